@@ -43,12 +43,12 @@ Result<HostMemory> HostCache::allocate(std::uint64_t size, HostAllocFlags flags)
   return HostMemory(PinnedMemory(range, std::move(lifetime)));
 }
 
-std::optional<HostCache::Block> HostCache::take_free(const Key& key, std::uint64_t size) {
+std::optional<HostCache::HostBlock> HostCache::take_free(const Key& key, std::uint64_t size) {
   const auto list = lists_.find(key);
   if (list == lists_.end()) return std::nullopt;
   auto& free = list->second.free;
   const auto found = std::find_if(free.rbegin(), free.rend(),
-                                  [&](const Block& each) { return each.size >= size; });
+                                  [&](const HostBlock& each) { return each.size >= size; });
   if (found == free.rend()) return std::nullopt;
   const auto block = *found;
   free.erase(std::next(found).base());
@@ -56,7 +56,7 @@ std::optional<HostCache::Block> HostCache::take_free(const Key& key, std::uint64
 }
 
 /// A block that the reserve segment has room for, or else the driver.
-Result<HostCache::Block> HostCache::make(std::uint64_t size, HostAllocFlags flags) {
+Result<HostCache::HostBlock> HostCache::make(std::uint64_t size, HostAllocFlags flags) {
   if (settings_.reserve_segment != 0) {
     std::unique_lock lock(mutex_);
     if (!std::exchange(reserve_.asked, true)) {
@@ -65,13 +65,13 @@ Result<HostCache::Block> HostCache::make(std::uint64_t size, HostAllocFlags flag
       lock.lock();
       if (made) reserve_.block = *made;
     }
-    Block block{.address = 0, .size = size, .on_device = 0, .flags = flags.bits()};
+    HostBlock block{.address = 0, .size = size, .on_device = 0, .flags = flags.bits()};
     if (take_reserved(block)) return block;
   }
   return ask(size, flags);
 }
 
-bool HostCache::take_reserved(Block& block) {
+bool HostCache::take_reserved(HostBlock& block) {
   constexpr std::uint64_t kPage = 4096;
   const auto& [whole, used, asked] = reserve_;
   if (whole.flags != block.flags || whole.size - used < block.size) return false;
@@ -82,16 +82,16 @@ bool HostCache::take_reserved(Block& block) {
   return true;
 }
 
-Result<HostCache::Block> HostCache::ask(std::uint64_t size, HostAllocFlags flags) {
+Result<HostCache::HostBlock> HostCache::ask(std::uint64_t size, HostAllocFlags flags) {
   auto pointer = driver_->mem_host_alloc(size, flags);
   if (!pointer && pointer.error().code == Errc::out_of_memory) {
     if (deallocations_.clear()) pointer = driver_->mem_host_alloc(size, flags);
   }
   if (!pointer) return std::move(pointer).error();
-  Block block{.address = reinterpret_cast<std::uint64_t>(*pointer),
-              .size = size,
-              .on_device = 0,
-              .flags = flags.bits()};
+  HostBlock block{.address = reinterpret_cast<std::uint64_t>(*pointer),
+                  .size = size,
+                  .on_device = 0,
+                  .flags = flags.bits()};
   deallocations_.reserve_slot();  // now, so that a finalizer need not
   if (flags.mapped) {
     const auto address = driver_->mem_host_get_device_pointer(*pointer);
@@ -108,7 +108,7 @@ Result<HostCache::Block> HostCache::ask(std::uint64_t size, HostAllocFlags flags
   return block;
 }
 
-void HostCache::release(const Block& block) noexcept {
+void HostCache::release(const HostBlock& block) noexcept {
   if (!deallocations_.add(Call::mem_free_host, block.address, block.size)) return;
 }
 
@@ -135,7 +135,7 @@ void HostCache::finalize(void* self, std::uint64_t cookie, StreamHandle) noexcep
 void HostCache::end_all() noexcept {
   std::unique_lock lock(mutex_);
   epoch_.advance();
-  std::vector<Block> blocks;
+  std::vector<HostBlock> blocks;
   const auto mark = records_.mark();
   while (const auto record = records_.take_first(mark)) {
     const auto found = live_.find(record->address);

@@ -38,30 +38,30 @@ class HostCache {
   std::string report() const;
 
  private:
-  struct Block {
+  struct HostBlock {
     std::uint64_t address = 0, size = 0;
     std::uint64_t on_device = 0;  ///< 0: not mapped.
     unsigned flags = 0;
     bool reserved = false;  ///< A part of the reserve segment, which is released as one.
   };
   struct Segment {
-    Block block{};
+    HostBlock block{};
     std::uint64_t used = 0;
     bool asked = false;
   };
   /// By flags, and the power of two that holds the size.
   using Key = std::pair<unsigned, int>;
   struct List {
-    std::vector<Block> free{};  ///< Has room for all blocks of its key.
+    std::vector<HostBlock> free{};  ///< Has room for all blocks of its key.
     std::size_t blocks = 0;
   };
 
   static Key key_of(std::uint64_t size, unsigned flags) noexcept;
-  std::optional<Block> take_free(const Key& key, std::uint64_t size);
-  Result<Block> make(std::uint64_t size, HostAllocFlags flags);
-  bool take_reserved(Block& block);
-  Result<Block> ask(std::uint64_t size, HostAllocFlags flags);
-  void release(const Block& block) noexcept;
+  std::optional<HostBlock> take_free(const Key& key, std::uint64_t size);
+  Result<HostBlock> make(std::uint64_t size, HostAllocFlags flags);
+  bool take_reserved(HostBlock& block);
+  Result<HostBlock> ask(std::uint64_t size, HostAllocFlags flags);
+  void release(const HostBlock& block) noexcept;
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
 
   Driver* driver_;
@@ -69,7 +69,7 @@ class HostCache {
   const Settings settings_;
   mutable std::mutex mutex_;
   std::map<Key, List> lists_;
-  std::unordered_map<std::uint64_t, Block> live_;  ///< By address.
+  std::unordered_map<std::uint64_t, HostBlock> live_;  ///< By address.
   LiveRecords records_;
   Segment reserve_;
   Epoch epoch_;

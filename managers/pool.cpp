@@ -197,7 +197,7 @@ class PoolManager final : public HostOnlyManager {
 
   // The reclaim ladder: the ways to make room for a request that neither its arena nor the driver
   // can serve, in the order of what they cost others. After each rung that has made room the arena
-  // is asked again. Nobody asks where nothing has changed: the driver may take long to refuse.
+  // is asked again. It is not asked where nothing has changed: the driver may take long to refuse.
   struct Climb {
     const Arena& arena;      ///< Has refused the request.
     std::uint64_t releases;  ///< releases_ before the arena was asked.
@@ -211,8 +211,8 @@ class PoolManager final : public HostOnlyManager {
   static constexpr std::array<Rung, 3> reclaim_ladder() {
     return {{{&PoolManager::let_another_thread_make_room},
              {&PoolManager::flush_host_frees_and_release_other_arenas},
-             // What comes back may go to another thread, which has freed as much since. But a
-             // driver that maps nothing is not asked for ever.
+             // Another thread may take what is released, and free as much later: so this is tried
+             // again. But a driver that maps nothing must not be asked for ever.
              {&PoolManager::release_all_arenas, 9}}};
   }
   Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, std::uint64_t size,
@@ -248,8 +248,8 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     return release_idle_for(climb, &climb.arena) || had_pending;
   }
-  // The arenas are looked at one after the other. What one frees once it has been looked at, while
-  // a later one uses what it had free, is found by another look.
+  // The arenas are looked at in turn. A free in an arena that was looked at before is missed, so a
+  // free during the look counts as room: the caller looks again.
   Result<bool> release_all_arenas(Climb& climb) {
     const auto frees = arenas_.frees_ever();
     return release_idle_for(climb, nullptr) || arenas_.frees_ever() != frees;
@@ -262,7 +262,7 @@ class PoolManager final : public HostOnlyManager {
     if (released_spans && !std::exchange(climb.has_retried, true)) ++retries_;
     return released_spans || backing_.ranges_freed() != ranges;
   }
-  /// A deferral lives: no idle memory goes back.
+  /// No idle memory is released while a deferral lives.
   bool keeps_idle() const noexcept { return deferrals_.load() > 0; }
 
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
@@ -288,8 +288,7 @@ class PoolManager final : public HostOnlyManager {
     release_idle(threshold, false);
   }
 
-  /// Releases what arenas hold idle beyond `keep`. Returns what failed, which the observer has
-  /// heard.
+  /// Releases what arenas hold idle beyond `keep`. Returns what failed, after telling the observer.
   std::vector<Error> release_idle(std::uint64_t keep, bool wait,
                                   const Arena* but = nullptr) noexcept {
     arenas_.for_each([&](Arena& arena) {

@@ -29,13 +29,13 @@ class LimitingAdaptor final : public Adaptor {
     live_ += request.size;
     return {};
   }
-  void failed(const Request& request, const Error&) override { give_back(request); }
+  void failed(const Request& request, const Error&) override { release(request); }
   void ending(const Allocation& allocation, StreamHandle) noexcept override {
-    give_back(allocation.request);
+    release(allocation.request);
   }
 
  private:
-  void give_back(const Request& request) noexcept {
+  void release(const Request& request) noexcept {
     if (!is_on_device(request.kind)) return;
     const std::lock_guard lock(mutex_);
     live_ -= request.size;

@@ -9,9 +9,9 @@
 
 namespace emm::pool {
 
-/// The ranges of addresses that an arena has reserved for its spans (backing=vmm), and which span
-/// each page of them is in. Spans are placed one behind the other in the last range. Knows no
-/// driver: who adds or takes ranges reserves and frees the addresses.
+/// The ranges of addresses that an arena has reserved for its spans (backing=vmm), and for each
+/// page of them the span that it is in. Spans are placed one behind the other in the last range.
+/// Knows no driver: the caller reserves what it adds, and frees what it takes.
 class AddressRanges {
  public:
   struct Range {
@@ -62,13 +62,14 @@ class AddressRanges {
     return range->span_of_page[(address - range->base) / Backing::kPage];
   }
 
-  /// Places the next span behind `end`, where that is in the last range, or at its base.
+  // After spans were released: rewind() puts the place of the next span at the base of the last
+  // range, then keep_up_to() puts it behind each span that is left there.
   void rewind() noexcept { next_ = ranges_.back().base; }
   void keep_up_to(std::uint64_t address, std::uint64_t end) noexcept {
     if (ranges_.back().holds(address)) next_ = std::max(next_, end);
   }
 
-  /// Takes out every range but the last one that no span lies in, and all of them for take_all().
+  /// Takes out every range that no span lies in, except the last one.
   template <class IsUsed>
   std::vector<Range> take_unused(IsUsed&& is_used) {
     std::vector<Range> taken, kept;

@@ -79,7 +79,7 @@ Arena::Allocation Arena::from_free_blocks(const Request& request) {
   return use(blocks_.allocate(request.granules), request.size);
 }
 
-// A long look, which finds a block wherever there is one.
+// Looks at all free blocks: finds one wherever there is one.
 Arena::Allocation Arena::from_any_free_block(const Request& request) {
   if (const auto found = use(blocks_.allocate(request.granules), request.size)) return found;
   return use(blocks_.allocate_any(request.granules), request.size);
@@ -135,8 +135,8 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   return std::move(grown).error();
 }
 
-// backing=cumem. A slab for this request and later ones; for this one alone where it is half of
-// such a slab, or where `max` is near.
+// backing=cumem. Adds a slab for this request and later ones, or a slab for this request alone
+// where that is at least half a slab, or `max` is near.
 Result<Arena::Allocation> Arena::from_slabs(const Request& request) {
   while (activate(1)) {
     if (const auto found = use(blocks_.allocate(request.granules), request.size)) return found;
@@ -261,9 +261,9 @@ void Arena::destroy_event(EventHandle event) noexcept {
   if (event != EventHandle{}) (void)driver_.event_destroy(event);
 }
 
-// Whoever begins again with the same requests finds the same places: then the same mappings hold.
-// Records of blocks get their numbers in order again only after so many requests that it is worth
-// the work, and only where something is replayed that names them.
+// A program that makes the same requests again finds the same places, so the same mappings fit.
+// Block records are renumbered only after enough requests to be worth the work, and only if there
+// is a history that names them.
 void Arena::begin_generation() noexcept {
   if (!deferred_.is_empty()) return;
   blocks_.coalesce_kept();
@@ -276,7 +276,7 @@ void Arena::begin_generation() noexcept {
   generation_.begin_next(requests_ever);
 }
 
-// What is deferred stays so: this stream may be handed it again.
+// Deferred frees stay deferred, since their memory may be handed out on this stream again.
 void Arena::end_all() noexcept {
   const std::lock_guard lock(lock_);
   make_remote_frees();

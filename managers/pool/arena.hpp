@@ -36,15 +36,15 @@ namespace emm::pool {
 /// Any thread may call. Sizes are bytes.
 class Arena {
  public:
-  /// `owner` is for owner() alone. Where it `counts_split`, no request takes the fast path, and
-  /// each looks at all that is free, for the peaks and totals of Statistics::inactive_split.
+  /// `owner` is what owner() returns. With `counts_split` no request takes the fast path: each
+  /// walks all free blocks, so that the peaks and totals of Statistics::inactive_split are exact.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
         bool counts_split);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   void* owner() const noexcept { return owner_; }
-  /// The size from which on no request is served.
+  /// Requests of this size and above are refused.
   std::uint64_t largest() const noexcept { return largest_; }
   /// The calling thread's number, which no other ever has.
   static std::uint64_t thread_number() noexcept;
@@ -67,14 +67,15 @@ class Arena {
     if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
     return use(blocks_.allocate(blocks_.granules(size)), size);
   }
-  /// The same by all ways there are. Error out_of_memory where neither the arena nor the driver nor
-  /// `max` has it; else the driver's error. Where it `keeps_idle`, no idle memory goes back.
+  /// Tries every way to find the memory. Error out_of_memory where the arena has none and the
+  /// driver or `max` allows no more; else the driver's error. With `keeps_idle` it releases no idle
+  /// memory.
   Result<Allocation> allocate(std::uint64_t size, bool keeps_idle);
-  /// Ends an allocation. Nothing happens where the cookie names none that is alive: a free that
-  /// comes late, or twice. `stream` is where it was freed; 0 where nobody said.
+  /// Ends an allocation. A free that comes late or twice changes nothing: its cookie names no live
+  /// allocation. `stream` is the one that it was freed on; 0 where nobody said.
   ///
-  /// Does not wait for a thread that is in the driver: then, and on another thread than the one
-  /// that allocates here, the free is queued for the arena.
+  /// The free is queued for the arena where another thread holds the lock, as it does in the
+  /// driver, and where another thread than the caller allocated last.
   [[gnu::always_inline]] void free(std::uint64_t cookie, StreamHandle stream) noexcept {
     const bool elsewhere = stream != StreamHandle{} && stream != stream_;
     const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
@@ -97,17 +98,17 @@ class Arena {
 
   /// Reserves memory before anybody asks.
   Status reserve(std::uint64_t size);
-  /// Releases idle spans until the pool holds no more than `keep` bytes, or this arena none that
-  /// are idle. Waits for the device; where `wait` is false and the stream is one of CUDA's own, it
+  /// Releases idle spans until the pool holds at most `keep` bytes or this arena has no idle span.
+  /// Waits for the device, unless `wait` is false and the stream is one of CUDA's own: then it
   /// releases nothing while work is pending there. The backing notes what fails.
   void release_idle(std::uint64_t keep, bool wait);
-  /// Frees the addresses, too: before its end, when it holds nothing.
+  /// Frees its ranges of addresses, where it has no span. Called before its end.
   void free_addresses();
 
   /// For the fit check, which holds the locks of all arenas at once.
   bool try_lock() noexcept { return lock_.try_lock(); }
   void unlock() noexcept { lock_.unlock(); }
-  /// Makes all remote frees, and tells what could serve a request then. REQUIRES: try_lock().
+  /// Makes all remote frees, and says what could serve a request then. REQUIRES: the lock.
   Supply supply() noexcept;
 
   // Reports
@@ -126,8 +127,8 @@ class Arena {
   enum class Limit : std::uint8_t { policy, none };  ///< What bounds a growth, besides the backing.
   enum class OrderBy : std::uint8_t { events, context };
 
-  /// In a block's payload: it is the first part of a stitched block, whose index follows. A part
-  /// that is not the first has the payload 0, and any other block the size that was asked for.
+  /// The payload of a block is the size that was asked for. In the first part of a stitched block
+  /// it is this bit and the stitched block's index; in its other parts it is 0.
   static constexpr std::uint64_t kStitched = std::uint64_t{1} << 63;
   static constexpr std::uint32_t kMakeRemoteFreesEvery = 16;  ///< Requests on the fast path.
 
@@ -216,12 +217,16 @@ class Arena {
   const StreamHandle stream_;
   const bool counts_split_;
   const std::uint64_t largest_;
-  const std::uint64_t
-      fast_below_;  ///< The fast path serves less than this: 0 where it counts_split_,
-  const std::uint64_t slow_frees_;  ///< where this is kStitched, so that no free is fast either.
-  // Read by all threads and hardly ever written: apart from what the allocating thread writes.
-  std::atomic<std::uintptr_t> allocating_thread_{0};  ///< Or one that came after its end.
-  const std::uint64_t made_by_;                       ///< A thread's number.
+  /// The fast path serves smaller requests only. 0 where the arena counts_split_: then none is.
+  const std::uint64_t fast_below_;
+  /// A bit that makes a free slow. kStitched where the arena counts_split_: then every free is.
+  const std::uint64_t slow_frees_;
+  // All threads read these and hardly any writes them, so they lie in another cache line than what
+  // the allocating thread writes.
+  /// this_thread() of the thread that allocated last. Once that has ended, a later thread may have
+  /// the same.
+  std::atomic<std::uintptr_t> allocating_thread_{0};
+  const std::uint64_t made_by_;  ///< thread_number() of the thread that made the arena.
   RemoteFrees remote_frees_;
   alignas(64) SpinLock lock_;  ///< Held also in the driver.
   Epoch epoch_;
@@ -233,8 +238,9 @@ class Arena {
   DeviceRoom device_room_;
   StitchedBlocks stitched_;
   StitchCache stitches_;
-  SpanEnds ends_;                    ///< As of the request that is being stitched,
-  std::vector<StitchedPart> parts_;  ///< and its parts: here, to keep their memory.
+  // Scratch of the request that is being stitched. Members, so that they keep their memory.
+  SpanEnds ends_;
+  std::vector<StitchedPart> parts_;
 };
 
 }  // namespace emm::pool

@@ -20,7 +20,8 @@ std::uint64_t Arena::free_tail() const noexcept {
   return is_free ? blocks_.bytes_of(last) : 0;
 }
 
-// Activates the next spans until they are `bytes` or none is left. False where none was.
+// Activates inactive spans until these reach `bytes` or none is left. False where none was
+// inactive.
 bool Arena::activate(std::uint64_t bytes) noexcept {
   if (spans_.all_are_active()) return false;
   const bool joins = maps();
@@ -70,7 +71,7 @@ Status Arena::reserve(std::uint64_t size) {
   return maps() ? add_spans(bytes, growth::span_size(usage())) : add_slab(bytes);
 }
 
-// The memory of the spans `aliased_behind` is mapped once more, behind the new ones.
+// Adds new spans. The memory of the spans `aliased_behind` is mapped a second time, behind them.
 Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
                         std::span<const Span> aliased_behind) {
   activate(~std::uint64_t{0});
@@ -83,7 +84,7 @@ Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
   std::vector<Span> made;
   const auto answer = backing_.create(addresses.next(), sizes, aliased_behind, made);
   if (auto done = device_room_.note(bytes, answer); !done) {
-    // What could not be undone may be mapped still.
+    // Where undoing failed, something may still be mapped here.
     if (backing_.failures() != failures) addresses.abandon_last();
     return done;
   }
@@ -117,9 +118,9 @@ Status Arena::add_slab(std::uint64_t bytes) {
   return {};
 }
 
-// A slab that is too small for this request is too small for the next such one. So idle slabs go,
-// the smallest first, where `bytes` more would be beyond the limit: slabs become as large as what
-// the program asks for, and then none goes any more.
+// Releases idle slabs, the smallest first, where `bytes` more would exceed the limit. A slab that
+// is too small for this request is too small for the next like it. So slabs become as large as what
+// the program asks for, and then no more are released.
 void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
   const auto limit = growth::slab_limit(usage(), wanted);
   const auto held = spans_.active_bytes() + bytes;
@@ -139,7 +140,7 @@ void Arena::release_idle(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   make_all_remote_frees();
   release_idle_spans(keep, wait);
-  // Streams may come without end, and addresses do not.
+  // A program may use ever new streams, and addresses are limited.
   if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())
     free_ranges(spans_.addresses().take_all());
   if (counts_split_) count_split();
@@ -165,7 +166,8 @@ void Arena::release_idle_spans(std::uint64_t keep, bool wait) {
   release_spans(idle);
 }
 
-// Inactive spans, the last first, and those that no used or deferred block reaches into.
+// Lists inactive spans, the last first, and then active spans that no used or deferred block
+// reaches into: as many as must go until `keep` bytes are left.
 std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
   std::vector<std::uint32_t> idle;
   const auto reserved = backing_.reserved_bytes();
@@ -192,9 +194,10 @@ std::uint64_t Arena::smallest_span() const noexcept {
   return least;
 }
 
-// Nothing runs any more that uses memory of this stream. The program may have ended the stream, and
-// the driver must not be asked about a stream that is gone (it crashes: H200), but CUDA's own
-// streams stay. False where work is pending and is not waited for.
+// Makes sure that no work uses memory of this stream any more. The program may have destroyed the
+// stream, and the driver crashes when it is asked about such a stream (H200). So only CUDA's own
+// streams are queried; for others the whole context is waited for. False where work is pending and
+// `wait` is false.
 Result<bool> Arena::wait_until_unused(bool wait) noexcept {
   if (!wait && (stream_ == StreamHandle{} || is_own_per_thread_stream())) {
     const auto done = driver_.stream_query(stream_);
@@ -228,7 +231,7 @@ void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
   }
 }
 
-// The alias mappings of a span go with it.
+// Releases spans, and with each span the alias mappings that it is in.
 void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
   const auto failures = backing_.failures();
   take_out_of_blocks(idle);
@@ -247,7 +250,7 @@ void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
 
 void Arena::release_unused_addresses(std::uint64_t failures_before) {
   auto& addresses = spans_.addresses();
-  // After a failure, ever, something may be mapped where no span is.
+  // Once any call has failed, something may be mapped where no span is.
   if (backing_.failures() == 0) {
     free_ranges(addresses.take_unused([&](const AddressRanges::Range& range) {
       return std::any_of(spans_.all().begin(), spans_.all().end(),

@@ -5,8 +5,8 @@
 
 namespace emm::pool {
 
-// Serves the request as the last generation did, if that asked for the same in the same state and
-// the same memory is free: without a look at what else there is.
+// Serves the request as the last generation did, if that made the same request in the same state
+// and the same memory is free. It does not look at what else is free.
 Arena::Allocation Arena::replay_stitch(const Request& request) {
   const auto* const record = stitches_.expected(request.wanted, spans_.active_count());
   if (record == nullptr) return {};
@@ -19,12 +19,12 @@ Arena::Allocation Arena::replay_stitch(const Request& request) {
   return use_parts(*record, request.size, parts);
 }
 
-// Activates spans until so many are active, and those that are next in their run with them.
+// Activates spans, run by run, until at least `needed` are active.
 void Arena::activate_next_run(std::uint32_t needed) {
   while (spans_.active_count() < needed) activate(spans_.next_run_before(needed));
 }
 
-// No mapping held the request here: the next generation need not look.
+// Remembers that no mapping held the request here, so that the next generation need not look.
 void Arena::remember_growth(std::uint64_t wanted, std::uint32_t active_before) {
   stitches_.remember({.wanted = wanted,
                       .mapping = kNone,

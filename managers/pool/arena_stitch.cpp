@@ -15,8 +15,8 @@ constexpr std::size_t kMappedSpansMost = std::size_t{1} << 16;  // each costs th
 
 }  // namespace
 
-// A stitched block in a mapping that there is, or in a new one. Parts of less than `least_part`
-// bytes are passed over. Nothing where there is none, or where growth is better.
+// Serves the request by a stitched block, in a mapping that there is or in a new one. Parts of less
+// than `least_part` bytes are passed over. Nothing where that is impossible, or growth is better.
 Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t least_part) {
   const auto wanted = request.wanted;
   const auto granule = blocks_.bytes(1);

@@ -51,7 +51,7 @@ class Arenas {
 
  private:
   static constexpr std::size_t kSlots = 1024;
-  struct Entry {
+  struct ArenaSlot {
     std::uint64_t key = 0;  ///< Written before `arena`, and never again.
     std::atomic<Arena*> arena{nullptr};
   };
@@ -75,7 +75,7 @@ class Arenas {
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
   std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
-  std::array<Entry, kSlots> table_{};
+  std::array<ArenaSlot, kSlots> table_{};
 };
 
 }  // namespace emm::pool

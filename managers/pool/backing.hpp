@@ -35,8 +35,8 @@ inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
 /// Gets memory from the driver for the arenas of one pool, no more than `max` bytes for all of
 /// them.
 ///
-/// A call that fails undoes what it did. What the driver refuses to take back then has no caller to
-/// answer to: it is in take_failures(). Any thread may call.
+/// A call that fails undoes what it did. Where the driver refuses that too, no caller is left to
+/// tell: take_failures() has the error. Any thread may call.
 class Backing {
  public:
   /// vmm: physical handles in reserved addresses, which can be stitched. cumem: cuMemAlloc, whose
@@ -64,7 +64,7 @@ class Backing {
   std::uint64_t peak_reserved_bytes() const noexcept {
     return peak_.load(std::memory_order_relaxed);
   }
-  /// Ever.
+  /// All bytes that the driver ever gave.
   std::uint64_t total_reserved_bytes() const noexcept {
     return total_.load(std::memory_order_relaxed);
   }
@@ -93,7 +93,7 @@ class Backing {
   void add_sharer() noexcept { sharers_.fetch_add(1, std::memory_order_relaxed); }
   void remove_sharer() noexcept { sharers_.fetch_sub(1, std::memory_order_relaxed); }
 
-  /// Keeps a failure that no caller hears of for take_failures().
+  /// Keeps a failure that no caller receives for take_failures().
   void note(Status done);
   /// The failures that were noted since the last call.
   std::vector<Error> take_failures();
@@ -121,8 +121,8 @@ class Backing {
   // cumem
   Result<Span> allocate(std::uint64_t size);
 
-  /// Gives a span back to the driver. Nobody may be using it, except that cuMemFree waits by
-  /// itself. The span is no longer counted, also where that fails.
+  /// Releases a span to the driver. Nobody may be using it, unless cuMemAlloc gave it: cuMemFree
+  /// waits by itself. The span is no longer counted, even where the release fails.
   void release(const Span& span);
 
  private:
@@ -130,8 +130,8 @@ class Backing {
   void discount(std::uint64_t size) noexcept {
     reserved_.fetch_sub(size, std::memory_order_acq_rel);
   }
-  void undo_count(std::uint64_t size) noexcept;  ///< The driver did not give it.
-  void confirm_count(std::size_t spans, std::uint64_t size) noexcept;  ///< It did.
+  void undo_count(std::uint64_t size) noexcept;  ///< After the driver refused.
+  void confirm_count(std::size_t spans, std::uint64_t size) noexcept;  ///< After the driver gave.
   Status map(std::uint64_t address, std::span<const Span> spans);
 
   Driver* driver_;
@@ -141,8 +141,8 @@ class Backing {
   std::uint64_t max_;
   std::atomic<unsigned> sharers_{0};
   std::atomic<std::uint64_t> reserved_{0};
-  std::atomic<std::uint64_t> asked_{0};   ///< Bytes of it that the driver has not given yet.
-  std::atomic<std::uint64_t> undone_{0};  ///< How often it did not.
+  std::atomic<std::uint64_t> asked_{0};   ///< Bytes of reserved_ that the driver has not given yet.
+  std::atomic<std::uint64_t> undone_{0};  ///< How often the driver refused.
   std::atomic<std::uint64_t> peak_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> spans_made_{0};

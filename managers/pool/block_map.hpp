@@ -55,12 +55,12 @@ class BlockMap {
   std::uint32_t carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules);
   /// Ends the use of a used or deferred block.
   void free(std::uint32_t block) noexcept;
-  /// Coalesces the blocks that are kept whole, too. False where there was none.
+  /// Coalesces the blocks that are kept whole. False where there was none.
   bool coalesce_kept() noexcept;
   /// Ends the use of a used block, but hands it out to nobody until free().
   void defer(std::uint32_t block) noexcept { set_state(blocks_[block], State::deferred); }
 
-  /// Adds free addresses. Where they are `joined`, they follow the run that was added last.
+  /// Adds free addresses. `joined`: they follow the run that was added last, and coalesce with it.
   void extend(bool joined, std::uint64_t address, std::uint32_t granules);
   /// The block at the end of what was added last; kNone where that has been removed.
   std::uint32_t last() const noexcept { return last_; }
@@ -117,11 +117,11 @@ class BlockMap {
     blocks_[block].previous = static_cast<std::uint32_t>(note >> 32);
   }
 
-  /// Bytes of the host's memory that grow with the blocks,
+  /// Bytes of the host's memory that grow with the number of blocks.
   std::uint64_t metadata_bytes() const noexcept {
     return (blocks_.capacity() - kFirst) * sizeof(BlockRecord);
   }
-  /// and those that do not.
+  /// Bytes of the host's memory that do not.
   static constexpr std::uint64_t fixed_metadata_bytes() noexcept {
     return kFirst * sizeof(BlockRecord) + sizeof(BlockMap);
   }
@@ -176,8 +176,8 @@ class BlockMap {
       }
     }
   }
-  /// The largest size that the size class of the largest free block below `granules` can have. Not
-  /// of blocks that are kept.
+  /// An upper bound of the largest free block below `granules`: the largest size of its size class.
+  /// Blocks that are kept do not count.
   std::uint32_t largest_below(std::uint32_t granules) const noexcept;
 
  private:

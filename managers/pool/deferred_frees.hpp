@@ -48,7 +48,8 @@ class DeferredFrees {
       if (free.is_first) --count_;
       visit(free);
     }
-    // Taken out half the queue at a time: each free is moved once at most, on average.
+    // The front is erased only once it is half of the queue, so that each free is moved once at
+    // most on average.
     if (2 * done_ < queue_.size()) return;
     queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(done_));
     done_ = 0;
@@ -57,7 +58,7 @@ class DeferredFrees {
 
  private:
   std::vector<DeferredFree> queue_;
-  std::size_t done_ = 0;  ///< The first so many of queue_ have been popped.
+  std::size_t done_ = 0;  ///< So many frees at the front of queue_ have been popped.
   std::uint64_t bytes_ = 0;
   std::uint64_t count_ = 0;
 };

@@ -7,15 +7,16 @@
 
 namespace emm::pool {
 
-/// Keeps an arena from asking the driver for memory that it is known not to have: to make handles
-/// until the device is full, and to undo that, takes long, and so does a refusal.
+/// Keeps an arena from asking the driver for memory that it is known not to have. A refusal takes
+/// long, and so does making handles until the device is full and then undoing that.
 ///
 /// Behind the arena's lock.
 class DeviceRoom {
  public:
   DeviceRoom(Driver& driver, Backing& backing) noexcept : driver_(driver), backing_(backing) {}
 
-  /// Another request: what was refused before may be there now, since other processes come and go.
+  /// Begins another request. It forgets what was refused before, since other processes may have
+  /// released memory meanwhile.
   void begin_request() noexcept { refused_ = kNothing; }
   /// May the driver be asked for `bytes` in so many pieces? Error out_of_memory where `max` or what
   /// this request knows of the device forbids it.
@@ -29,9 +30,8 @@ class DeviceRoom {
 
   Driver& driver_;
   Backing& backing_;
-  std::uint64_t refused_ = kNothing;  ///< The driver has less than this, for the current request.
-  std::uint64_t free_ =
-      0;  ///< What the device had when it was asked last, less what it gave since.
+  std::uint64_t refused_ = kNothing;  ///< The device has less: the current request found out.
+  std::uint64_t free_ = 0;  ///< Bytes free at the last look, less what the device gave since.
 };
 
 }  // namespace emm::pool

@@ -5,14 +5,18 @@
 
 namespace emm::pool {
 
-/// What an arena has for a request that none of its free blocks holds. Bytes; bounds from above.
+/// What an arena has for a request that no short look found a free block for. Upper bounds in
+/// bytes.
 struct Supply {
   std::uint64_t allocated = 0;  ///< In blocks that are handed out.
-  bool has_deferred = false;    ///< Memory waits for events of other streams; the rest is too low.
-  std::uint64_t largest = 0;    ///< The largest free block.
-  std::uint64_t whole = 0;      ///< Bytes of spans that are wholly free, or inactive.
-  std::uint64_t before = 0;     ///< The most that is free at the end of a span that is not whole,
-  std::uint64_t behind = 0;     ///< and at the start of one. Both 0 where nothing can be stitched.
+  /// Frees wait for events of other streams: what they free is not in the other numbers, which are
+  /// then no bounds.
+  bool has_deferred = false;
+  std::uint64_t largest = 0;  ///< The largest free block.
+  std::uint64_t whole = 0;    ///< Bytes of spans that are wholly free, or inactive.
+  // Of spans that are not wholly free; both 0 where nothing can be stitched.
+  std::uint64_t before = 0;  ///< The most that is free at the end of one span.
+  std::uint64_t behind = 0;  ///< The most that is free at the start of one span.
 };
 
 /// The rule of early reject: is there no way to serve a request?

@@ -21,11 +21,13 @@ class Generation {
   std::uint64_t requests(std::uint64_t requests_ever) const noexcept {
     return requests_ever - first_request_;
   }
-  /// Spans of the alias mappings that it has used, and spans that it has mapped again.
+  /// How many spans the alias mappings that it has used consist of. note_mapped() counts the spans
+  /// of those that it has made.
   std::uint64_t stitched_spans() const noexcept { return stitched_spans_; }
   void note_stitched(std::uint64_t spans) noexcept { stitched_spans_ += spans; }
   void note_mapped(std::uint64_t spans) noexcept { mapped_spans_ += spans; }
-  /// Spans mapped again by generations that reached no higher peak than one before.
+  /// Spans of the alias mappings that were made by generations which reached no higher peak than
+  /// one before.
   std::uint64_t stitched_in_vain() const noexcept { return in_vain_; }
 
   void begin_next(std::uint64_t requests_ever) noexcept {

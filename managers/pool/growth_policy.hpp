@@ -15,15 +15,15 @@ namespace emm::pool::growth {
 /// be stitched to nothing. The scans that chose the numbers are in docs/notes/pool.md.
 struct Constants {
   // How much may be reserved beyond the most that was in use.
-  std::uint64_t slack_divisor = 64;        ///< A 64th of that peak,
-  std::uint64_t slack_least = 4_MiB;       ///< and this much,
-  std::uint64_t slack_small_pool = 7_MiB;  ///< or up to this much while the peak is small.
+  std::uint64_t slack_divisor = 64;        ///< The slack is a 64th of that peak, plus slack_least.
+  std::uint64_t slack_least = 4_MiB;       ///< Added to the 64th.
+  std::uint64_t slack_small_pool = 7_MiB;  ///< While the peak is small, the slack is up to this.
   std::uint64_t small_pool = 384_MiB;      ///< Below, a pool is small.
   // While stitching goes on, the slack doubles after so many rounds, in each of which every span is
   // stitched once, and a fixed number of stitched spans besides, so that small arenas do not double
   // soon.
-  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Over active spans, in this generation,
-  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< and over all spans, in vain.
+  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Of active spans, in this generation.
+  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< Of all spans, in vain.
   std::uint64_t slack_doublings_most = 5;
 
   // How large a span is.
@@ -56,16 +56,17 @@ inline constexpr Constants kConstants{};
 /// What the policy knows of an arena. A generation is the time from one moment at which the arena
 /// holds no allocation to the next such moment.
 struct Usage {
-  std::uint64_t allocated = 0;     ///< In blocks that are handed out now,
-  std::uint64_t peak = 0;          ///< and the most there was in this generation.
+  std::uint64_t allocated = 0;     ///< Bytes in blocks that are handed out now.
+  std::uint64_t peak = 0;          ///< The most that `allocated` was in this generation.
   std::uint64_t active_bytes = 0;  ///< Bytes of the spans that requests are served from.
-  std::uint64_t active_spans = 0;  ///< How many these are,
-  std::uint64_t spans = 0;         ///< and how many spans there are.
+  std::uint64_t active_spans = 0;  ///< The number of those spans.
+  std::uint64_t spans = 0;         ///< The number of all spans.
   std::uint64_t requests = 0;      ///< Served in this generation.
   /// Spans of the alias mappings that this generation has used, not only of those that it made: so
   /// the same requests meet the same decisions when they come again.
   std::uint64_t stitched_spans = 0;
-  /// Spans mapped again by generations that reached no higher peak than one before them.
+  /// Spans of the alias mappings that were made by generations which reached no higher peak than
+  /// one before them.
   std::uint64_t stitched_in_vain = 0;
   std::uint64_t sharers = 1;  ///< Arenas that have addresses; at least 1.
 };
@@ -96,7 +97,7 @@ std::vector<std::uint64_t> span_sizes(const Usage& usage, std::uint64_t bytes,
 /// backing=cumem: the size of a slab that serves more than one request.
 std::uint64_t slab_size(const Usage& usage) noexcept;
 
-/// backing=cumem: what the arena may hold, when it serves `wanted`, before idle slabs go back.
+/// backing=cumem: what the arena may hold while it serves `wanted`. Beyond, it releases idle slabs.
 std::uint64_t slab_limit(const Usage& usage, std::uint64_t wanted) noexcept;
 
 /// How many addresses an arena reserves for a range that is to hold `bytes`.

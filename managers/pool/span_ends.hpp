@@ -12,13 +12,13 @@ namespace emm::pool {
 /// mapping maps whole spans, one behind the other. A free block in the middle of a span can be
 /// stitched to nothing.
 ///
-/// It is what scan() saw, and add() since. It keeps its memory, so that warm scans take nothing
-/// from the heap.
+/// Holds what scan() saw last, and what add() was told since. It keeps its memory, so that warm
+/// scans take nothing from the heap.
 class SpanEnds {
  public:
   struct Ends {
-    std::uint64_t low = 0;   ///< Free bytes from the start of the span,
-    std::uint64_t high = 0;  ///< and up to its end.
+    std::uint64_t low = 0;   ///< Bytes that are free from the start of the span on.
+    std::uint64_t high = 0;  ///< Bytes that are free up to the end of the span.
     std::uint32_t low_block = kNone;
     std::uint32_t high_block = kNone;
   };

@@ -8,7 +8,7 @@
 
 namespace emm::pool {
 
-/// The spans of an arena, by the order in which the driver gave them.
+/// The spans of an arena, in the order in which the driver gave them.
 ///
 /// The first of them are active: their addresses are in the block map. The others are reserved, but
 /// this generation has not needed them yet. They become active in their order, so that the same
@@ -33,10 +33,10 @@ class SpanList {
   bool all_are_active() const noexcept { return active_ == spans_.size(); }
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t inactive_bytes() const noexcept { return bytes_ - active_bytes_; }
-  /// The bytes of the next inactive spans, as far as they do not reach `needed` before.
+  /// The bytes of the next inactive spans: so many spans that they reach `needed`, or all.
   std::uint64_t next_inactive_bytes(std::uint64_t needed) const noexcept;
-  /// Activates the next span and, where spans `join`, those whose addresses follow it, until they
-  /// are `bytes` or none is left. REQUIRES: a span is inactive.
+  /// Activates the next span. With `join` it goes on with the spans whose addresses follow, until
+  /// `bytes` are reached or none is left. REQUIRES: a span is inactive.
   Run activate_next(std::uint64_t bytes, bool join) noexcept;
   /// The bytes of the next inactive span, and of those before the index `end` that follow it.
   std::uint64_t next_run_before(std::uint32_t end) const noexcept;
@@ -48,8 +48,8 @@ class SpanList {
   /// Adds a span behind the others, inactive. REQUIRES: where addresses() has ranges, it lies in
   /// one.
   void add(const Span& span);
-  /// Erases those of `gone`. Returns the new index of each former span; kNone of those that are
-  /// gone.
+  /// Erases the spans of `gone`. Returns the new index of each former span, and kNone for those
+  /// that are gone.
   std::vector<std::uint32_t> erase(const std::vector<std::uint32_t>& gone);
 
   /// The indexes by address.
@@ -65,7 +65,7 @@ class SpanList {
       visit(span);
     }
   }
-  /// REQUIRES: addresses() names its pages.
+  /// The span that `address` is in. REQUIRES: addresses() has named that span's pages.
   std::uint32_t at(std::uint64_t address) const noexcept { return addresses_.span_at(address); }
   /// How many runs of addresses the spans make.
   std::uint64_t segment_count() const noexcept;

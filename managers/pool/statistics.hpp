@@ -30,23 +30,24 @@ struct Statistics {
   Count active_bytes;
   Count active;
   std::uint64_t reserved_bytes = 0;
-  Count inactive_split_bytes;  ///< Its peak and total, and those of inactive_split, are known only
-  Count inactive_split;        ///< with the option inactive_split=peak.
+  // Peaks and totals of these two are known only with the option inactive_split=peak.
+  Count inactive_split_bytes;
+  Count inactive_split;
   Count segment;
   std::uint64_t largest_free_bytes = 0;
   std::uint64_t spans = 0;  ///< How many spans the driver gave.
   std::uint64_t times_aliased = 0;
-  std::uint64_t metadata_bytes = 0;        ///< The part that grows with blocks and spans,
-  std::uint64_t metadata_fixed_bytes = 0;  ///< and the part that does not.
+  std::uint64_t metadata_bytes = 0;        ///< Metadata that grows with blocks and spans.
+  std::uint64_t metadata_fixed_bytes = 0;  ///< Metadata that does not.
   Statistics& operator+=(const Statistics& other) noexcept;
 };
 
 /// The counts that an arena keeps, and the peaks of what is active.
 ///
 /// A warm request may count only what it must, so Statistics::active_bytes is not counted by
-/// itself. While nothing is deferred or comes back, active is allocated plus a constant: its peak
-/// follows from that of allocated since then. So whoever changes what is deferred brackets that
-/// with before_deferred_changes() and after_deferred_changed().
+/// itself. While nothing is deferred and no deferred free is made, active is allocated plus a
+/// constant: its peak follows from that of allocated since then. So whoever changes what is
+/// deferred brackets that with before_deferred_changes() and after_deferred_changed().
 class UsageCounts {
  public:
   void allocate(std::uint64_t requested, std::uint64_t allocated) noexcept {
@@ -84,8 +85,8 @@ class UsageCounts {
   Statistics total(std::uint64_t deferred_bytes, std::uint64_t deferred_count) noexcept;
 
  private:
-  Statistics now_;    ///< The peaks of allocated since what is deferred last changed,
-  Statistics peaks_;  ///< and up to then.
+  Statistics now_;    ///< Its peaks of allocated begin where what is deferred changed last.
+  Statistics peaks_;  ///< The peaks from before that change.
 };
 
 }  // namespace emm::pool

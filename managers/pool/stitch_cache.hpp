@@ -12,59 +12,61 @@
 
 namespace emm::pool {
 
-/// Spans mapped a second time, one behind the other: a stitched block lies across some of them.
+/// A second range of addresses for spans, which lie there one behind the other: a stitched block
+/// lies across some of them.
 ///
-/// While stitching is frequent, the pool maps new spans once only, in front of the others: they are
-/// then at home in the mapping.
+/// While stitching is frequent, the pool begins a mapping at the first span's own address: that
+/// span and those that follow it there are mapped once only, and are *at home* in the mapping. The
+/// others are mapped a second time, behind them.
 struct AliasMapping {
   DevicePtr base{};
   std::vector<std::uint32_t> spans{};  ///< Two or more.
-  std::uint64_t size = 0;              ///< Bytes of all spans,
-  std::uint64_t middle = 0;            ///< of those between the first and the last,
-  std::uint64_t home = 0;              ///< and of those that are at home,
-  std::uint32_t at_home = 0;           ///< which are the first so many.
-  std::uint32_t grown = 0;             ///< How many of them the arena grew by for it.
-  std::uint64_t generation = 0;        ///< Which generation used it last.
+  std::uint64_t size = 0;              ///< Bytes of all spans.
+  std::uint64_t middle = 0;            ///< Bytes of the spans between the first and the last.
+  std::uint64_t home = 0;              ///< Bytes of the spans that are at home.
+  std::uint32_t at_home = 0;           ///< So many of the first spans are at home.
+  std::uint32_t grown = 0;             ///< So many of the spans were made for this mapping.
+  std::uint64_t generation = 0;        ///< The generation that used it last.
 
-  /// The sums, of `spans` in this order. Those from index `first_new` on are new.
+  /// Adds up what the fields say of `spans`. Spans with an index from `first_new` on are new.
   static AliasMapping of(std::vector<std::uint32_t> spans, const SpanList& list,
                          std::uint32_t first_new);
-  /// Says that the spans which lie one behind the other from the first on are at home.
+  /// Begins the mapping at its first span: that and those that follow it by address are at home.
   void begin_at_home(const SpanList& list);
-  /// What is mapped besides.
+  /// The spans that are not at home: they are mapped a second time here.
   std::span<const std::uint32_t> aliased() const noexcept {
     return std::span(spans).subspan(at_home);
   }
   DevicePtr aliased_address() const noexcept { return base + home; }
 };
 
-/// A run of addresses in the arena that a stitched block consists of, and a block that was free
-/// there: the block, or one behind it, still holds the run when it is taken.
+/// A part of a stitched block: a run of the arena's addresses, and the free block that held the run
+/// when the part was found. By the time that the part is taken, a block behind that may hold it.
 struct StitchedPart {
   std::uint64_t start = 0;
   std::uint64_t end = 0;
   std::uint32_t block = kNone;
 };
 
-/// How a request was served: the same request in the same state is served so again.
+/// How a request was served by stitching. The same request in the same state is served so again.
 struct StitchRecord {
   std::uint64_t wanted = 0;
   std::uint32_t mapping = kNone;    ///< kNone: no mapping held it, and the arena grew.
-  std::uint32_t active_before = 0;  ///< How many spans were active,
-  std::uint32_t active_needed = 0;  ///< and how many had to be.
+  std::uint32_t active_before = 0;  ///< So many spans were active when the request came.
+  std::uint32_t active_needed = 0;  ///< So many had to be active to serve it.
   DevicePtr address{};
 };
 
-/// Which spans a mapping may need that are inactive.
+/// Which inactive spans a mapping may have.
 enum class Inactive : std::uint8_t {
-  as_grown,  ///< Only those that the arena grew by for it: so they return when the same requests
-             ///< do.
+  as_grown,  ///< Only spans that were made for it: the requests that made it have come again.
   any,
 };
 
-/// Does `mapping` hold a block of `wanted` bytes? Its first span must be free at its end, its last
-/// one at its start, and those between whole; they must not hold it by themselves, and the inactive
-/// ones must be next. `granule` is the smallest part that a block has of a span.
+/// Does `mapping` hold a block of `wanted` bytes? The first span must be free at its end, the last
+/// one at its start, and those between wholly; those between must not suffice; and the inactive
+/// ones must be the next that become active. `granule` is the smallest part that a block has of a
+/// span.
 bool holds(const AliasMapping& mapping, std::uint64_t wanted, const SpanList& spans,
            const SpanEnds& ends, std::uint64_t granule, Inactive inactive) noexcept;
 
@@ -87,7 +89,7 @@ class StitchCache {
   const AliasMapping& operator[](std::uint32_t mapping) const noexcept {
     return mappings_[mapping];
   }
-  /// How many spans all mappings are of, together.
+  /// The number of spans of all mappings, added up.
   std::size_t mapped_spans() const noexcept;
   std::uint32_t add(AliasMapping mapping) {
     mappings_.push_back(std::move(mapping));
@@ -96,17 +98,19 @@ class StitchCache {
   /// The oldest that holds `wanted`; kNone where none does.
   std::uint32_t find(std::uint64_t wanted, const SpanList& spans, const SpanEnds& ends,
                      std::uint64_t granule, Inactive inactive) const noexcept;
-  /// Notes that `generation` uses the mapping. Returns its spans, if for the first time; else 0.
+  /// Notes that `generation` uses the mapping. Returns the number of its spans at the first use in
+  /// that generation, later 0.
   std::uint64_t use_in(std::uint64_t generation, std::uint32_t mapping) noexcept;
 
   // History
-  /// The next stitched block of the last generation, if that was for as much in the same state.
+  /// The next record of the last generation, if that is of a stitched block for the same request in
+  /// the same state; else null.
   const StitchRecord* expected(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto* next = next_of_last(wanted, active);
     return next != nullptr && next->mapping != kNone ? next : nullptr;
   }
   std::span<const StitchedPart> expected_parts() const noexcept;
-  /// The last generation looked for a mapping in vain here, and grew.
+  /// Did the last generation look for a mapping in vain here, and grow?
   bool expects_growth(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto* next = next_of_last(wanted, active);
     return next != nullptr && next->mapping == kNone;
@@ -116,7 +120,8 @@ class StitchCache {
   /// Did this generation stitch anything?
   bool has_stitched() const noexcept { return !now_.parts.empty(); }
 
-  /// Takes out the mappings of spans that are gone, which the caller unmaps. Forgets the history.
+  /// Takes out the mappings that have a span of `gone`; the caller unmaps them. Forgets the
+  /// history.
   std::vector<AliasMapping> take_mappings_of(const std::vector<std::uint32_t>& gone,
                                              std::size_t span_count);
   /// After SpanList::erase().

@@ -14,8 +14,8 @@ namespace emm::pool {
 /// Which spans a new alias mapping is to have, and what it needs of the driver.
 struct StitchPlan {
   std::vector<std::uint32_t> spans{};
-  std::uint64_t missing = 0;  ///< Bytes in whole pages that the arena must grow by;
-  std::size_t insert_at = 0;  ///< the new spans come there among the others.
+  std::uint64_t missing = 0;  ///< Bytes, in whole pages, that the arena must grow by.
+  std::size_t insert_at = 0;  ///< Where the new spans come among `spans`.
   /// The new spans are at home in the mapping: they come behind what is free at the end of the
   /// arena's addresses, and only the spans behind them are mapped once more.
   bool at_home = false;
@@ -23,8 +23,8 @@ struct StitchPlan {
 
 struct StitchRequest {
   std::uint64_t wanted = 0;
-  std::uint64_t tail = 0;         ///< What is free at the end of the arena's addresses,
-  std::uint64_t end_address = 0;  ///< which is this.
+  std::uint64_t tail = 0;         ///< Bytes that are free at the end of the arena's addresses.
+  std::uint64_t end_address = 0;  ///< The end of the arena's addresses.
   bool prefer_at_home = false;    ///< Stitching is most of what requests cost.
   /// Memory has run out: one free run may give both ends of the block.
   bool last_resort = false;

@@ -70,7 +70,7 @@ bool BfcPool::extend(std::uint64_t size) {
   return true;
 }
 
-/// All regions that are free go back, where that makes room below the limit.
+/// Releases all free regions, where that makes room below the limit.
 bool BfcPool::collect(std::uint64_t size) {
   if (!settings_.garbage_collection) return false;
   const auto idle = heap_.idle_regions();
@@ -79,7 +79,7 @@ bool BfcPool::collect(std::uint64_t size) {
   if (idle.empty() || size > limit_ - std::min(limit_, memory_.counts.reserved) + bytes)
     return false;
   for (auto* chunk : idle) {
-    memory_.give_back(chunk->address, chunk->size);
+    memory_.release(chunk->address, chunk->size);
     heap_.remove_region(chunk);
   }
   return true;
@@ -94,7 +94,7 @@ void BfcPool::free(const Block& block, std::uint64_t, std::uint64_t stream) {
 
 void BfcPool::end() {
   for (auto* chunk : heap_.idle_regions()) {
-    memory_.give_back(chunk->address, chunk->size);
+    memory_.release(chunk->address, chunk->size);
     heap_.remove_region(chunk);
   }
 }

@@ -59,7 +59,7 @@ void CupyPool::free(const Block& block, std::uint64_t, std::uint64_t stream) {
 
 void CupyPool::release_idle() {
   for (auto* chunk : heap_.idle_regions()) {
-    memory_.give_back(chunk->address, chunk->size);
+    memory_.release(chunk->address, chunk->size);
     heap_.remove_region(chunk);
   }
 }

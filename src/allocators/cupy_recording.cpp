@@ -124,7 +124,7 @@ class RecordedPool {
     const auto& chunk = std::prev(after)->second;
     return address - chunk.address < chunk.size;
   }
-  /// Addresses that are handed out again were given back.
+  /// Addresses that are handed out again were released.
   void make_room(std::size_t index, std::uint64_t address, std::uint64_t size) {
     const auto& chunks = heap_.chunks();
     const auto after = chunks.lower_bound(address + size);

@@ -55,7 +55,7 @@ class PoolModel {
   virtual bool use_pool([[maybe_unused]] PrivatePool pool) { return false; }
   /// As MemoryManager::end_pool().
   virtual void end_pool([[maybe_unused]] PrivatePool pool, [[maybe_unused]] bool at_once) {}
-  /// All goes back to the device. No block is in use.
+  /// Releases everything to the device. REQUIRES: no block is in use.
   virtual void end() = 0;
   virtual Counts counts() const = 0;
 };
@@ -81,7 +81,7 @@ class CountedMemory {
     counts.peak_reserved = std::max(counts.peak_reserved, counts.reserved);
     return address;
   }
-  void give_back(std::uint64_t address, std::uint64_t size) {
+  void release(std::uint64_t address, std::uint64_t size) {
     memory_.free(address, size);
     ++counts.device_frees;
     counts.reserved -= size;

@@ -161,7 +161,7 @@ void RmmArena::end() {
   own_.clear();
   if (global_.empty() && address_ == 0) return;
   global_.clear();
-  if (address_ != 0) memory_.give_back(address_, memory_.counts.reserved);
+  if (address_ != 0) memory_.release(address_, memory_.counts.reserved);
   address_ = 0;
 }
 

@@ -56,7 +56,7 @@ std::optional<PoolModel::Block> DirectMemory::allocate(std::uint64_t size, std::
 
 void DirectMemory::free(const Block& block, std::uint64_t, std::uint64_t) {
   memory_.freed(block.size);
-  memory_.give_back(block.address, block.size);
+  memory_.release(block.address, block.size);
 }
 
 RmmBinning::RmmBinning(const RmmBinningSettings& settings, DeviceMemory& memory) {

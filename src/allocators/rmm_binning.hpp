@@ -21,7 +21,7 @@ class RmmFixedSize {
   bool grow(std::uint64_t stream);
   std::optional<std::uint64_t> allocate(std::uint64_t stream);
   void free(const PoolModel::Block& block, std::uint64_t stream);
-  /// All goes back to what is below.
+  /// Releases everything to the resource below.
   void end();
   std::uint64_t block_size() const noexcept { return block_size_; }
 

@@ -85,7 +85,7 @@ void RmmPool::end() {
     if (stream != streams_.all().front()) heap_.move_all(stream, streams_.all().front());
   }
   for (auto* chunk : heap_.idle_regions()) {
-    memory_.give_back(chunk->address, chunk->size);
+    memory_.release(chunk->address, chunk->size);
     heap_.remove_region(chunk);
   }
 }

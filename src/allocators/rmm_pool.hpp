@@ -29,7 +29,7 @@ struct RmmPoolSettings {
 
 /// RMM's pool_memory_resource: a free list for each stream that freed, in the order of addresses;
 /// best fit; another stream's memory after a wait for its event; growth by doubling, or by half of
-/// what a maximum leaves. Nothing goes back to the device.
+/// what a maximum leaves. Nothing is released to the device.
 class RmmPool final : public PoolModel {
  public:
   RmmPool(const RmmPoolSettings& settings, DeviceMemory& memory)

@@ -22,7 +22,6 @@ class Condition {
 
   const std::string& words() const noexcept { return words_; }
   std::string_view measure() const noexcept { return measure_.name; }
-  bool is_bytes() const noexcept { return measure_.bytes; }
   bool is_relative() const noexcept { return relative_; }  ///< So many times a baseline.
   bool above() const noexcept { return above_; }
   bool or_equal() const noexcept { return or_equal_; }

@@ -23,10 +23,10 @@ void before_host_memory_ends(void (*act)() noexcept) noexcept;
 /// the program asked for that, else returns, and the caller fails as it can.
 void host_memory_refused();
 
-/// The same, and throws std::bad_alloc instead of returning.
+/// As host_memory_refused(), but throws std::bad_alloc where that returns.
 [[noreturn]] void out_of_host_memory();
 
-/// The same for a thread that could not be started.
+/// As host_memory_refused(), for a thread that could not be started.
 void thread_refused();
 
 /// Starts a thread. Where the system has no room for one and the process goes on, throws what

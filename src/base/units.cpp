@@ -77,6 +77,12 @@ std::string bytes(std::uint64_t value) {
   return text::format("{} {}", text::fixed(scaled, 2), kNames[power]);
 }
 
+std::string round_bytes(std::uint64_t value) {
+  auto out = bytes(value);
+  if (const auto zeros = out.find(".00 "); zeros != std::string::npos) out.erase(zeros, 3);
+  return out;
+}
+
 std::string ns(double value) {
   constexpr std::array<std::string_view, 4> kNames{"ns", "us", "ms", "s"};
   std::size_t power = 0;

@@ -22,6 +22,8 @@ Result<std::uint64_t> parse_bytes(std::string_view text);
 Result<std::uint64_t> parse_ns(std::string_view text);
 /// 1610612736 to "1.50 GiB"; below 1 KiB, "512 B". For people: not exact.
 std::string bytes(std::uint64_t value);
+/// As bytes(), but 4194304 to "4 MiB": for the marks of an axis.
+std::string round_bytes(std::uint64_t value);
 /// 1500 to "1.50 us". For people: not exact.
 std::string ns(double value);
 

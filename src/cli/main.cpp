@@ -178,9 +178,9 @@ Status look_at_files(const Cli11Arguments::Files& files) {
   return {};
 }
 
-/// --device sim:capacity=SIZE and --capacity SIZE mean the same: the command hears of the one that
+/// --device sim:capacity=SIZE and --capacity SIZE mean the same: the command receives the one that
 /// it has.
-Status settle_capacity(Cli11Arguments::Files& files) {
+Status apply_capacity(Cli11Arguments::Files& files) {
   constexpr std::string_view kOption = "capacity=";
   if (files.offered.empty()) return {};
   if (files.capacity == nullptr && files.device != nullptr) {
@@ -232,7 +232,7 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
                      [&wanted = name](const auto& one) { return one.longest() == wanted; });
     const bool by_variable = name == "--manager" && manager != nullptr && *manager != '\0';
     if (option == page.options.end() || given(*option) || by_variable) continue;
-    if (name == "--capacity" || name == "--device") {  // one of the two settles the other
+    if (name == "--capacity" || name == "--device") {  // each of the two decides the other
       const auto other = name == "--capacity" ? "--device" : "--capacity";
       if (std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
             return word == other || word.starts_with(std::string(other) + "=");
@@ -393,7 +393,7 @@ int run(int argc, char** argv) {
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
     run_files::begin();
-    auto apart = settle_capacity(*files);
+    auto apart = apply_capacity(*files);
     if (apart) apart = look_at_files(*files);
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
     command.reset();  // what it left open is closed, which may fail

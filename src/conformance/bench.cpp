@@ -302,7 +302,7 @@ std::uint64_t Bench::held() {
 
 std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
   if (refuses_early()) return {};
-  // Where memory is mapped at several addresses, what is idle at one may be cut up at another.
+  // Memory that is mapped at several addresses may be whole at one and cut up at another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice =
       ledger.live(CallLedger::Kind::mapping).bytes > ledger.live(CallLedger::Kind::physical).bytes;
@@ -312,7 +312,7 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
-      // It went back to the device, and the address may have come again.
+      // It was released to the device, which may have handed out the address again.
       if (!opened_.driver->mem_get_address_range({begin})) continue;
       if (ledger.find(CallLedger::Kind::device, begin) != range.part_of) continue;
       return text::format(

@@ -313,8 +313,9 @@ class Bench {
   struct Range {
     std::uint64_t end = 0;
     std::uint64_t id = 0;
-    StreamHandle stream{};                       ///< Of idle memory: on which it was freed,
-    std::optional<CallLedger::Thing> part_of{};  ///< and the driver's allocation that it lies in.
+    // Of idle memory:
+    StreamHandle stream{};                       ///< The stream that it was freed on.
+    std::optional<CallLedger::Thing> part_of{};  ///< The driver's allocation that it lies in.
   };
   using Ranges = std::map<std::uint64_t, Range>;
 

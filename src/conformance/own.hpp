@@ -73,7 +73,7 @@ class Own {
   virtual void unset() const { unset_memory_manager(); }
 };
 
-/// As they are.
+/// emmctl's own, unchanged.
 const Own& emmctl_own() noexcept;
 
 }  // namespace emm::conformance

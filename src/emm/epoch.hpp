@@ -8,9 +8,8 @@ namespace emm {
 /// Tells a pointer whether its manager has reset or ended since the pointer was made.
 ///
 /// A manager owns one Epoch; each pointer remembers a Mark. reset() and the manager's end advance
-/// the epoch, and every older mark is then stale, for ever: the counter itself is never given back
-/// to the heap, so a mark may be asked at any time, also after the manager is gone. Any thread may
-/// ask.
+/// the epoch, and every older mark is then stale, for ever. The counter itself is never freed, so a
+/// mark may be asked at any time, also after the manager is gone. Any thread may ask.
 class Epoch {
  public:
   class Mark {

@@ -14,12 +14,12 @@ constexpr std::string_view kLine = "emm-ipc-1";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
 // A mapping of another process's memory, closed again unless it is kept.
-class Mapping {
+class OpenedHandle {
  public:
-  Mapping(IpcCalls& driver, DevicePtr base) noexcept : driver_(driver), base_(base) {}
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  ~Mapping() {
+  OpenedHandle(IpcCalls& driver, DevicePtr base) noexcept : driver_(driver), base_(base) {}
+  OpenedHandle(const OpenedHandle&) = delete;
+  OpenedHandle& operator=(const OpenedHandle&) = delete;
+  ~OpenedHandle() {
     if (base_ && !close()) return;  // on the way out of a failure that is being reported already
   }
   DevicePtr base() const noexcept { return base_; }
@@ -154,15 +154,15 @@ Result<MemoryView> IpcHandle::open_staged(Context& source, Context& destination)
     return no_device_of(*fields_.source_info);
   auto base = source.driver().ipc_open_mem_handle(fields_.handle);
   if (!base) return std::move(base).error();
-  Mapping mapping(source.driver(), *base);
+  OpenedHandle opened(source.driver(), *base);
   auto copy = destination.memalloc(fields_.size);
   if (!copy) return std::move(copy).error();
-  const auto from = mapping.base() + fields_.offset;
+  const auto from = opened.base() + fields_.offset;
   if (auto copied = destination.driver().memcpy_dtod(copy->device_pointer(), from, fields_.size);
       !copied) {
     return std::move(copied).error();
   }
-  if (auto closed = mapping.close(); !closed) return std::move(closed).error();
+  if (auto closed = opened.close(); !closed) return std::move(closed).error();
   state_ = State::staged;
   copy_ = *std::move(copy);
   return MemoryView{.device_pointer = copy_.device_pointer(), .size = fields_.size};

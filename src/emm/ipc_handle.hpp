@@ -38,7 +38,7 @@ class IpcHandle {
   /// As exported here: it cannot be opened in this process (IPC-7). `base` keeps the memory alive
   /// (IPC-1).
   static IpcHandle exported(const Fields& fields, OwnedPointer base = {});
-  /// As received from elsewhere.
+  /// A handle that came from another process, and can be opened here.
   static IpcHandle received(const Fields& fields);
 
   IpcHandle(IpcHandle&& other) noexcept;

@@ -19,7 +19,7 @@ std::uint64_t run_at(std::span<const std::uint64_t> keys, std::size_t at) noexce
   return hash;
 }
 
-/// Where each run of keys begins, in order.
+/// Knows at which places each run of kRun keys begins, lowest first.
 class Runs {
  public:
   explicit Runs(std::span<const std::uint64_t> keys) {

@@ -30,15 +30,6 @@ bool is_there(const std::string& path) {
   return fs::exists(path, error);
 }
 
-std::string text_or_empty(const format::JsonValue& of, std::string_view name) {
-  const auto* member = of.find(name);
-  return std::string(member != nullptr ? member->as_string().value_or("") : "");
-}
-std::uint64_t bytes_or_zero(const format::JsonValue& of, std::string_view name) {
-  const auto* member = of.find(name);
-  return member != nullptr ? member->as_u64().value_or(0) : 0;
-}
-
 /// "sim", without its options; "cuda:2".
 std::string device_words(const std::string& device) {
   return device.starts_with("sim") ? std::string("sim") : text::printable(device, 24);
@@ -111,21 +102,20 @@ std::string Gathering::table() const {
     const auto json =
         text ? format::parse_json(*text, path) : Result<format::JsonValue>(text.error());
     const auto number = text::format("{}", rank);
-    const auto failure = json ? text_or_empty(*json, "failure") : describe(json.error());
+    const auto failure = json ? text_of(*json, "failure") : describe(json.error());
     if (!failure.empty()) {
       rows.push_back({number, "-", "-", "-", "-", "-", "-", "-", text::printable(failure, 200)});
       continue;
     }
-    const auto failures = bytes_or_zero(*json, "failures");
+    const auto failures = count_of(*json, "failures");
     const auto* time = json->find("ns_per_event");
     served += failures == 0 ? 1 : 0;
-    const auto trace = text_or_empty(*json, "trace");
+    const auto trace = text_of(*json, "trace");
     rows.push_back({number, text::printable(trace.substr(trace.rfind('/') + 1), 60),
-                    text::printable(text_or_empty(*json, "manager"), 60),
-                    device_words(text_or_empty(*json, "device")),
-                    units::bytes(bytes_or_zero(*json, "peak_live_bytes")),
-                    units::bytes(bytes_or_zero(*json, "peak_reserved_bytes")),
-                    text::grouped(failures),
+                    text::printable(text_of(*json, "manager"), 60),
+                    device_words(text_of(*json, "device")),
+                    units::bytes(count_of(*json, "peak_live_bytes")),
+                    units::bytes(count_of(*json, "peak_reserved_bytes")), text::grouped(failures),
                     time != nullptr ? text::fixed(time->as_double().value_or(0), 1) : "-",
                     failures == 0 ? "served" : "not served"});
   }

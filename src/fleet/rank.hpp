@@ -37,7 +37,7 @@ struct Figures {
   std::uint64_t world = 0;  ///< 0: not said.
   std::optional<std::uint64_t> outside, capacity, reserved_peak;
 };
-/// Nothing where the file has none that are known.
+/// Reads the figures of a recording. Members are empty where the file does not say them.
 Figures figures_of(const std::string& path);
 
 /// What one process did with device memory, without the recording itself. Bytes.

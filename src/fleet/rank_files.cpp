@@ -470,7 +470,7 @@ std::vector<std::string> missing_places_of(const RankSet& set) {
     places.insert(rank.label.substr(slash + 1));
   }
   const auto all = hosts.size() * places.size();
-  // Where most are missing, the numbers are others than those of hosts and of devices.
+  // If most combinations are missing, the two numbers are not those of hosts and devices.
   if (hosts.size() < 2 || places.size() < 2 || there.size() * 2 <= all) return {};
   std::vector<std::string> missing;
   for (const auto& host : hosts) {

@@ -86,7 +86,7 @@ struct RanksShown {
   std::size_t top = 10;
 };
 std::string to_text(const Comparison& comparison, const Sites& sites, const RanksShown& shown);
-/// Of several recordings of each rank, as at several steps, which is the tightest.
+/// Says which rank is the tightest in each of several sets of recordings, as of several steps.
 std::string tightest_of(const std::vector<const Comparison*>& sets, const Sites& sites);
 /// "emmctl.ranks/1", of all sets.
 std::string to_json(const std::vector<Comparison>& sets, const Sites& sites,

@@ -138,7 +138,7 @@ std::string tightest_words(const Comparison& comparison) {
 }
 
 std::string site_words(const Sites& sites, const Excess& most, const std::vector<Excess>& keys) {
-  // Of the sizes at that site the one that makes most of it.
+  // Finds the size that makes up most of what the site has.
   const Excess* key = nullptr;
   for (const auto& each : keys) {
     if (each.site == most.site) {

@@ -11,6 +11,13 @@ constexpr std::string_view kBlanks = " \t";
 
 }  // namespace
 
+std::string csv_field(std::string_view text) {
+  if (text.find_first_of("\",\n\r") == std::string_view::npos) return std::string(text);
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? "\"\"" : std::string(1, c);
+  return out + '"';
+}
+
 bool CsvLine::split(std::string_view line) {
   line_size_ = line.size();
   const auto good = line.find('"') == std::string_view::npos || split_quoted(line);

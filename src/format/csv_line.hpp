@@ -44,6 +44,9 @@ class CsvLine {
   std::size_t line_size_ = 0;
 };
 
+/// A field as a CSV file writes it: in quotes where it holds a quote, a comma or the end of a line.
+std::string csv_field(std::string_view text);
+
 /// A name that a header may give to a column, in lower case. Several names may be of one column.
 struct CsvColumnName {
   std::string_view name;

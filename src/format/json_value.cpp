@@ -169,6 +169,16 @@ Result<JsonValue> parse_json(std::string_view text, const std::string& name, std
   return std::move(builder.root());
 }
 
+std::string text_of(const JsonValue& object, std::string_view key) {
+  const auto* const member = object.find(key);
+  return std::string(member != nullptr ? member->as_string().value_or("") : "");
+}
+
+std::uint64_t count_of(const JsonValue& object, std::string_view key) {
+  const auto* const member = object.find(key);
+  return member != nullptr ? member->as_u64().value_or(0) : 0;
+}
+
 void append_json(std::string& out, const JsonValue& value) {
   JsonWriter json(out);
   write(json, value);

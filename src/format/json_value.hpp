@@ -48,6 +48,11 @@ struct JsonValue::Member {
   JsonValue value{};
 };
 
+/// The member of that name where it is a string, else "".
+std::string text_of(const JsonValue& object, std::string_view key);
+/// The member of that name where it is an unsigned integer, else 0.
+std::uint64_t count_of(const JsonValue& object, std::string_view key);
+
 /// A value may hold this many values: it is then below 200 MB.
 inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 20;
 

@@ -13,7 +13,7 @@ namespace {
 
 using Type = PickleValue::Type;
 
-/// As pickletools names and numbers them.
+/// The names and numbers are those of Python's pickletools.
 enum Opcode : std::uint8_t {
   kMark = '(',
   kStop = '.',

@@ -135,7 +135,7 @@ log::Abnormal how_it_ended(const ChildEnd& end, const ApartRun& run) {
     how.event = end.event;
     place = " after the last event";
     if (end.event < run.trace.size()) {
-      // Of a trace that streams, the events were in the other process.
+      // A trace that streams had its events in the other process, which is gone.
       how.line = run.trace.holds(end.event) ? run.trace[end.event].line : 0;
       place = how.line == 0 ? text::format(" at event {}", end.event)
                             : text::format(" at event {} (line {})", end.event, how.line);

@@ -8,7 +8,7 @@ namespace emm {
 /// simulated device take on this machine. `of` outlives it.
 class MeasuredStack final : public replay::Stack {
  public:
-  /// Of what passes, or of what the processors spend on this process.
+  /// What is measured: the time that passes, or what the processors spend on this process.
   enum class Of : std::uint8_t { time, processors };
   explicit MeasuredStack(replay::Stack& of, Of what = Of::time) : of_(of), what_(what) {}
 

@@ -7,7 +7,7 @@
 namespace emm::inspect {
 namespace {
 
-/// In characters.
+/// Counts characters, not bytes.
 std::size_t width_of(std::string_view text) noexcept {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0u) != 0x80;

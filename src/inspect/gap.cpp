@@ -116,7 +116,7 @@ GapWalk::GapWalk(const Recording& recording, const Lifetimes& lifetimes, const K
   std::sort(later_.begin(), later_.end());
 }
 
-KnownBlocks::Block GapWalk::block(AllocId id) const {
+KnownBlocks::KnownBlock GapWalk::block(AllocId id) const {
   const auto& memory = lifetimes_[id];
   if (index(id) < known_.blocks.size() && known_.blocks[index(id)].bytes >= memory.size) {
     auto known = known_.blocks[index(id)];
@@ -161,11 +161,11 @@ void GapWalk::end(AllocId id) {
   } else if (memory.what == What::device) {
     add_inside(id, -1);
     of(id, Beyond::waiting) += signed_of(block(id).bytes);
-    if (memory.gone == memory.death) give_back(id);
+    if (memory.gone == memory.death) end_wait(id);
   }
 }
 
-void GapWalk::give_back(AllocId id) {
+void GapWalk::end_wait(AllocId id) {
   const auto bytes = signed_of(block(id).bytes);
   of(id, Beyond::waiting) -= bytes;
   of(id, store(id)) += bytes;

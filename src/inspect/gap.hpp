@@ -31,11 +31,11 @@ std::string_view name(Beyond cause) noexcept;
 /// What a model of the recorded manager knows of a recording, and its rows do not say. Where it is
 /// empty, a block is what was granted, and all free memory is of one kind.
 struct KnownBlocks {
-  struct Block {
+  struct KnownBlock {
     std::uint64_t bytes = 0;    ///< 0: not known.
     std::uint64_t rounded = 0;  ///< Bytes that the request was rounded up to.
   };
-  std::vector<Block> blocks;   ///< By AllocId, of the program's memory.
+  std::vector<KnownBlock> blocks;  ///< By AllocId, of the program's memory.
   std::vector<Beyond> stores;  ///< By AllocId, of segments and of blocks: what is free there is so.
 };
 
@@ -72,12 +72,12 @@ class GapWalk {
                     [&](std::uint32_t, AllocId id) { end(id); },
                     [&](std::uint32_t event) {
                       for (; late_ != later_.size() && later_[late_].first == event; ++late_)
-                        give_back(later_[late_].second);
+                        end_wait(later_[late_].second);
                       passed(event, sums_);
                     });
   }
 
-  KnownBlocks::Block block(AllocId id) const;
+  KnownBlocks::KnownBlock block(AllocId id) const;
   Beyond store(AllocId id) const;
   /// The place of the device of `id` among the trace's devices().
   std::size_t place(AllocId id) const;
@@ -89,7 +89,7 @@ class GapWalk {
   void add_inside(AllocId id, std::int64_t sign);
   void begin(AllocId id);
   void end(AllocId id);
-  void give_back(AllocId id);
+  void end_wait(AllocId id);
 
   const Recording& recording_;
   const Lifetimes& lifetimes_;

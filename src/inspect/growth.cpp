@@ -34,7 +34,7 @@ std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
   const auto& trace = lifetimes.trace();
   for (auto i = trace.size(); i-- > 0;) {
     const auto& event = trace[i];
-    if (event.op != Op::memalloc && event.op != Op::memallocmanaged) continue;
+    if (!asks_for_device_memory(event.op)) continue;
     const auto& lifetime = lifetimes[event.id];
     if (!counts(lifetimes, lifetime, only) || lifetime.preexisting) continue;
     sizes.push_back(event.size);

@@ -23,8 +23,8 @@ Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
                                                     const ReadAgain& read,
                                                     const MapEvent& map_event) {
   auto out = std::make_unique<InPasses>();
-  ProfileSurvey profile;
-  GrowthSurvey growth;
+  ProfileWalk profile;
+  GrowthWalk growth;
   out->walk = std::make_unique<LiveWalk>(source, std::vector<LiveVisitor*>{&profile, &growth});
   auto& walk = *out->walk;
   if (auto done = read(walk); !done) {

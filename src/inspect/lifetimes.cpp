@@ -35,7 +35,7 @@ Lifetime::What what_of(const Event& event) noexcept {
 }
 
 bool is_refused(const Event& event) noexcept {
-  const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+  const bool asks = asks_for_device_memory(event.op);
   const bool may_work = event.expected() == Outcome::none || event.expected() == Outcome::ok;
   return asks && event.recorded() == Outcome::oom && may_work && !event.has(event_flag::backing);
 }

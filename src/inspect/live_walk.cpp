@@ -27,7 +27,7 @@ void LiveWalk::begin_in_the_middle() {
 Status LiveWalk::on_operation(const trace::Operation& operation) {
   has_seqs_ = has_seqs_ || operation.has(Member::seq);
   if (auto taken = trace_.on_operation(operation); !taken) {
-    // In the order of its seq it may be good.
+    // Sorted by seq, which needs the whole trace in memory, the trace may be right.
     needs_memory_ = needs_memory_ || (has_seqs_ && taken.error().code == Errc::parse_error);
     return taken;
   }

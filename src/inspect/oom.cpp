@@ -109,7 +109,7 @@ void OomFinder::change(What what, std::uint32_t device, std::uint64_t size, bool
 
 std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each,
                                    std::optional<std::uint64_t> device_free) {
-  const bool asks = each.op == Op::memalloc || each.op == Op::memallocmanaged;
+  const bool asks = asks_for_device_memory(each.op);
   if (each.has(trace::event_flag::backing) || (!asks && each.op != Op::get_memory_info))
     return std::nullopt;
   const auto device = trace_.contexts()[index(each.context)].device;

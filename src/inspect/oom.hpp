@@ -48,7 +48,7 @@ struct Oom {
   std::uint64_t excess = 0;
   /// The least that would have been enough: for need, a capacity for any manager; for waste, a
   /// capacity for this manager as it was; for limit, the limit; for others, what they would have
-  /// had to give back. 0 if it is not known.
+  /// had to release. 0 if it is not known.
   std::uint64_t enough = 0;
 };
 

@@ -324,7 +324,7 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
     out += format(
         " The recorded manager reserved {} at most; its segment of {} at {} is the first beyond "
         "the capacity. There it "
-        "would have been refused, and could only have given back what it held idle.",
+        "would have been refused, and could only have released what it held idle.",
         bytes_in_full(of.reserved->bytes), bytes_in_full(first.size), at(first));
   } else if (of.reserved) {
     out += format(" The recorded manager reserved {} at most, which fits.",

@@ -185,17 +185,11 @@ std::vector<Point> steps(const std::vector<Column>& columns, const Height& heigh
 }
 
 /// "64 MiB": of a tick, which is a power of two or a multiple of one.
-std::string tick_name(std::uint64_t value) {
-  auto out = units::bytes(value);
-  if (const auto zeros = out.find(".00 "); zeros != std::string::npos) out.erase(zeros, 3);
-  return out;
-}
-
 void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks,
                const trace::Trace& trace, bool has_times) {
   for (const auto bytes : ticks) {
     svg.line({kLeft, plot.y(bytes)}, {kPictureWidth - kRight, plot.y(bytes)}, kGrid);
-    svg.text({kLeft - 8, plot.y(bytes) + 4}, tick_name(bytes), {.anchor = Anchor::end});
+    svg.text({kLeft - 8, plot.y(bytes) + 4}, units::round_bytes(bytes), {.anchor = Anchor::end});
   }
   for (const auto event : format::decimal_ticks(plot.events)) {
     const auto x = plot.x(static_cast<double>(event));

@@ -16,8 +16,9 @@ struct PictureLimit {
   std::string words;
 };
 
-/// The capacity of the one device that the trace has, or `capacity` where that is not 0; and where
-/// requests were refused by a limit set elsewhere, the least that it can be.
+/// The limits to draw. One is the capacity of the trace's only device, or `capacity` if that is not
+/// 0. Another is the least that a limit can be which the trace does not name and which refused
+/// requests.
 std::vector<PictureLimit> limits_of(const Recording& recording, const Lifetimes& lifetimes,
                                     std::uint64_t capacity = 0);
 

@@ -32,7 +32,7 @@ void count_events(const Lifetimes& lifetimes, Profile& out) {
     }
     auto& thread = out.threads[index(event.thread)];
     ++thread.events;
-    const bool makes = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+    const bool makes = asks_for_device_memory(event.op);
     if (!makes && event.op != Op::free) continue;
     const auto& lifetime = lifetimes[event.id];
     if (makes && lifetime.what == What::nothing) ++out.failed;
@@ -80,7 +80,7 @@ Actions count_rows(const Recording& recording, const Lifetimes& lifetimes) {
   }
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     const auto& event = trace[i];
-    const bool asks = event.op == Op::memalloc || event.op == Op::memallocmanaged;
+    const bool asks = asks_for_device_memory(event.op);
     if (asks && event.recorded() == trace::Outcome::oom && !event.has(trace::event_flag::backing))
       count(Action::oom);
   }

@@ -60,7 +60,7 @@ using Actions = std::array<std::uint64_t, kActionNames.size()>;
 
 /// What the recorded manager held from the device, if the trace has a backing layer. A segment that
 /// was there before the recording began does not count as made. What is left of a range that was
-/// unmapped in part counts neither as made nor as given back.
+/// unmapped in part counts neither as made nor as released.
 struct Backing {
   Peak reserved;                       ///< Count: segments then.
   std::uint64_t live_at_reserved = 0;  ///< The program's live bytes at that event.

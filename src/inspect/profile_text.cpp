@@ -113,7 +113,7 @@ std::string summary(const trace::Trace& trace, const Profile& profile, const Sho
   return "\nDevice memory, as requested\n" + columns("ll", rows);
 }
 
-std::string spreads(const Profile& profile) {
+std::string percentile_rows(const Profile& profile) {
   if (profile.allocs == 0) return "";
   Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
   const auto add = [&](std::string name, const Percentiles& percentiles, const auto& shown) {
@@ -204,7 +204,7 @@ std::string backing(const trace::Trace& trace, const Profile& profile) {
                           ? std::string()
                           : text::format("{} there before, ", grouped(held.segments_before));
   rows.push_back(
-      {"segments", text::format("{}{} made, {} given back", before, grouped(held.segments_made),
+      {"segments", text::format("{}{} made, {} released", before, grouped(held.segments_made),
                                 grouped(held.segments_given_back))});
   const auto requests = counts_of(profile.actions, {Action::alloc, Action::free_requested,
                                                     Action::free_completed, Action::oom});
@@ -317,7 +317,7 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
                     const Shown& shown) {
   auto out = heading(trace, profile);
   if (profile.events == 0) return out;
-  out += summary(trace, profile, shown) + spreads(profile) + size_classes(profile);
+  out += summary(trace, profile, shown) + percentile_rows(profile) + size_classes(profile);
   out += holding("Live at the peak", trace, profile.at_peak, shown);
   out += holding("Never freed", trace, profile.leaked, shown);
   out += shares("thread", profile.threads, trace.threads(), shown.top);

@@ -14,7 +14,7 @@ bool is_of(const LiveWalk& walk, const LiveMemory& memory, std::optional<std::ui
 
 }  // namespace
 
-void GrowthSurvey::began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
+void GrowthWalk::began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
   if (!is_of(walk, memory, only_)) return;
   any_ = true;
   if (memory.preexisting) return;
@@ -29,31 +29,34 @@ void GrowthSurvey::began(const LiveWalk& walk, std::uint32_t event, const LiveMe
   ++requests_;
 }
 
-void GrowthSurvey::passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) {
+void GrowthWalk::passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) {
   const auto& each = walk.event();
   if (each.op == trace::Op::mark) marks_.mark(event, walk.trace().detail(each).label, each);
 }
 
-GrowthDetails::GrowthDetails(GrowthSurvey& survey, std::uint32_t events)
-    : only_(survey.only_), events_(events), requests_(survey.requests_), any_(survey.any_) {
+GrowthDetails::GrowthDetails(GrowthWalk& first_walk, std::uint32_t events)
+    : only_(first_walk.only_),
+      events_(events),
+      requests_(first_walk.requests_),
+      any_(first_walk.any_) {
   if (events == 0) return;
-  out_.iterations = survey.marks_.best(events, out_.name);
+  out_.iterations = first_walk.marks_.best(events, out_.name);
   if (!out_.iterations.empty()) {
     out_.source = Growth::Source::marks;
     begin_measure();
     return;
   }
-  const auto kept = survey.sizes_.size();
+  const auto kept = first_walk.sizes_.size();
   std::vector<std::uint64_t> sizes(kept);
   const auto ring = [&](std::size_t from_end) {
     return static_cast<std::size_t>((requests_ - 1 - from_end) % kept);
   };
-  for (std::size_t i = 0; i < kept; ++i) sizes[i] = survey.sizes_[ring(i)];
+  for (std::size_t i = 0; i < kept; ++i) sizes[i] = first_walk.sizes_[ring(i)];
   const auto found = repeats_of(sizes, kept < requests_);
   if (found.period != 0 && kept == requests_) {
     std::vector<std::uint32_t> firsts(found.count());
     for (std::size_t k = 0; k < firsts.size(); ++k)
-      firsts[k] = survey.births_[ring((k + 1) * found.period - 1)];
+      firsts[k] = first_walk.births_[ring((k + 1) * found.period - 1)];
     out_.source = Growth::Source::steps;
     out_.iterations = steps_of(firsts, events);
     begin_measure();
@@ -62,7 +65,7 @@ GrowthDetails::GrowthDetails(GrowthSurvey& survey, std::uint32_t events)
   if (found.period != 0) {
     last_period_.resize(found.period);
     const auto steps = requests_ / found.period;
-    at_once_ = static_cast<std::size_t>(steps / GrowthSurvey::kStepsMost + 1);
+    at_once_ = static_cast<std::size_t>(steps / GrowthWalk::kStepsMost + 1);
   }
   // Whether that repeats so far back is not known yet: else each tenth has its floor.
   floors_ = events >= kFloorEventsMin && any_;

@@ -13,14 +13,14 @@ namespace emm::inspect {
 /// Makes the Growth of a trace that is not in memory, by two walks or three. The first looks for
 /// marks, and for sizes that repeat among the last kLastSizes requests: what repeats only in more
 /// than a third of these is not seen. Of more than kStepsMost repeats several are one iteration.
-class GrowthSurvey final : public LiveVisitor {
+class GrowthWalk final : public LiveVisitor {
  public:
   static constexpr std::size_t kLastSizes = std::size_t{1} << 20;
   static constexpr std::size_t kStepsMost = std::size_t{1} << 20;
 
   /// Of the memory of all devices, or of one. `last_sizes` is for tests.
-  explicit GrowthSurvey(std::optional<std::uint32_t> device = std::nullopt,
-                        std::size_t last_sizes = kLastSizes)
+  explicit GrowthWalk(std::optional<std::uint32_t> device = std::nullopt,
+                      std::size_t last_sizes = kLastSizes)
       : only_(device), last_sizes_(last_sizes) {}
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
@@ -40,8 +40,8 @@ class GrowthSurvey final : public LiveVisitor {
 /// The second walk, and where needs_another_walk() the third.
 class GrowthDetails final : public LiveVisitor {
  public:
-  /// `events` is how many the survey's walk had.
-  GrowthDetails(GrowthSurvey& survey, std::uint32_t events);
+  /// `events` is how many the first walk had.
+  GrowthDetails(GrowthWalk& first_walk, std::uint32_t events);
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;

@@ -18,7 +18,7 @@ class OomVisitor final : public LiveVisitor {
              std::optional<std::uint64_t> event)
       : out_(out), capacity_(capacity), asked_(event), fits_(capacity) {}
 
-  /// Before the walk.
+  /// Called once, before the walk.
   void begin(const trace::Trace& trace) { finder_.emplace(trace, capacity_); }
 
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override {
@@ -144,17 +144,17 @@ class OomVisitor final : public LiveVisitor {
 };
 
 Status find_growth(const std::string& source, const ReadAgain& read, OomsInPasses& out) {
-  std::map<std::uint32_t, GrowthSurvey> surveys;
-  for (const auto& oom : out.report.all) surveys.try_emplace(oom.device, oom.device);
-  if (surveys.empty()) return {};
+  std::map<std::uint32_t, GrowthWalk> first_walks;
+  for (const auto& oom : out.report.all) first_walks.try_emplace(oom.device, oom.device);
+  if (first_walks.empty()) return {};
   std::vector<LiveVisitor*> visitors;
-  for (auto& [device, survey] : surveys) visitors.push_back(&survey);
+  for (auto& [device, first_walk] : first_walks) visitors.push_back(&first_walk);
   LiveWalk second(source, visitors);
   if (auto done = read(second); !done) return done;
   std::map<std::uint32_t, GrowthDetails> details;
   visitors.clear();
-  for (auto& [device, survey] : surveys)
-    visitors.push_back(&details.try_emplace(device, survey, second.events()).first->second);
+  for (auto& [device, first_walk] : first_walks)
+    visitors.push_back(&details.try_emplace(device, first_walk, second.events()).first->second);
   LiveWalk third(source, visitors);
   if (auto done = read(third); !done) return done;
   visitors.clear();

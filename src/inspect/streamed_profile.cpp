@@ -18,14 +18,12 @@ T& at_least(std::vector<T>& row, std::size_t index) {
   return row[index];
 }
 
-bool is_request(Op op) noexcept { return op == Op::memalloc || op == Op::memallocmanaged; }
-
 }  // namespace
 
-Level& ProfileSurvey::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
-Level& ProfileSurvey::stream(StreamId id) { return at_least(by_stream_, index(id)); }
+Level& ProfileWalk::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
+Level& ProfileWalk::stream(StreamId id) { return at_least(by_stream_, index(id)); }
 
-void ProfileSurvey::step(const LiveWalk& walk, const LiveMemory& memory, bool begins) {
+void ProfileWalk::step(const LiveWalk& walk, const LiveMemory& memory, bool begins) {
   const auto change = [&](Level& level) {
     begins ? level.begin(memory.size) : level.end(memory.size);
   };
@@ -46,7 +44,7 @@ void ProfileSurvey::step(const LiveWalk& walk, const LiveMemory& memory, bool be
   }
 }
 
-void ProfileSurvey::began(const LiveWalk& walk, std::uint32_t, const LiveMemory& memory) {
+void ProfileWalk::began(const LiveWalk& walk, std::uint32_t, const LiveMemory& memory) {
   step(walk, memory, true);
   if (memory.what != What::device) return;
   ++out_.allocs;
@@ -57,7 +55,7 @@ void ProfileSurvey::began(const LiveWalk& walk, std::uint32_t, const LiveMemory&
   in.bytes += memory.size;
 }
 
-void ProfileSurvey::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
+void ProfileWalk::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
   step(walk, memory, false);
   if (memory.what != What::device) return;
   if (memory.birth <= live_.peak.event) over_since_peak_.push_back({memory.size, memory.site});
@@ -66,8 +64,8 @@ void ProfileSurvey::ended(const LiveWalk& walk, std::uint32_t event, const LiveM
   if (!memory.preexisting) lifetime_ns_.add(now > memory.time_ns ? now - memory.time_ns : 0);
 }
 
-void ProfileSurvey::passed(const LiveWalk& walk, std::uint32_t event,
-                           const trace::Operation& operation) {
+void ProfileWalk::passed(const LiveWalk& walk, std::uint32_t event,
+                         const trace::Operation& operation) {
   const auto& each = walk.event();
   if (event == 0) first_place_ = {.line = each.line, .time_ns = each.time_ns};
   if (live_.passed(event, each)) {
@@ -86,7 +84,7 @@ void ProfileSurvey::passed(const LiveWalk& walk, std::uint32_t event,
   count_row(walk, each, operation);
 }
 
-void ProfileSurvey::count(const LiveWalk& walk, const trace::Event& event) {
+void ProfileWalk::count(const LiveWalk& walk, const trace::Event& event) {
   ++out_.events;
   ++out_.by_op[static_cast<std::size_t>(event.op)];
   last_time_ = std::max(last_time_, event.time_ns);
@@ -101,7 +99,7 @@ void ProfileSurvey::count(const LiveWalk& walk, const trace::Event& event) {
   }
   auto& thread = at_least(out_.threads, index(event.thread));
   ++thread.events;
-  const bool makes = is_request(event.op);
+  const bool makes = asks_for_device_memory(event.op);
   if (!makes && event.op != Op::free) return;
   const auto& memory = walk[event.id];
   if (makes && memory.what == What::nothing) ++out_.failed;
@@ -121,13 +119,13 @@ void ProfileSurvey::count(const LiveWalk& walk, const trace::Event& event) {
   stream.frees_of_others += memory.stream != event.stream ? 1 : 0;
 }
 
-void ProfileSurvey::count_row(const LiveWalk& walk, const trace::Event& each,
-                              const trace::Operation& operation) {
+void ProfileWalk::count_row(const LiveWalk& walk, const trace::Event& each,
+                            const trace::Operation& operation) {
   const auto row = [&](Action action) { ++out_.actions[static_cast<std::size_t>(action)]; };
   const bool backing = each.has(event_flag::backing);
-  if (is_request(each.op) && each.recorded() == trace::Outcome::oom && !backing) row(Action::oom);
-  const bool makes = is_request(each.op) || each.op == Op::memhostalloc || each.op == Op::mempin ||
-                     each.op == Op::open_ipc_handle;
+  if (asks_for_device_memory(each.op) && each.recorded() == trace::Outcome::oom && !backing)
+    row(Action::oom);
+  const bool makes = gives_memory_an_id(each.op);
   if (!makes && each.op != Op::free) return;
   const auto& memory = walk[each.id];
   if (memory.what != What::backing && memory.what != What::device) return;
@@ -154,7 +152,7 @@ void ProfileSurvey::count_row(const LiveWalk& walk, const trace::Event& each,
   if (!segment) row(Action::free_completed);
 }
 
-Profile ProfileSurvey::finish(LiveWalk& walk) {
+Profile ProfileWalk::finish(LiveWalk& walk) {
   auto& trace = walk.trace();
   auto out = std::move(out_);
   out.threads.resize(trace.threads().size());
@@ -206,10 +204,11 @@ Profile ProfileSurvey::finish(LiveWalk& walk) {
   return out;
 }
 
-ProfileDetails::ProfileDetails(ProfileSurvey& survey, Profile& profile)
-    : survey_(survey), profile_(profile) {
-  for (auto* spread : {&survey.sizes_, &survey.lifetime_events_, &survey.lifetime_ns_})
-    spread->begin_again();
+ProfileDetails::ProfileDetails(ProfileWalk& first_walk, Profile& profile)
+    : first_walk_(first_walk), profile_(profile) {
+  for (auto* percentiles :
+       {&first_walk.sizes_, &first_walk.lifetime_events_, &first_walk.lifetime_ns_})
+    percentiles->begin_again();
   profile.live_over_events.resize(
       static_cast<std::size_t>(std::min<std::uint64_t>(profile.events, Profile::kCurveParts)));
 }
@@ -217,16 +216,16 @@ ProfileDetails::ProfileDetails(ProfileSurvey& survey, Profile& profile)
 void ProfileDetails::began(const LiveWalk&, std::uint32_t, const LiveMemory& memory) {
   if (memory.what != What::device) return;
   live_ += memory.size;
-  survey_.sizes_.add_again(memory.size);
+  first_walk_.sizes_.add_again(memory.size);
 }
 
 void ProfileDetails::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
   if (memory.what != What::device) return;
   live_ -= memory.size;
-  survey_.lifetime_events_.add_again(event - memory.birth);
+  first_walk_.lifetime_events_.add_again(event - memory.birth);
   const auto now = walk.event().time_ns;
   if (!memory.preexisting)
-    survey_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
+    first_walk_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
 }
 
 void ProfileDetails::passed(const LiveWalk&, std::uint32_t event, const trace::Operation&) {
@@ -242,9 +241,9 @@ void ProfileDetails::passed(const LiveWalk&, std::uint32_t event, const trace::O
 }
 
 void ProfileDetails::finish() {
-  profile_.sizes = survey_.sizes_.percentiles();
-  profile_.lifetime_events = survey_.lifetime_events_.percentiles();
-  if (profile_.has_times) profile_.lifetime_ns = survey_.lifetime_ns_.percentiles();
+  profile_.sizes = first_walk_.sizes_.percentiles();
+  profile_.lifetime_events = first_walk_.lifetime_events_.percentiles();
+  if (profile_.has_times) profile_.lifetime_ns = first_walk_.lifetime_ns_.percentiles();
 }
 
 std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,

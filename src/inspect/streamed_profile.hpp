@@ -11,12 +11,12 @@
 #include "inspect/live_walk.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/space.hpp"
-#include "inspect/spread.hpp"
+#include "inspect/streamed_percentiles.hpp"
 
 namespace emm::inspect {
 
 /// Makes a Profile of a trace that is not in memory, by two walks: this is the first.
-class ProfileSurvey final : public LiveVisitor {
+class ProfileWalk final : public LiveVisitor {
  public:
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
@@ -57,7 +57,7 @@ class ProfileSurvey final : public LiveVisitor {
   std::map<std::uint64_t, SizeClass> classes_;
   Backing backing_;
   bool any_backing_ = false;
-  Spread sizes_, lifetime_events_, lifetime_ns_;
+  StreamedPercentiles sizes_, lifetime_events_, lifetime_ns_;
   std::uint64_t last_time_ = 0;
   trace::Trace::Place first_place_;
   std::optional<std::uint32_t> first_refused_;
@@ -66,7 +66,7 @@ class ProfileSurvey final : public LiveVisitor {
 /// The second walk: adds what is left to the Profile.
 class ProfileDetails final : public LiveVisitor {
  public:
-  ProfileDetails(ProfileSurvey& survey, Profile& profile);
+  ProfileDetails(ProfileWalk& first_walk, Profile& profile);
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void passed(const LiveWalk& walk, std::uint32_t event,
@@ -74,7 +74,7 @@ class ProfileDetails final : public LiveVisitor {
   void finish();
 
  private:
-  ProfileSurvey& survey_;
+  ProfileWalk& first_walk_;
   Profile& profile_;
   std::uint64_t live_ = 0, most_ = 0;
   std::size_t part_ = 0;

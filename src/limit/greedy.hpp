@@ -10,9 +10,9 @@
 namespace emm::limit {
 
 struct GreedyLimits {
-  /// Stop trying for less once about this many nanoseconds' worth of steps are spent. They are
-  /// counted, not timed, so the answer is the same everywhere. 0 takes a budget that
-  /// grows with the buffers: well under a second for 20,000, under ten for 60,000 and for more.
+  /// The budget: how many steps to spend, in steps of about a nanosecond. They are counted, not
+  /// timed, so the answer is the same everywhere. 0 takes a budget that grows with the number of
+  /// buffers: well under a second for 20,000, under ten for 60,000 and for more.
   std::uint64_t work = 0;
 };
 
@@ -21,12 +21,13 @@ struct Greedy {
   std::string_view order;  ///< What the buffers of the best layout were sorted by; a literal.
 };
 
-/// The lowest of several layouts that place one buffer after the other and never move one. The
-/// orders are by time, size, area, lifetime and contention, into the lowest or the tightest gap;
-/// then the best order is mended: what would not fit lower than the best is placed earlier. That by
-/// time takes n log n and is always tried; the others stop where the budget does. Ends early at the
-/// requested bound. The layout has passed first_violation(). Nothing where no layout
-/// was found that ends within 64 bits. Any thread.
+/// Places one buffer after the other, and never moves one, in several orders: by time, size, area,
+/// lifetime and contention, into the lowest or the tightest gap. Then it improves the best order: a
+/// buffer that reaches the top of the layout is placed earlier. Returns the lowest layout.
+///
+/// The order by time takes n log n and is always tried; the others end with the budget, or where a
+/// layout reaches the lower bound. The layout has passed first_violation(). Nothing where every
+/// layout would end beyond 64 bits. Any thread may call.
 std::optional<Greedy> place_greedily(std::span<const Buffer> buffers,
                                      const GreedyLimits& limits = {});
 

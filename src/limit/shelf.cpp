@@ -66,7 +66,7 @@ std::optional<std::uint64_t> Shelf::find(const Item& item, Fit fit, std::uint64_
         continue;
       }
     }
-    // As far as the other list has nothing lower.
+    // Takes from this list until the other one has something lower.
     const auto stop = against.done() ? kTooMany : against.next().begin;
     const auto* at = run.placed.data() + from.at;
     const auto* const end = run.placed.data() + run.placed.size();

@@ -44,7 +44,7 @@ class StreamPeak {
   /// What any stream gets from here on comes after all that is there.
   void all_after_all();
   /// An end that comes after `begun`, on no stream: what both streams get from here on comes after
-  /// it. For memory that is given back on another stream than its own.
+  /// it. For memory that is freed on another stream than its own.
   void ends_apart(Point begun, std::uint64_t bytes, Stream one, Stream other);
 
   /// The bound, of all that was told. Where more than kNodesMost pieces of streams are tied

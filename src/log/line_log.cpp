@@ -45,11 +45,10 @@ Status LineLog::finish() {
 }
 
 bool is_rmm_row(const Record& record) noexcept {
-  const auto is_device = [](Op op) { return op == Op::memalloc || op == Op::memallocmanaged; };
-  if (is_device(record.op)) return true;
+  if (asks_for_device_memory(record.op)) return true;
   if (record.op != Op::free && record.op != Op::reset && record.op != Op::context_destroy)
     return false;
-  return record.id != kNoId && !record.late && is_device(record.freed_kind);
+  return record.id != kNoId && !record.late && asks_for_device_memory(record.freed_kind);
 }
 
 }  // namespace emm::log

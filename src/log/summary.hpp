@@ -44,9 +44,9 @@ struct Failure {
   std::optional<std::uint64_t> free_bytes;  ///< Free on the device, where it tells.
   std::optional<std::uint64_t> largest_free_bytes;
   // What the manager holds beside what is live, where it counts that:
-  std::optional<std::uint64_t> idle_bytes{};          ///< Free in its hands;
-  std::optional<std::uint64_t> largest_idle_bytes{};  ///< the largest piece of it;
-  std::optional<std::uint64_t> waiting_bytes{};       ///< event-deferred frees.
+  std::optional<std::uint64_t> idle_bytes{};          ///< Free memory that it keeps.
+  std::optional<std::uint64_t> largest_idle_bytes{};  ///< The largest piece of that.
+  std::optional<std::uint64_t> waiting_bytes{};       ///< Bytes of event-deferred frees.
   std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
 };
 
@@ -130,9 +130,9 @@ struct Statistics {
     std::uint64_t value = 0;
   };
   std::string context;
-  std::vector<Named> torch;  ///< Under the names of torch.cuda.memory_stats(),
-  std::vector<Named> rmm;    ///< of RMM's statistics_resource_adaptor,
-  std::vector<Named> other;  ///< and what neither has.
+  std::vector<Named> torch;  ///< Under the names of torch.cuda.memory_stats().
+  std::vector<Named> rmm;    ///< Under the names of RMM's statistics_resource_adaptor.
+  std::vector<Named> other;  ///< What neither of them has.
 };
 
 /// Operations that the manager answered with not_supported, by operation.
@@ -202,14 +202,15 @@ struct Summary {
   std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.
   /// Present if the manager is the model of the allocator that was recorded, with its settings.
   std::optional<ModelAgreement> model_agreement{};
-  std::vector<Violation> violations;  ///< At most a hundred are kept;
-  std::uint64_t violation_count = 0;  ///< all are counted.
+  std::vector<Violation> violations;  ///< The first hundred.
+  std::uint64_t violation_count = 0;  ///< The number of all.
   std::vector<Declined> declined;
-  std::vector<Statistics>
-      statistics;  ///< Before what was left was freed, where managers count; of the last pass.
-  std::uint64_t skipped =
-      0;  ///< Operations that this replay does not carry out yet, or by request;
-  std::vector<std::string> notes;  ///< and what a person should know, a sentence each.
+  /// What the managers counted in the last pass, taken before leaks were freed. Empty where they do
+  /// not count.
+  std::vector<Statistics> statistics;
+  /// Operations that this replay cannot execute, or was asked not to.
+  std::uint64_t skipped = 0;
+  std::vector<std::string> notes;  ///< What a person should know, a sentence each.
   std::string reports;             ///< What the managers and adaptors say at the end, in lines.
   bool interrupted = false;
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.

@@ -196,12 +196,6 @@ void Checker::forget_record(std::uint32_t record) {
   records_.erase(record);
 }
 
-void Checker::forget_device(std::uint32_t device) {
-  const std::lock_guard lock(mutex_);
-  streams_.complete(streams_.all(device));
-  devices_.erase(device);
-}
-
 /// The driver gets back what the first `allocation_count` allocations have at [begin, begin +
 /// size): without a wait for any work, or in the order of the stream `on`. Work that reaches the
 /// memory by other addresses goes on.

@@ -36,13 +36,13 @@ struct Hazard {
     given_back,  ///< Released to the driver by a call that does not wait for that work.
   };
   How how = How::handed_out;
-  std::uint32_t id = 0;                ///< The allocation whose work it is,
-  std::uint64_t born = 0;              ///< the event of the trace that made it,
-  std::optional<std::uint64_t> ended;  ///< and that ended it; nothing where it is live.
+  std::uint32_t id = 0;                ///< The allocation whose work it is.
+  std::uint64_t born = 0;              ///< The event of the trace that made the allocation.
+  std::optional<std::uint64_t> ended;  ///< The event that ended it; nothing while it is live.
   std::uint32_t stream = 0;            ///< The stream of the work: a tag, or Streams::kUntagged.
   std::uint64_t event = 0;             ///< The event that was executed when it was found.
-  std::uint32_t to = 0;                ///< handed_out: the allocation that has the memory,
-  std::uint32_t to_stream = 0;         ///< and its stream.
+  std::uint32_t to = 0;                ///< handed_out: the allocation that has the memory.
+  std::uint32_t to_stream = 0;         ///< handed_out: the stream of that allocation.
   Told told{};                         ///< Of the allocation; empty unless tell_of_each().
 };
 
@@ -93,8 +93,6 @@ class Checker {
   void host_waits_for_device(std::uint32_t device);
   /// No later operation names the record.
   void forget_record(std::uint32_t record);
-  /// The context of the device is gone, with all in it.
-  void forget_device(std::uint32_t device);
 
   /// The hazards found since the last call, in the order of finding.
   std::vector<Hazard> take_found();

@@ -28,10 +28,11 @@ struct TracedAllocation {
   bool reached_by(std::uint64_t begin, std::uint64_t end) const noexcept {
     return address < end && begin < address + size;
   }
-  std::uint64_t born = 0;     ///< Event of the trace that made it,
-  std::uint64_t ended = 0;    ///< and that ended it.
+  std::uint64_t born = 0;     ///< The event of the trace that made it.
+  std::uint64_t ended = 0;    ///< The event of the trace that ended it.
   Point birth{};              ///< A mark on its own stream, set when it was handed out.
-  std::vector<Point> uses{};  ///< The last on each stream; while live, those that a trace names.
+  std::vector<Point> uses{};  ///< The last use on each stream. Of live memory, those that a trace
+                              ///< names.
   std::uint64_t number = 0;   ///< On its device, from 1.
   Told told{};
 };

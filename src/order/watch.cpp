@@ -13,8 +13,8 @@ struct UnderWay {
   /// The memory that it takes away: another thread may be given it before the call returns.
   std::vector<PhysicalExtents::Extent> unmapped;
   std::uint64_t released = 0;
-  std::uint64_t freed = 0;             ///< Bytes that the driver had given,
-  std::uint64_t allocation_count = 0;  ///< and the allocations that may lie there.
+  std::uint64_t freed = 0;             ///< Bytes of the memory that the call frees.
+  std::uint64_t allocation_count = 0;  ///< The allocations that may lie there: the first so many.
 };
 thread_local UnderWay under_way;
 

@@ -26,9 +26,9 @@ struct ChildEnd {
   int signal = 0;
   int exit_code = 0;
   std::string bytes;
-  bool whole = false;        ///< The work returned `bytes`, and then something went wrong.
-  std::string last_call;     ///< The slot of a foreign manager that was called last ("memalloc"),
-                             ///< empty where none was.
+  bool whole = false;  ///< The work returned `bytes`, and then something went wrong.
+  /// The slot of a foreign manager that was called last ("memalloc"); empty where none was.
+  std::string last_call;
   bool inside = false;       ///< That call had not returned.
   bool in_one_call = false;  ///< Where it hung: one call took longer than its deadline.
   std::uint64_t event = CallMark::kNoEvent;  ///< The event that this call served.

@@ -80,11 +80,11 @@ auto part(const std::tuple<Args...>& arguments) noexcept {
 /// What stands in the slot of a method: it reads the method's parameters from the first of the C
 /// arguments, and the rest say where the answer goes.
 template <auto method>
-struct Served;
+struct DriverSlot;
 template <class Value, class... Parameters, Result<Value> (Driver::*method)(Parameters...)>
-struct Served<method> {
+struct DriverSlot<method> {
   static constexpr std::size_t kRead = (std::size_t{0} + ... + kArguments<Parameters>);
-  /// Of each parameter, where its arguments begin.
+  /// For each parameter, the index of the first of its arguments.
   static constexpr auto kFirst = [] {
     std::array<std::size_t, sizeof...(Parameters) + 1> first{};
     [[maybe_unused]] std::size_t i = 0;
@@ -107,7 +107,7 @@ struct Served<method> {
 };
 /// The one slot whose order is not the method's: the size comes after both addresses.
 template <>
-struct Served<&Driver::memcpy_dtoh> {
+struct DriverSlot<&Driver::memcpy_dtoh> {
   static emm_status call(void* user, void* to, std::uint64_t from, std::uint64_t size) {
     return answer(of(user).memcpy_dtoh({static_cast<HostPtr>(to), size}, {from}));
   }
@@ -118,7 +118,7 @@ struct Served<&Driver::memcpy_dtoh> {
 template <class Table>
 void put_calls(Table& table) noexcept {
 #define EMM_CALL(result, name, ...) \
-  if constexpr (requires { table.name; }) table.name = &Served<&Driver::name>::call;
+  if constexpr (requires { table.name; }) table.name = &DriverSlot<&Driver::name>::call;
 #include "driver/calls.def"
 }
 

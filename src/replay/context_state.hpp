@@ -17,8 +17,8 @@ namespace emm::replay {
 
 /// What the contexts of one device share, since CUDA has one primary context a device.
 struct DeviceState {
-  std::uint64_t held = 0;                 ///< Bytes held from the device when last measured,
-  std::uint64_t held_most = 0;            ///< and the most in this pass.
+  std::uint64_t held = 0;                 ///< Bytes held from the device at the last measurement.
+  std::uint64_t held_most = 0;            ///< The most that `held` was in this pass.
   AddressMap addresses;                   ///< Live memory by address, where one thread replays.
   std::unique_ptr<AddressShards> shards;  ///< Takes its place where threads replay.
 

@@ -68,7 +68,7 @@ std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const 
     }
   }
   if (!summary->first_failure) summary->first_failure = run.ended_at(trace, how);
-  ++summary->pass.failures;  // the call that did not come back
+  ++summary->pass.failures;  // the call that did not return
   summary->abnormal = std::move(how);
   return summary;
 }

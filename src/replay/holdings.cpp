@@ -39,7 +39,7 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
   // that is held has.
   for (std::size_t at = 0; state.threads_running && at < trace.size(); ++at) {
     const auto& event = trace[at];
-    if (!makes_device_memory(event.op) || event.has(trace::event_flag::backing)) continue;
+    if (!asks_for_device_memory(event.op) || event.has(trace::event_flag::backing)) continue;
     const bool reset =
         index(event.context) < reset_at.size() && at < reset_at[index(event.context)];
     if (!reset && live.slot(event.id) != LiveSet::kNone) {

@@ -122,7 +122,7 @@ void HostOperations::free_ended(const Event& event, std::uint32_t slot) {
     if (const auto left = context.driver().held_bytes(); left < held) {
       core_.judge.add_violation(
           log::Violation::Kind::balance,
-          text::format("the free of {}, which a reset had ended, gave {} bytes back to the device",
+          text::format("the free of {}, which a reset had ended, released {} bytes to the device",
                        core_.state.trace.name(event.id), held - left));
     }
     core_.accounts.measure_reserved(context);

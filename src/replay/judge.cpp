@@ -27,7 +27,7 @@ bool meets(Outcome outcome, Outcome expected) noexcept {
 
 /// Was the recorded program refused this device memory because there was none?
 bool was_refused(const Event& event) noexcept {
-  return makes_device_memory(event.op) && event.recorded() == Outcome::oom &&
+  return asks_for_device_memory(event.op) && event.recorded() == Outcome::oom &&
          event.expected() == Outcome::none;
 }
 
@@ -154,8 +154,8 @@ void Judge::judge_refusal(const Event& event, const Error& error, Times times) {
   const auto outcome = outcome_of(error);
   // A request that was to fail counts in no peak. One that the recording refused counts while it is
   // made, any other until its memory would have been freed.
-  const bool was_to_succeed =
-      makes_device_memory(event.op) && !was_refused(event) && !is_expected_failure(event, outcome);
+  const bool was_to_succeed = asks_for_device_memory(event.op) && !was_refused(event) &&
+                              !is_expected_failure(event, outcome);
   const auto bytes = was_to_succeed || was_refused(event) ? event.size : 0;
   accounts_.unserved_bytes.add(bytes);
   accounts_.raise_requested(accounts_.live_bytes);

@@ -57,7 +57,7 @@ Parallel::Parallel(ReplayCore& core, Operations& operations)
     } else {
       workers_[index(event.thread)]->events.push_back(static_cast<std::uint32_t>(at));
     }
-    if (makes_memory(event.op) || event.op == Op::open_ipc_handle) {
+    if (gives_memory_an_id(event.op)) {
       made[index(event.thread)].push_back(event.id);
     }
     if (event.op != Op::event_record) continue;
@@ -167,7 +167,7 @@ std::size_t Parallel::execute_range(std::size_t begin, std::size_t end) {
     auto& next = worker->next;
     for (; next < worker->events.size() && worker->events[next] < begin; ++next) {
       const auto& event = core_.state.trace[worker->events[next]];
-      if (makes_memory(event.op)) core_.held.live.mark_not_held(event.id);
+      if (asks_for_memory(event.op)) core_.held.live.mark_not_held(event.id);
     }
   }
   auto at = std::lower_bound(alone_.begin(), alone_.end(), begin);

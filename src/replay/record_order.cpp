@@ -32,12 +32,11 @@ void RecordOrder::write() {
 
 void RecordOrder::write(Buffer::Kept& kept) {
   auto& [place, record, gauges] = kept;
-  const auto on_device = [](Op op) { return op == Op::memalloc || op == Op::memallocmanaged; };
-  if (on_device(record.op) && record.outcome == trace::Outcome::ok) {
+  if (asks_for_device_memory(record.op) && record.outcome == trace::Outcome::ok) {
     live_bytes_ += record.size;
     ++live_count_;
-  } else if (!on_device(record.op) && record.id != log::kNoId && !record.late &&
-             on_device(record.freed_kind) &&
+  } else if (!asks_for_device_memory(record.op) && record.id != log::kNoId && !record.late &&
+             asks_for_device_memory(record.freed_kind) &&
              (record.op == Op::free || record.op == Op::reset ||
               record.op == Op::context_destroy)) {
     live_bytes_ -= record.size;

@@ -43,15 +43,6 @@ const Error* error_of(const Result<T>& result) noexcept {
   return result ? nullptr : &result.error();
 }
 
-/// Does the operation make memory, of the device or of the host?
-constexpr bool makes_memory(trace::Op op) noexcept {
-  return op == trace::Op::memalloc || op == trace::Op::memallocmanaged ||
-         op == trace::Op::memhostalloc || op == trace::Op::mempin;
-}
-constexpr bool makes_device_memory(trace::Op op) noexcept {
-  return op == trace::Op::memalloc || op == trace::Op::memallocmanaged;
-}
-
 /// Is Event::id the id of an allocation?
 constexpr bool names_memory(trace::Op op) noexcept {
   return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;

@@ -187,7 +187,7 @@ void StreamOrder::report_hazards() {
       judge_.add_violation(
           log::Violation::Kind::hazard,
           text::format("memory was {} before {} was over",
-                       hazard.how == How::unmapped ? "unmapped" : "given back", work));
+                       hazard.how == How::unmapped ? "unmapped" : "released", work));
     }
   }
 }

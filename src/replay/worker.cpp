@@ -167,7 +167,7 @@ bool Parallel::Worker::await(const Event& event) {
 }
 
 void Parallel::Worker::executed(const Event& event) {
-  if (makes_memory(event.op)) core_.held.live.mark_not_held(event.id);
+  if (asks_for_memory(event.op)) core_.held.live.mark_not_held(event.id);
   if (event.op == Op::event_record) {
     all_.recorded_[core_.state.trace.detail(event).record].store(true, std::memory_order_release);
   }

@@ -119,7 +119,7 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
       "data.js", "series.js", "chart.js", "live.js", "gap.js", "map.js", "results.js", "main.js"};
   for (const auto name : kPrograms) out += page_file(name);
   out += "</script>\n";
-  // Behind the programs, which show the first pictures while a browser still reads these.
+  // The data come behind the programs, which draw the first pictures while a browser still reads.
   const auto add_packed = [&](std::string_view kind, std::string_view packed) {
     out += "<script type=\"text/plain\" class=\"";
     out += kind;

@@ -19,12 +19,6 @@ constexpr double kWidth = 1100, kLeft = 84, kRight = 24, kTop = 78, kHeight = 34
 constexpr std::string_view kLive = "#9ecae1", kReserved = "#222222", kGrid = "#e4e4e4",
                            kMark = "#d62728", kQuiet = "#666666", kRecorded = "#8c6d31";
 
-std::string tick_name(std::uint64_t value) {
-  auto out = units::bytes(value);
-  if (const auto zeros = out.find(".00 "); zeros != std::string::npos) out.erase(zeros, 3);
-  return out;
-}
-
 /// From bytes and events to pixels.
 struct Scale {
   std::uint64_t events = 1, top = 1;
@@ -53,7 +47,7 @@ void draw_axes(Svg& svg, const Scale& scale, const std::vector<std::uint64_t>& t
                const trace::Trace& trace) {
   for (const auto bytes : ticks) {
     svg.line({kLeft, scale.y(bytes)}, {kWidth - kRight, scale.y(bytes)}, kGrid);
-    svg.text({kLeft - 8, scale.y(bytes) + 4}, tick_name(bytes), {.anchor = Anchor::end});
+    svg.text({kLeft - 8, scale.y(bytes) + 4}, units::round_bytes(bytes), {.anchor = Anchor::end});
   }
   const bool has_times = trace.size() > 0 && trace[trace.size() - 1].time_ns != 0;
   for (const auto event : format::decimal_ticks(scale.events)) {

@@ -3,7 +3,6 @@
 namespace emm::report {
 
 void Replayed::on_record(const log::Record& record, const log::Gauges& gauges) {
-  using trace::Op;
   if (record.repeat != 0 || record.seq >= events_) return;
   const auto event = static_cast<std::uint32_t>(record.seq);
   auto& steps = reserved_[record.device];
@@ -15,7 +14,7 @@ void Replayed::on_record(const log::Record& record, const log::Gauges& gauges) {
       steps.push_back({.event = event, .bytes = gauges.reserved_bytes});
     }
   }
-  if (record.op != Op::memalloc && record.op != Op::memallocmanaged) return;
+  if (!asks_for_device_memory(record.op)) return;
   if (record.outcome == trace::Outcome::oom || record.outcome == trace::Outcome::error) {
     failed_.push_back(event);
   } else if (record.id < addresses_.size()) {

@@ -22,7 +22,7 @@ class Replayed final : public log::RecordSink {
   };
 
   static constexpr std::uint32_t kNever = 0xffffffff;
-  /// A segment that the manager took from the driver at an event and gave back at another.
+  /// A segment that the manager took from the driver at an event and released at another.
   struct Held {
     std::uint32_t birth = 0, death = kNever;
     std::uint64_t address = 0, size = 0;

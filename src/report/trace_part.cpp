@@ -28,12 +28,12 @@ constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 53;  // what a page's 
 
 /// What happens to memory at an event. The page knows these by number.
 enum class Change : std::uint8_t {
-  begin,    ///< The program is given memory;
-  end,      ///< asks for its end, and its address is free again;
-  asked,    ///< asks for its end, and the address is free only later,
-  gone,     ///< now.
-  held,     ///< The recorded manager takes memory from the device,
-  given,    ///< and gives it back.
+  begin,    ///< The program gets memory.
+  end,      ///< The program frees memory, whose address is free at once.
+  asked,    ///< The program frees memory, whose address is free only at a later `gone`.
+  gone,     ///< The address of memory that the program freed before is free.
+  held,     ///< The recorded manager takes memory from the device.
+  given,    ///< The recorded manager releases memory to the device.
   refused,  ///< A request is recorded to have failed for want of memory.
 };
 
@@ -186,7 +186,7 @@ class Changes {
   void put_block(AllocId id, What what) {
     if (gap_ == nullptr) return;
     const bool in_block = what == What::device;
-    const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::Block{};
+    const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::KnownBlock{};
     rounding_.add(in_block ? clip(block.rounded - lifetimes_[id].size) : 0);
     remainders_.add(clip(block.bytes - block.rounded));
     stores_.add(in_block || what == What::backing ? static_cast<std::uint64_t>(gap_->store(id))

@@ -63,7 +63,7 @@ Code with_capture(Handle stream, Use use) {
   return Machine::kSuccess;
 }
 
-void give_back(const Graph& graph) {
+void release_ranges(const Graph& graph) {
   for (const auto& range : graph.ranges) {
     (void)in_context(
         [&](Driver& driver) { return driver.mem_address_free({range.first}, range.second); });
@@ -174,7 +174,7 @@ Code cuStreamEndCapture(Handle on, Handle* graph) {
     }
     return kIllegalState;
   }();
-  give_back(dropped);
+  release_ranges(dropped);
   return code;
 }
 Code cuStreamIsCapturing(Handle on, int* status) {
@@ -219,7 +219,7 @@ Code cuGraphDestroy(Handle graph) {
     ended = std::move(found->second);
     book().graphs.erase(found);
   }
-  give_back(ended);
+  release_ranges(ended);
   return Machine::kSuccess;
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "base/text.hpp"
+#include "format/csv_line.hpp"
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
 #include "format/json_writer.hpp"
@@ -36,18 +37,6 @@ std::string host() {
 
 Status write_whole(const std::string& path, std::string_view text) {
   return format::write_whole(path, text, path);
-}
-
-std::string text_of(const format::JsonValue& of, std::string_view name) {
-  const auto* member = of.find(name);
-  return std::string(member != nullptr ? member->as_string().value_or("") : "");
-}
-
-std::string in_csv(std::string_view words) {
-  if (words.find_first_of("\",\n\r") == std::string_view::npos) return std::string(words);
-  std::string out = "\"";
-  for (const char c : words) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + '"';
 }
 
 /// A figure of a command's JSON: at its top, or of the first of its managers or of its ranking.
@@ -395,12 +384,13 @@ std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells) {
                         done     ? "done"
                         : failed ? "failed"
                                  : "to do",
-                        in_csv(cell.trace), in_csv(cell.manager), in_csv(cell.setting),
-                        in_csv(cell.capacity), in_csv(cell.device), in_csv(cell.command.front()));
+                        format::csv_field(cell.trace), format::csv_field(cell.manager),
+                        format::csv_field(cell.setting), format::csv_field(cell.capacity),
+                        format::csv_field(cell.device), format::csv_field(cell.command.front()));
     const auto json = done ? answer_of(folder, cell) : std::nullopt;
     for (const auto name : kFigures) {
       out += ',';
-      if (json) out += in_csv(figure(*json, name));
+      if (json) out += format::csv_field(figure(*json, name));
     }
     out += '\n';
   }

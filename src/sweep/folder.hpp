@@ -42,7 +42,7 @@ class Folder {
   Status make() const;
   Status write_plan(const std::string& command, const std::vector<Cell>& cells) const;
   Result<std::vector<Cell>> read_plan() const;
-  /// Of all cells that have any, by id.
+  /// The attempts of each cell that has any, by id.
   std::map<std::string, Attempts> attempts() const;
 
   std::string cell_path(const std::string& id) const { return path_ + "/cells/" + id + ".json"; }
@@ -50,11 +50,11 @@ class Folder {
   std::string temporary_path(const std::string& id) const;
   bool is_done(const std::string& id) const;
   Status add_failure(const std::string& id, const std::string& words) const;
-  /// Is for estimates alone: what cannot be written is left out.
+  /// Times serve estimates only, so a time that cannot be written is dropped.
   void add_time(const std::string& id, double seconds) const;
-  /// Of the cells that are known, by id.
+  /// The seconds that each cell took, by id, where that is known.
   std::map<std::string, double> times() const;
-  /// Takes the answer of a cell away whose files have changed.
+  /// Removes the answer of a cell whose files have changed.
   void remove_answer(const std::string& id) const;
   /// The first line of the last failure: "exit 2: ..."; empty where there is none.
   std::string last_failure(const std::string& id) const;

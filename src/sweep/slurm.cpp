@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kArrayMost = 1000;  // tasks; Slurm's own default is 1,001
 constexpr double kTaskSeconds = 180;        // a task takes seconds to begin, a cell less to run
-// Of a trace that no cell was done with yet.
+// The estimate, in seconds, for a trace of which no cell is done.
 constexpr double kGuessLeast = 0.05, kGuessOfMiB = 1;
 
 std::string quoted(const std::string& word) {

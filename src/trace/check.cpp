@@ -20,11 +20,6 @@ std::string said(const Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
 }
 
-bool makes(Op op) {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
-         op == Op::mempin || op == Op::open_ipc_handle;
-}
-
 /// Passes a trace on to a Trace, which judges what a replay relies on, and looks at the rest
 /// itself.
 class Checker final : public OperationSink {
@@ -224,7 +219,7 @@ class Checker final : public OperationSink {
   }
 
   void look_at_memory(const Operation& operation) {
-    if (makes(operation.op)) {
+    if (gives_memory_an_id(operation.op)) {
       make(operation);
     } else if (operation.op == Op::free || operation.op == Op::close_ipc_handle) {
       const auto index = ids_.find(operation.id);

@@ -43,8 +43,8 @@ inline constexpr std::uint8_t late = 128;        ///< A free of memory that a re
 // stream_create and mark use bits that elsewhere only memory has:
 inline constexpr std::uint8_t non_blocking =
     1;                                     ///< The legacy default stream does not order with it.
-inline constexpr std::uint8_t begins = 1;  ///< Its phase is "begin";
-inline constexpr std::uint8_t ends = 2;    ///< "end".
+inline constexpr std::uint8_t begins = 1;  ///< The phase of the mark is "begin".
+inline constexpr std::uint8_t ends = 2;    ///< The phase of the mark is "end".
 // Operations that name memory made before have this until Trace::finish():
 inline constexpr std::uint8_t follows =
     1;  ///< Says neither context nor device: they are that memory's.

@@ -85,7 +85,5 @@ inline constexpr std::array<std::string_view, 11> kFeatures{
     "streams",        "events",         "ipc",     "pools",
     "multi-device",   "multi-process",  "threads", "graphs",
     "host-functions", "virtual-memory", "peers"};
-/// The version of the format that this program writes, and reads without reserve.
-inline constexpr int kMinor = 0;
 
 }  // namespace emm::trace

@@ -65,7 +65,7 @@ class LiveIds {
   void clear();
 
  private:
-  struct Entry {
+  struct IdEntry {
     std::uint64_t number = 0;
     std::uint32_t value = kNone;
   };
@@ -91,7 +91,7 @@ class LiveIds {
   }
   void grow();
 
-  std::vector<Entry> entries_;
+  std::vector<IdEntry> entries_;
   std::size_t mask_ = 0, count_ = 0;
   std::map<std::uint64_t, std::uint64_t> used_;  // rows of numbers, from the first to the last
   std::uint64_t row_begin_ = 0, row_last_ = 0;   // the row that was last added to

@@ -19,9 +19,9 @@
 namespace emm::trace {
 namespace {
 
-/// Places in the order of both levels, for the operations of one as they are read; 0: it is left
-/// out.
-struct Places {
+/// Where the operations of one level stand in the order of both, in the order in which they are
+/// read. 0: the operation is left out.
+struct LinePlaces {
   std::vector<std::uint64_t> places, parents;
 };
 
@@ -30,7 +30,7 @@ class LevelLines final : public OperationSink {
  public:
   /// With `given`, which outlives this, operations are placed as that says, and numbers as ids are
   /// written as "q1", since the other level has the same.
-  explicit LevelLines(const Places* given = nullptr, bool renames = false)
+  explicit LevelLines(const LinePlaces* given = nullptr, bool renames = false)
       : given_(given),
         renames_(renames),
         sink_(format::ByteSink::to_string(text_)),
@@ -86,7 +86,7 @@ class LevelLines final : public OperationSink {
   }
 
  private:
-  const Places* given_;
+  const LinePlaces* given_;
   bool renames_;
   std::size_t read_ = 0;
   std::string text_;
@@ -251,12 +251,12 @@ class History final : public OperationSink {
   std::unordered_map<std::string, std::size_t> segments_;
 };
 
-/// The same of the driver's calls.
+/// The driver's calls of a recording, with what join() needs of them.
 class Calls final : public OperationSink {
  public:
   struct Call {
     std::uint64_t size = 0, time_ns = 0;
-    std::size_t end = kNone;  ///< The call that gave the memory back.
+    std::size_t end = kNone;  ///< The call that freed the memory.
   };
   Status on_header(const Header& header) override {
     header_ = header;
@@ -322,7 +322,7 @@ class Calls final : public OperationSink {
 
 /// Where the operations of both stand among each other.
 struct Joined {
-  Places above, beneath;
+  LinePlaces above, beneath;
   std::size_t segments = 0, found = 0;  ///< Of the history, and those that the calls have.
 };
 

@@ -112,6 +112,17 @@ inline constexpr std::array<std::string_view, kOpCount> kOpNames{"initialize",
                                                                  "x-"};
 
 constexpr std::string_view name(Op op) noexcept { return kOpNames[static_cast<std::size_t>(op)]; }
+constexpr bool asks_for_device_memory(Op op) noexcept {
+  return op == Op::memalloc || op == Op::memallocmanaged;
+}
+/// Device memory or the host's.
+constexpr bool asks_for_memory(Op op) noexcept {
+  return asks_for_device_memory(op) || op == Op::memhostalloc || op == Op::mempin;
+}
+/// Does memory get the id of the operation? It does where a handle of another's is opened, too.
+constexpr bool gives_memory_an_id(Op op) noexcept {
+  return asks_for_memory(op) || op == Op::open_ipc_handle;
+}
 
 /// How an operation went, or must go. `none`: the trace does not say.
 enum class Outcome : std::uint8_t { none, ok, oom, invalid, unsupported, error, any };

@@ -186,7 +186,7 @@ Status Trace::finish() {
     first_seq_ = building_->first_seq;
     return {};
   }
-  settle_times();
+  make_times_relative();
   if (auto judged = judge(); !judged) return judged;
   ids_.freeze();
   frames_.freeze();

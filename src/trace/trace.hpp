@@ -189,7 +189,7 @@ class Trace final : public OperationSink {
   void note_seq(const Operation& operation, bool kept);
   Status sort_by_seq();
   Status judge();
-  void settle_times() noexcept;
+  void make_times_relative() noexcept;
 
   /// Event::detail from here on is of what a window lets go with its events.
   static constexpr std::uint32_t kPassing = std::uint32_t{1} << 31;

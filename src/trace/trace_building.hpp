@@ -37,8 +37,8 @@ struct Trace::Building {
   std::optional<Id> default_context, default_thread;
   std::string default_context_text, default_thread_text;
   bool main_process_named = false;
-  /// By operation: the event that the last one became which named nothing but its id. Another one
-  /// with the same members is that event, but for a few numbers.
+  /// For each kind of operation, the event made of the last one that named nothing but its id. The
+  /// next one with the same members becomes the same event but for a few numbers.
   struct Plain {
     Members members{};
     Event event{};

@@ -79,7 +79,7 @@ std::uint64_t Trace::seq(std::size_t index) const noexcept {
   return first_seq_.value_or(0) + index;
 }
 
-void Trace::settle_times() noexcept {
+void Trace::make_times_relative() noexcept {
   constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t start = kNone;
   std::uint64_t last = 0;

@@ -171,7 +171,7 @@ Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   if (event.op == Op::flush) return needs_all(operation, "it has flushes");
   if (const auto record = detail(event).record; record != 0 && !window.second_pass)
     at_least(window.last_mentions, record) = window.count;
-  // As a replay asks whether it has to check the order of streams.
+  // A replay checks the order of streams for the same operations.
   if (event.has(event_flag::backing)) return {};
   const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
                            event.op == Op::record_stream ||
@@ -228,7 +228,7 @@ inline bool Trace::take_plain(const Operation& operation, Event& event) {
       return false;
     const auto slot_number = window.take_slot();
     if (!window.ids.add_next(operation.id.number, slot_number)) {
-      window.give_back(slot_number);
+      window.release_last_slot(slot_number);
       return false;
     }
     auto& slot = window.slots[slot_number];
@@ -301,7 +301,7 @@ bool Trace::take_quickly(const Operation& operation) {
   return true;
 }
 
-/// Does at once for the next event what judge() and settle_times() do for all.
+/// Does at once for the next event what judge() and make_times_relative() do for all.
 Status Trace::judge_next(const Operation& operation, Event& event) {
   using Found = Window::Found;
   auto& window = *window_;

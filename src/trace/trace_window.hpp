@@ -96,7 +96,7 @@ struct Trace::Window {
   std::vector<ContextId> exported;
   std::uint64_t live = 0;
   bool any_reset = false;
-  // As settle_times() has them:
+  // As make_times_relative() has them:
   std::optional<std::uint64_t> start;
   std::uint64_t last_time = 0;
 
@@ -137,7 +137,7 @@ struct Trace::Window {
     return slots_used++;
   }
   /// The slot that was taken last, for whoever takes one next.
-  void give_back(std::uint32_t slot) {
+  void release_last_slot(std::uint32_t slot) {
     if (slot == 0) return;
     if (slot + 1 == slots_used) {
       --slots_used;

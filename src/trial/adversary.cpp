@@ -147,7 +147,7 @@ class Search {
   }
 
   std::uint64_t any_size() { return random_.log_uniform(1, options_.size_max); }
-  std::uint32_t any_life(const Program& program) {
+  std::uint32_t any_lifetime(const Program& program) {
     return static_cast<std::uint32_t>(random_.log_uniform(1, program.size() + 1));
   }
   std::size_t any_place(const Program& program) {
@@ -176,12 +176,12 @@ class Search {
         request.size = program[any_place(program)].size;
         break;
       case 4:
-        request.life = any_life(program);
+        request.lifetime = any_lifetime(program);
         break;
       case 5: {  // to the end of another, or to that of all
         const auto ends = random_.below(2) == 0 ? any_place(program) : program.size();
         const auto at = static_cast<std::size_t>(&request - program.data());
-        request.life = static_cast<std::uint32_t>(ends > at ? ends - at : 1);
+        request.lifetime = static_cast<std::uint32_t>(ends > at ? ends - at : 1);
         break;
       }
       case 6:
@@ -190,7 +190,7 @@ class Search {
       case 7:
         if (program.size() < options_.requests) {
           program.insert(program.begin() + (&request - program.data()),
-                         {.size = any_size(), .life = any_life(program)});
+                         {.size = any_size(), .lifetime = any_lifetime(program)});
         }
         break;
       case 8:
@@ -208,12 +208,12 @@ class Search {
     const auto length = static_cast<std::size_t>(random_.log_uniform(1, program.size() - begin));
     const auto every = 1 + static_cast<std::size_t>(random_.below(2));
     const auto size = any_size();
-    const auto life = any_life(program);
+    const auto lifetime = any_lifetime(program);
     const auto what = random_.below(3);
     for (auto at = begin; at < begin + length; at += every) {
       if (what == 0) program[at].size = size;
-      if (what == 1) program[at].life = life;
-      if (what == 2) program[at].life = static_cast<std::uint32_t>(begin + length - at);
+      if (what == 1) program[at].lifetime = lifetime;
+      if (what == 2) program[at].lifetime = static_cast<std::uint32_t>(begin + length - at);
     }
   }
 
@@ -260,7 +260,7 @@ Status write(const Program& program, const std::string& name, trace::OperationSi
     trace::Operation op{.op = Op::memalloc, .members = Members(Member::id, Member::size)};
     op.id = trace::Id::of(std::uint64_t{at + 1});
     op.size = program[at].size;
-    ends.emplace(std::min(at + program[at].life, program.size()), at + 1);
+    ends.emplace(std::min(at + program[at].lifetime, program.size()), at + 1);
     ++given;
     if (auto done = sink.on_operation(op); !done) return done;
   }
@@ -280,17 +280,17 @@ Program program_of(const trace::Trace& trace) {
     const auto& event = trace[at];
     if (event.op == Op::memalloc && index(event.context) == 0 && event.size > 0) {
       live.emplace(event.id, program.size());
-      program.push_back({.size = event.size, .life = 0});
+      program.push_back({.size = event.size, .lifetime = 0});
     } else if (event.op == Op::free) {
       const auto born = live.find(event.id);
       if (born == live.end()) continue;
-      program[born->second].life =
+      program[born->second].lifetime =
           static_cast<std::uint32_t>(std::max<std::size_t>(program.size() - born->second, 1));
       live.erase(born);
     }
   }
   for (const auto& [id, born] : live) {
-    program[born].life = static_cast<std::uint32_t>(program.size() - born);
+    program[born].lifetime = static_cast<std::uint32_t>(program.size() - born);
   }
   return program;
 }

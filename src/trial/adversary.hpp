@@ -11,12 +11,12 @@
 
 namespace emm::trial {
 
-/// One request of a program on one thread and the default stream: what it asks for, and how many
-/// requests later it is given back, before that one; what lives longer than the program is given
-/// back at its end. Any list of these is a program.
+/// One request of a program on one thread and the default stream: its size, and how many requests
+/// later it is freed, just before that request. What outlives the program is freed at its end. Any
+/// list of these is a program.
 struct Request {
   std::uint64_t size = 1;
-  std::uint32_t life = 1;
+  std::uint32_t lifetime = 1;
 
   bool operator==(const Request&) const = default;
 };

@@ -34,10 +34,10 @@ double median(std::vector<double> numbers) {
 
 /// What a turn begins with on the heap, so that its memory lies elsewhere than in the turn before:
 /// an address that happens to suit one manager shall suit another the next time.
-class Place {
+class HeapOffset {
  public:
-  Place() = default;
-  explicit Place(std::minstd_rand& random) : bytes_(1 + random() % kMost) {}
+  HeapOffset() = default;
+  explicit HeapOffset(std::minstd_rand& random) : bytes_(1 + random() % kMost) {}
   std::vector<char> take() const { return std::vector<char>(bytes_); }
 
  private:
@@ -113,7 +113,7 @@ class Contest {
                               std::optional<std::uint64_t>* counted = nullptr) {
     if (!manager.apart) manager.apart = apart_;
     const bool timed = counted != nullptr && measures_ && manager.apart;
-    const auto place = timed ? Place(random_) : Place();
+    const auto place = timed ? HeapOffset(random_) : HeapOffset();
     const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
       if (timed && processor_ && on_simulated_device()) stay_on(*processor_);
       const auto elsewhere = place.take();

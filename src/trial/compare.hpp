@@ -53,7 +53,7 @@ enum class Below : std::uint8_t {
   hazard,       ///< It handed memory to another stream that its last user was not done with.
   waits,        ///< Less than the no-wait need alone: it waits, or has streams wait.
 };
-/// Nothing where it did not.
+/// Why a manager reserved less than a bound. Nothing where it did not.
 std::optional<Below> below_bound(const log::Summary& judged, std::uint64_t reserved,
                                  std::uint64_t bound, std::uint64_t peak_live);
 

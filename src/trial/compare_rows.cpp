@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/csv_line.hpp"
 #include "format/svg.hpp"
 #include "format/xml.hpp"
 #include "inspect/lifetimes.hpp"
@@ -12,14 +13,6 @@
 namespace emm::trial {
 namespace {
 
-std::uint64_t number_of(const format::JsonValue& of, std::string_view name) {
-  const auto* member = of.find(name);
-  return member != nullptr ? member->as_u64().value_or(0) : 0;
-}
-std::string text_of(const format::JsonValue& of, std::string_view name) {
-  const auto* member = of.find(name);
-  return std::string(member != nullptr ? member->as_string().value_or("") : "");
-}
 MedianInterval interval_of(const format::JsonValue& of, std::string_view name) {
   MedianInterval interval;
   const auto* member = of.find(name);
@@ -43,12 +36,12 @@ void add_rows(std::vector<ComparedRow>& rows, const format::JsonValue& compariso
     rows.push_back({.trace = text_of(comparison, "trace"),
                     .device = text_of(comparison, "device"),
                     .manager = text_of(each, "manager"),
-                    .peak_live = number_of(each, "peak_live_bytes"),
+                    .peak_live = count_of(each, "peak_live_bytes"),
                     .no_wait = 0,
-                    .peak_reserved = number_of(each, "peak_reserved_bytes"),
-                    .failures = number_of(each, "failures"),
-                    .hazards = number_of(each, "hazards"),
-                    .violations = number_of(each, "violations"),
+                    .peak_reserved = count_of(each, "peak_reserved_bytes"),
+                    .failures = count_of(each, "failures"),
+                    .hazards = count_of(each, "hazards"),
+                    .violations = count_of(each, "violations"),
                     .warm = interval_of(each, "ns_per_event"),
                     .first = interval_of(each, "first_ns_per_event"),
                     .instructions = interval_of(each, "instructions_per_event")});
@@ -72,13 +65,6 @@ std::string in_markdown(std::string_view words) {
     out.push_back(c == '\n' ? ' ' : c);
   }
   return out;
-}
-
-std::string in_csv(std::string_view words) {
-  if (words.find_first_of("\",\n\r") == std::string_view::npos) return std::string(words);
-  std::string out = "\"";
-  for (const char c : words) out += c == '"' ? "\"\"" : std::string(1, c);
-  return out + '"';
 }
 
 /// "time worse 1.05, reserved same": against the first manager.
@@ -146,7 +132,7 @@ const Measure* measure_of(std::string_view name) {
   return nullptr;
 }
 
-/// The same by name alone.
+/// The names of the measures, for Condition::parse().
 const std::vector<MeasureName>& measure_names() {
   static const auto names = [] {
     std::vector<MeasureName> all;
@@ -265,8 +251,9 @@ std::string to_csv(const std::vector<ComparedRow>& rows) {
       "ns_per_event,ns_per_event_low,ns_per_event_high,first_ns_per_event,failures,hazards,"
       "violations,ns_verdict,reserved_verdict\n";
   for (const auto& row : rows) {
-    out += text::format("{},{},{},{},{},{},", in_csv(row.trace), in_csv(row.device),
-                        in_csv(row.manager), row.peak_live, row.no_wait, row.peak_reserved);
+    out += text::format("{},{},{},{},{},{},", format::csv_field(row.trace),
+                        format::csv_field(row.device), format::csv_field(row.manager),
+                        row.peak_live, row.no_wait, row.peak_reserved);
     if (row.timed) {
       out +=
           text::format("{},{},{},{},{},{},{},{},{}\n", row.warm.median, row.warm.low, row.warm.high,

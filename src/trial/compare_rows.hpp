@@ -35,7 +35,7 @@ struct RecordedPeak {
   /// Why it reserved less than a bound; nothing where it did not.
   std::optional<Below> below(std::uint64_t bound, std::uint64_t peak_live) const;
 };
-/// Nothing where the trace does not have it.
+/// What the recorded manager reserved at its peak. Nothing where the trace does not say.
 std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace);
 
 /// The rows of a comparison: where the trace tells what the recorded manager reserved, that is the

@@ -13,13 +13,9 @@ using trace::Member;
 using trace::Op;
 namespace flag = trace::event_flag;
 
-bool makes(Op op) noexcept {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
-         op == Op::mempin || op == Op::open_ipc_handle;
-}
 bool names_memory(Op op) noexcept {
-  return makes(op) || op == Op::free || op == Op::get_ipc_handle || op == Op::close_ipc_handle ||
-         op == Op::record_stream;
+  return gives_memory_an_id(op) || op == Op::free || op == Op::get_ipc_handle ||
+         op == Op::close_ipc_handle || op == Op::record_stream;
 }
 
 /// Sets of numbers that are joined.
@@ -141,7 +137,7 @@ bool DraftBuilder::put(trace::Operation& operation, const Step& step, const Draf
     say(Member::thread), operation.thread = Id::of(std::uint64_t{index(event.thread)});
   }
   if (names_memory(event.op)) say(Member::id), operation.id = Id::of(number(event.id));
-  if (makes(event.op) && event.op != Op::open_ipc_handle) {
+  if (gives_memory_an_id(event.op) && event.op != Op::open_ipc_handle) {
     say(Member::size), operation.size = step.size;
   }
   const std::string_view stream = of_.streams()[index(event.stream)];

@@ -29,7 +29,7 @@ class RemedyTrials {
     found_.device_calls = today.device_calls;
   }
 
-  /// Of several settings the one that holds least.
+  /// Tries several settings, and keeps the one that reserves least.
   void settings(Beyond cause, const std::vector<Settings>& some) {
     std::optional<GapRemedy> best;
     for (const auto& each : some) {

@@ -13,11 +13,6 @@ using trace::Op;
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kSmall = 512;  // bytes; below that a size says nothing
 
-bool is_request(Op op) noexcept {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
-         op == Op::mempin;
-}
-
 /// Is the event carried out by a replay at all?
 bool is_about_the_trace(const trace::Event& event) noexcept {
   return event.has(trace::event_flag::backing) || event.op == Op::mark || event.op == Op::gap ||
@@ -237,14 +232,15 @@ class Minimizer {
     for (std::uint32_t i = 0; i < steps().size(); ++i) {
       auto& place = part_ends[steps()[i].part];
       ++place.events;
-      if (!is_request(event_of(steps()[i]).op))
+      if (!asks_for_memory(event_of(steps()[i]).op))
         place.end = event_of(steps()[i]).op == Op::free ? i : kNone;
     }
     std::vector<std::uint32_t> found;
     for (std::uint32_t i = 1; i < steps().size(); ++i) {
       const auto& a = steps()[i - 1];
       const auto& b = steps()[i];
-      if (!is_request(event_of(a).op) || !alike(a, b) || a.event == target_ || b.event == target_)
+      if (!asks_for_memory(event_of(a).op) || !alike(a, b) || a.event == target_ ||
+          b.event == target_)
         continue;
       const auto& of_a = part_ends[a.part];
       const auto& of_b = part_ends[b.part];
@@ -314,7 +310,8 @@ class Minimizer {
   void shrink() {
     for (std::size_t i = 0; i < steps().size() && !stopped(); ++i) {
       const auto size = steps()[i].size;
-      if (!is_request(event_of(steps()[i]).op) || size <= kSmall || steps()[i].event == target_)
+      if (!asks_for_memory(event_of(steps()[i]).op) || size <= kSmall ||
+          steps()[i].event == target_)
         continue;
       for (const auto smaller : smaller_sizes(size)) {
         Steps changed = steps();

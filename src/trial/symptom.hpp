@@ -13,8 +13,8 @@ namespace emm::trial {
 /// How a trace fails, as `--fails-with` says it.
 struct Symptom {
   enum class Kind : std::uint8_t {
-    oom,   ///< "oom": the first operation that fails and was not to is out of memory;
-    exit,  ///< "exit:N": the replay's exit code is N;
+    oom,   ///< "oom": the first operation that fails unexpectedly is out of memory.
+    exit,  ///< "exit:N": the replay's exit code is N.
     more,  ///< "more:P": the manager reserves P % more than another does.
   };
   Kind kind = Kind::oom;

@@ -12,10 +12,10 @@ namespace emm::trial {
 
 /// One process with one manager.
 struct TogetherPart {
-  std::uint64_t peak_reserved = 0;  ///< Where the device has as much as it takes.
-  std::uint64_t peak_event = 0;     ///< When it holds that first.
-  std::uint64_t peak_ns = 0;        ///< Since its first event; the event's number without times.
-  std::uint64_t least = 0;  ///< The smallest capacity that serves it, found by halving; a limit.
+  std::uint64_t peak_reserved = 0;  ///< On a device that has as much as the process takes.
+  std::uint64_t peak_event = 0;     ///< The first event after which it holds so much.
+  std::uint64_t peak_ns = 0;        ///< That event's time since the first event, or its number.
+  std::uint64_t least = 0;          ///< The smallest capacity that serves it, found by halving.
 };
 
 /// What several processes on one device take with one manager, each process with its own.
@@ -23,10 +23,10 @@ struct TogetherRow {
   std::string manager;
   std::string failure;  ///< Why there is no answer; empty where there is one.
   std::vector<TogetherPart> parts;
-  /// Enough whatever the processes' offset in time is: their peaks may meet.
+  /// The capacity that suffices at any offset in time: the sum of the peaks, which may coincide.
   std::uint64_t any_offset = 0;
   std::uint64_t at_once = 0;  ///< The most that they hold at once if all begin at the same time.
-  std::uint64_t limited = 0;  ///< Enough at any offset if each process has its least as a limit.
+  std::uint64_t limited = 0;  ///< What suffices if each process is limited to its `least`.
 };
 
 /// What the processes need and what each manager makes of it.

@@ -29,7 +29,7 @@ PairVerdict exact_verdict(std::string_view measure, double mine, double other, d
   return verdict;
 }
 
-/// Of two managers of one comparison.
+/// Decides between two managers of one comparison.
 class Pair {
  public:
   Pair(const Comparison& comparison, const Contestant& one, const Contestant& other,

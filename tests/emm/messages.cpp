@@ -8,6 +8,7 @@
 #include "emm/context.hpp"
 #include "emm/selection.hpp"
 #include "scripted_driver.hpp"
+#include "version_manager.hpp"
 
 namespace emm {
 namespace {
@@ -17,26 +18,6 @@ void say(const Result<T>& result) {
   EMM_ASSERT(!result);
   std::printf("%s\n", describe(result.error()).c_str());
 }
-
-struct OtherVersion final : MemoryManager {
-  Status initialize() override { return {}; }
-  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<HostMemory> mempin(HostRange, HostRegisterFlags, std::shared_ptr<const void>) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<IpcHandle> get_ipc_handle(MemoryView) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<MemoryInfo> get_memory_info() override { return Error{.code = Errc::not_supported}; }
-  void reset() noexcept override {}
-  DeferCleanup defer_cleanup() override { return {}; }
-  int interface_version() const noexcept override { return 2; }
-};
 
 void say_of_pointers(Context& context) {
   auto memory = *context.memalloc(100);
@@ -74,7 +55,7 @@ void say_of_contexts(Context& context, test::ScriptedDriver& driver) {
 void say_of_selection(test::ScriptedDriver& driver) {
   say(set_memory_manager({.name = "other", .make = [](const ManagerContext&) {
                             return Result<std::unique_ptr<MemoryManager>>(
-                                std::make_unique<OtherVersion>());
+                                std::make_unique<test::VersionManager>(2));
                           }}));
   setenv("EMM_MEMORY_MANAGER", "pol", 1);
   say(get_memory_manager());

@@ -7,41 +7,17 @@
 #include "base/clock.hpp"
 #include "emm/context.hpp"
 #include "scripted_driver.hpp"
+#include "version_manager.hpp"
 
 namespace emm {
 namespace {
 
-class VersionManager final : public MemoryManager {
- public:
-  explicit VersionManager(int version) : version_(version) {}
-  Status initialize() override { return {}; }
-  Result<MemoryPointer> memalloc(std::uint64_t, StreamHandle) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<HostMemory> memhostalloc(std::uint64_t, HostAllocFlags) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<HostMemory> mempin(HostRange, HostRegisterFlags, std::shared_ptr<const void>) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<IpcHandle> get_ipc_handle(MemoryView) override {
-    return Error{.code = Errc::not_supported};
-  }
-  Result<MemoryInfo> get_memory_info() override { return Error{.code = Errc::not_supported}; }
-  void reset() noexcept override {}
-  DeferCleanup defer_cleanup() override { return {}; }
-  int interface_version() const noexcept override { return version_; }
-
- private:
-  int version_;
-};
-
 ManagerFactory factory_of(std::string name, int version) {
-  return {
-      .name = std::move(name), .make = [version](const ManagerContext& context) {
-        EXPECT_EQ(context.driver, nullptr) << "a probe has no device (SEL-5)";
-        return Result<std::unique_ptr<MemoryManager>>(std::make_unique<VersionManager>(version));
-      }};
+  return {.name = std::move(name), .make = [version](const ManagerContext& context) {
+            EXPECT_EQ(context.driver, nullptr) << "a probe has no device (SEL-5)";
+            return Result<std::unique_ptr<MemoryManager>>(
+                std::make_unique<test::VersionManager>(version));
+          }};
 }
 
 class Selection : public ::testing::Test {

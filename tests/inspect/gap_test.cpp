@@ -45,7 +45,7 @@ TEST(Gap, IsRoundingWhatWaitsAndWhatIsFree) {
 TEST(Gap, TellsPoolsAndRemaindersApartWhereAModelKnowsThem) {
   const auto recording = recorded(std::string(kEvents));
   const Lifetimes lifetimes(recording->trace());
-  KnownBlocks known{.blocks = std::vector<KnownBlocks::Block>(3),
+  KnownBlocks known{.blocks = std::vector<KnownBlocks::KnownBlock>(3),
                     .stores = std::vector<Beyond>(3, Beyond::free_small)};
   known.blocks[1] = {.bytes = 128, .rounded = 96};
 

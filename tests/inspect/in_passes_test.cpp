@@ -11,9 +11,9 @@
 #include "base/text.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/profile_text.hpp"
-#include "inspect/spread.hpp"
 #include "inspect/streamed_growth.hpp"
 #include "inspect/streamed_ooms.hpp"
+#include "inspect/streamed_percentiles.hpp"
 #include "inspect/streamed_profile.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
@@ -237,10 +237,10 @@ TEST(InPasses, MarksAreIterationsAsInMemory) {
 }
 
 Growth streamed_growth(const Open& open, std::size_t last_sizes) {
-  GrowthSurvey survey(std::nullopt, last_sizes);
-  LiveWalk first("x.jsonl", {&survey});
+  GrowthWalk first_walk(std::nullopt, last_sizes);
+  LiveWalk first("x.jsonl", {&first_walk});
   EXPECT_TRUE(reading(open)(first));
-  GrowthDetails details(survey, first.events());
+  GrowthDetails details(first_walk, first.events());
   LiveWalk second("x.jsonl", {&details});
   EXPECT_TRUE(reading(open)(second));
   if (details.needs_another_walk()) {
@@ -373,17 +373,17 @@ TEST(InPasses, WhatAResetEndsIsNotLiveForALookAtALaterEvent) {
   }
 }
 
-TEST(Spread, HasThePercentilesOfTheNumbers) {
+TEST(StreamedPercentiles, HasThePercentilesOfTheNumbers) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Prng random(seed);
     std::vector<std::uint64_t> values(1 + random.below(3000));
     for (auto& value : values) value = random.next() >> random.below(64);
-    Spread spread;
-    for (const auto value : values) spread.add(value);
-    spread.begin_again();
-    for (const auto value : values) spread.add_again(value);
+    StreamedPercentiles streamed;
+    for (const auto value : values) streamed.add(value);
+    streamed.begin_again();
+    for (const auto value : values) streamed.add_again(value);
 
-    EXPECT_EQ(spread.percentiles(), percentiles_of(values)) << "seed " << seed;
+    EXPECT_EQ(streamed.percentiles(), percentiles_of(values)) << "seed " << seed;
   }
 }
 

@@ -221,7 +221,7 @@ TEST(Profile, WhatIsFreedIsActiveUntilItsFreeCompletes) {
   EXPECT_EQ(found.actions[static_cast<std::size_t>(Action::free_completed)], 2u);
 }
 
-TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndGivenBack) {
+TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndReleased) {
   const auto recording = recorded(
       R"({"op":"memalloc","layer":"backing","id":"s1","size":50,"preexisting":true}
 {"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":100,"addr":"0x1000"}

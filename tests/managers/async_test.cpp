@@ -125,7 +125,7 @@ TEST_F(AsyncManager, TriesAgainWhenTheDeviceIsFull) {
   ASSERT_TRUE(first.free());
   const auto other = *device.driver->stream_create(StreamKind::non_blocking);
   EXPECT_TRUE(manager->memalloc(200_MiB, other))
-      << "what is idle for another stream is given back first";
+      << "what is idle for another stream is released first";
   EXPECT_EQ(manager->memalloc(300_MiB).error().code, Errc::out_of_memory);
 }
 

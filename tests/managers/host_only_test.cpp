@@ -80,7 +80,7 @@ TEST_P(HostOnly, MakesRoomForPageLockedMemory) {  // HST-3
   }
 }
 
-TEST_P(HostOnly, GivesBackWhatItCannotMap) {  // HST-7
+TEST_P(HostOnly, ReleasesWhatItCannotMap) {  // HST-7
   rig.driver.answer(Call::mem_host_get_device_pointer, {1});
 
   EXPECT_EQ(rig.manager->memhostalloc(16, {.mapped = true}).error().native, 1);

@@ -439,7 +439,7 @@ TEST_F(PoolOverVirtualMemory, AnotherStreamGetsTheMemoryOnceTheDeviceHasItBack) 
   EXPECT_EQ(driver().held_bytes(), 8_MiB);
 }
 
-TEST_F(PoolOverVirtualMemory, TrimGivesBackWhatIsIdleAndNothingElse) {
+TEST_F(PoolOverVirtualMemory, TrimReleasesWhatIsIdleAndNothingElse) {
   make("pool");
   const auto kept = memory(10_MiB);
   fill(kept, 5);

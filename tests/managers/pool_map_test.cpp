@@ -261,7 +261,7 @@ TEST_F(PoolMap, CountsSegmentsThatCameAndWent) {
   EXPECT_EQ(of.freed, 4u);
 }
 
-TEST_F(PoolMap, CountsRefusalsAndTheMemoryGivenBackForARequest) {
+TEST_F(PoolMap, CountsRefusalsAndTheMemoryReleasedForARequest) {
   make("pool:max=8MiB");
   const auto stream = *driver().stream_create(StreamKind::non_blocking);
   { const auto idle = memory(8_MiB, stream); }

@@ -37,7 +37,7 @@ TEST_F(PoolOrder, MemoryThatWaitsInAnArenaInUseMakesRoomForAnotherStream) {
   }
 }
 
-TEST_F(PoolOrder, TrimGivesBackWhatWaitsInAnArenaInUse) {
+TEST_F(PoolOrder, TrimReleasesWhatWaitsInAnArenaInUse) {
   for (const auto* spec : {"pool", "pool:backing=cumem"}) {
     SCOPED_TRACE(spec);
     kept = {};  // before its manager

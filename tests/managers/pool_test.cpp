@@ -246,7 +246,7 @@ TEST(PoolManager, SaysThatTheDeviceCouldNotBeWaitedFor) {
   EXPECT_EQ(rig.driver.alive(), 0u);
 }
 
-TEST(PoolManager, CountsASlabThatCannotBeGivenBack) {
+TEST(PoolManager, CountsASlabThatCannotBeReleased) {
   Rig rig("pool");
   rig.memory(100);
   rig.driver.answer(Call::mem_free, {700});

@@ -46,8 +46,8 @@ TEST_P(ManagerModel, AgreesWithTheManagerOnEverySequence) {
   const auto first_seed = setting("EMM_MODEL_SEED", 1);
   const auto count = setting("EMM_MODEL_SEQUENCES", GetParam().sequences);
 
-  const auto mismatch = find_mismatch(playing_of(GetParam().rules),
-                                      playing_of_manager(GetParam().spec), first_seed, count);
+  const auto mismatch = find_mismatch(runner_of(GetParam().rules),
+                                      runner_of_manager(GetParam().spec), first_seed, count);
 
   EXPECT_FALSE(mismatch) << GetParam().spec << " (expected is the model)\n" << mismatch->story;
 }
@@ -82,12 +82,12 @@ INSTANTIATE_TEST_SUITE_P(Limits, ManagerModel,
 
 TEST(ManagerModelItself, DisagreesWithTheManagerWhereARuleIsChanged) {
   for (const bool numba : {false, true}) {
-    const auto manager = playing_of_manager(numba ? "default:profile=numba" : "default");
+    const auto manager = runner_of_manager(numba ? "default:profile=numba" : "default");
     for (const auto& wrong : kWrongRules) {
       auto rules = numba ? Rules::numba() : Rules::standard();
       wrong.break_it(rules);
 
-      EXPECT_TRUE(find_mismatch(playing_of(rules), manager, 1, 10'000)) << wrong.what;
+      EXPECT_TRUE(find_mismatch(runner_of(rules), manager, 1, 10'000)) << wrong.what;
     }
   }
 }

@@ -37,7 +37,7 @@ Trail play_on_model(std::vector<Operation> operations, const Rules& rules,
                     const DeviceSetup& setup = kRoomy) {
   Sequence sequence{.setup = setup, .slots = 64, .operations = std::move(operations)};
   Trail trail;
-  playing_of(rules)(sequence, trail);
+  runner_of(rules)(sequence, trail);
   return trail;
 }
 
@@ -146,7 +146,7 @@ TEST(ContractModel, CountsPinnedBytesUnlessAsNumba) {
   EXPECT_EQ(play_on_model(operations, Rules::numba()).steps[4].pending, (Pending{2, 64}));
 }
 
-TEST(ContractModel, GivesBackWhatCannotBeMapped) {
+TEST(ContractModel, ReleasesWhatCannotBeMapped) {
   for (const auto& rules : kBoth) {
     const Faults mapping{.mask = 0b10, .first = 0, .later = 700};
 
@@ -280,7 +280,7 @@ TEST(Comparison, MeetsEveryWrongRuleWithinTenThousandSequences) {
       auto rules = right;
       wrong.break_it(rules);
 
-      const auto mismatch = find_mismatch(playing_of(right), playing_of(rules), 1, 10'000);
+      const auto mismatch = find_mismatch(runner_of(right), runner_of(rules), 1, 10'000);
 
       ASSERT_TRUE(mismatch) << wrong.what;
       EXPECT_LE(mismatch->shortest.operations.size(), 40u) << wrong.what << "\n" << mismatch->story;
@@ -290,7 +290,7 @@ TEST(Comparison, MeetsEveryWrongRuleWithinTenThousandSequences) {
 
 TEST(Comparison, FindsNoMismatchOfAModelWithItself) {
   for (const auto& rules : kBoth) {
-    const auto mismatch = find_mismatch(playing_of(rules), playing_of(rules), 1, 1'000);
+    const auto mismatch = find_mismatch(runner_of(rules), runner_of(rules), 1, 1'000);
 
     EXPECT_FALSE(mismatch) << mismatch->story;
   }
@@ -300,7 +300,7 @@ TEST(Comparison, ShrinksToTheOperationsThatMatter) {
   auto rules = Rules::standard();
   rules.unpin_is_queued = true;
 
-  const auto mismatch = find_mismatch(playing_of(Rules::standard()), playing_of(rules), 1, 10'000);
+  const auto mismatch = find_mismatch(runner_of(Rules::standard()), runner_of(rules), 1, 10'000);
 
   ASSERT_TRUE(mismatch);
   ASSERT_EQ(mismatch->shortest.operations.size(), 1u) << mismatch->story;
@@ -314,13 +314,13 @@ TEST(Generator, ReachesEveryCornerOften) {
               reset_with_memory = 0;
   std::size_t nested = 0, failed_frees = 0, dead = 0, longest = 0, shortest = 1'000;
   Trail trail;
-  const auto playing = playing_of(Rules::numba());
+  const auto run = runner_of(Rules::numba());
   for (std::uint64_t seed = 1; seed <= 2'000; ++seed) {
     const auto sequence = generate(seed);
     longest = std::max(longest, sequence.operations.size());
     shortest = std::min(shortest, sequence.operations.size());
     trail.clear();
-    playing(sequence, trail);
+    run(sequence, trail);
     std::size_t calls = 0, guards = 0;
     for (std::size_t i = 0; i < sequence.operations.size(); ++i) {
       const auto& operation = sequence.operations[i];

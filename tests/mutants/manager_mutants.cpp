@@ -1252,7 +1252,7 @@ const Mutant kMutants[] = {
          return state;
        };
      }},
-    {"accounts/trim", "gives nothing back where it is told to trim", "pool",
+    {"accounts/trim", "releases nothing where it is told to trim", "pool",
      [](W m) { m.on_trim = [](auto) { return Status(); }; }},
     {"accounts/trim", "keeps 20 MiB more than it is told", "pool",
      [](W m) { m.on_trim = [&m](auto keep) { return m.up->trim(keep + 20_MiB); }; }},

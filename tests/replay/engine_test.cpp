@@ -544,7 +544,7 @@ TEST(Engine, FindsAFinalizerThatFreesAfterAReset) {
   ASSERT_GE(summary.violation_count, 1u);
   EXPECT_EQ(summary.violations[0].kind, Violation::Kind::balance);
   EXPECT_EQ(summary.violations[0].words,
-            "the free of 1, which a reset had ended, gave 64 bytes back to the device");
+            "the free of 1, which a reset had ended, released 64 bytes to the device");
 }
 
 TEST(Engine, FindsAManagerWhoseAccountsDoNotBalance) {

@@ -42,8 +42,8 @@ Exported write(std::string_view format, std::string_view trace) {
   return write(format, *format::ByteSource::memory(trace));
 }
 
-/// What a program asked for and gave back, in order: "a 512", "x 512" where it was refused, "f 3"
-/// of the third that it was given. What a reset ends counts as given back.
+/// What a program asked for and released, in order: "a 512", "x 512" where it was refused, "f 3"
+/// of the third that it was given. What a reset ends counts as released.
 struct Requests final : OperationSink {
   std::vector<std::string> asked;
 

@@ -664,7 +664,7 @@ TEST(TorchPickle, AgreesWithWhatATrainingRunWithStacksRecorded) {
   EXPECT_EQ(end.find("segments")->as_u64(), totals.held.size());
   EXPECT_EQ(end.find("reserved_bytes")->as_u64(), totals.reserved);
   EXPECT_EQ(end.find("requested_bytes")->as_u64(), totals.live_bytes);
-  EXPECT_EQ(totals.peak_reserved, totals.reserved) << "nothing was given back";
+  EXPECT_EQ(totals.peak_reserved, totals.reserved) << "nothing was released";
   EXPECT_EQ(end.find("allocated_bytes")->as_u64(), totals.rounded)
       << "rounded to 512 bytes, with no unsplit remainder";
   EXPECT_GT(recorded->trace_events, 700u);

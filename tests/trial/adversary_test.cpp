@@ -31,11 +31,11 @@ AdversaryOptions few() {
 }
 
 TEST(Program, IsWhatItsTraceAsksFor) {
-  const Program program{{.size = 100, .life = 1},
-                        {.size = 200, .life = 3},
-                        {.size = 300, .life = 1},
-                        {.size = 400, .life = 2},
-                        {.size = 500, .life = 1}};
+  const Program program{{.size = 100, .lifetime = 1},
+                        {.size = 200, .lifetime = 3},
+                        {.size = 300, .lifetime = 1},
+                        {.size = 400, .lifetime = 2},
+                        {.size = 500, .lifetime = 1}};
 
   const auto trace = trace_of(program);
 
@@ -45,11 +45,11 @@ TEST(Program, IsWhatItsTraceAsksFor) {
   EXPECT_EQ(program_of(trace), program);
 }
 
-TEST(Program, GivesBackAllAtItsEnd) {
-  const auto trace = trace_of({{.size = 1, .life = 1000}, {.size = 2, .life = 1000}});
+TEST(Program, ReleasesAllAtItsEnd) {
+  const auto trace = trace_of({{.size = 1, .lifetime = 1000}, {.size = 2, .lifetime = 1000}});
 
   EXPECT_EQ(trace.size(), 4u);
-  EXPECT_EQ(program_of(trace), (Program{{.size = 1, .life = 2}, {.size = 2, .life = 1}}));
+  EXPECT_EQ(program_of(trace), (Program{{.size = 1, .lifetime = 2}, {.size = 2, .lifetime = 1}}));
 }
 
 TEST(Adversary, WastesAsMuchAsItSays) {

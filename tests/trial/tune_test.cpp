@@ -42,7 +42,7 @@ TEST(FitOf, IsOneFigureWhereAddressesDoNotMatter) {
 }
 
 // A free segment of 20 MiB, and as much free in one of 40: 15 MiB go to the lower address. Only
-// where that is the segment of 40, the other can be given back for the 60.
+// where that is the segment of 40, the other can be released for the 60.
 TEST(FitOf, IsARangeWhereTheDriversAddressesDecide) {
   const auto program =
       ProgramOf().alloc(20).alloc(40).free(1).alloc(20).alloc(20).free(0).free(2).alloc(15).alloc(

@@ -105,7 +105,7 @@ def measure(name, path, warm, latency):
     line = {"peer": name, "trace": path.rsplit("/", 1)[-1].removesuffix(".ops"), "requests": len(requests), "failed": 0,
             "peak_live_bytes": peak, "no_wait_need_bytes": no_wait_need, "first_ns": round(times[0], 2), "warm_ns": round(statistics.median(times[1:]), 2),
             "warm_passes_ns": [round(each, 2) for each in times[1:]], "loop_ns": round(loop / len(requests), 2),
-            # The pool gives nothing back while it is not asked to, so what it holds now is the most it held.
+            # The pool releases nothing while it is not asked to, so what it holds now is the most it held.
             "reserved_first_bytes": pool.total_bytes(), "reserved_warm_bytes": pool.total_bytes(),
             "device_peak_bytes": free_before - cupy.cuda.runtime.memGetInfo()[0], "clock_cost_ns": clock}
     for what, found in tails.items():

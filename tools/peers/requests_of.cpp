@@ -29,7 +29,7 @@ class Slots {
     return slot;
   }
   /// Nothing where `id` has none.
-  std::optional<Slot> give_back(AllocId id) {
+  std::optional<Slot> release(AllocId id) {
     const auto found = taken_.find(id);
     if (found == taken_.end()) return std::nullopt;
     const auto slot = found->second;
@@ -53,7 +53,7 @@ std::string lines_of(const trace::Trace& trace) {
   std::string out;
   Slots slots;
   const auto free = [&](AllocId id) {
-    const auto slot = slots.give_back(id);
+    const auto slot = slots.release(id);
     if (slot) out += text::format("f {} {}\n", slot->number, index(slot->stream));
   };
   std::uint32_t device = 0;

@@ -14,13 +14,13 @@ namespace emm::peers {
 struct Threading {
   std::uint64_t threads = 16;
   std::uint64_t min_size = 512, max_size = std::uint64_t{64} << 20;
-  std::uint64_t live = 64;                  ///< Each thread holds at most so many.
-  std::uint64_t requests = 200'000;         ///< Each thread makes at least so many.
-  double elsewhere = 0.2;                   ///< The share of frees that another thread makes.
-  unsigned passes = 5;                      ///< The median counts.
-  std::uint64_t pass_ns = 200'000'000;      ///< A pass repeats its round until it takes about this.
-  std::uint64_t settle_ns = 2'000'000'000;  ///< Warming up, at least one pass, which do not count.
-  std::uint64_t most_ns = 10'000'000'000;   ///< No pass begins later.
+  std::uint64_t live = 64;              ///< Each thread holds at most so many.
+  std::uint64_t requests = 200'000;     ///< Each thread makes at least so many.
+  double elsewhere = 0.2;               ///< The share of frees that another thread makes.
+  unsigned passes = 5;                  ///< The median counts.
+  std::uint64_t pass_ns = 200'000'000;  ///< A pass repeats its round until it takes about this.
+  std::uint64_t warm_up_ns = 2'000'000'000;  ///< Warming up, at least one pass, which do not count.
+  std::uint64_t most_ns = 10'000'000'000;    ///< No pass begins later.
   std::uint64_t seed = 1;
 };
 
@@ -63,7 +63,7 @@ inline std::vector<Step> steps_of(const Threading& threading, std::uint64_t thre
 /// Passes memory from the thread before to this one; one thread writes and one reads. Each reads
 /// what the other writes only where it must, since that moves a cache line between processors.
 template <class Memory>
-class Inbox {
+class RemoteFrees {
  public:
   bool put(Memory& memory) {
     if (end_ - known_read_ == kPlaces) {
@@ -117,18 +117,19 @@ class Worker {
       auto& memory = slots_[step.slot];
       if (step.what == Step::What::allocate) {
         failed_ += !allocator_.allocate(memory, step.size, stream_of(me_));
-      } else if (step.what == Step::What::free || next_ == this || !next_->inbox_.put(memory)) {
+      } else if (step.what == Step::What::free || next_ == this ||
+                 !next_->remote_frees_.put(memory)) {
         allocator_.free(memory, stream_of(me_));
       }
       if (--until_look > 0) continue;
       until_look = kStepsBetweenLooks;
       drain();
     }
-    next_->inbox_.pass_on();
+    next_->remote_frees_.pass_on();
   }
   void drain() {
     const auto before = stream_of((me_ + threads_ - 1) % threads_);
-    inbox_.drain([&](Memory& memory) { allocator_.free(memory, before); });
+    remote_frees_.drain([&](Memory& memory) { allocator_.free(memory, before); });
   }
 
  private:
@@ -142,7 +143,7 @@ class Worker {
   std::uint64_t me_, threads_;
   Worker* next_ = this;
   std::uint64_t failed_ = 0;
-  Inbox<Memory> inbox_;
+  RemoteFrees<Memory> remote_frees_;
 };
 
 }  // namespace detail
@@ -187,7 +188,7 @@ void measure_threads(const std::string& peer, const Make& make, const Threading&
     const auto round_ns = pass() / rounds + 1;
     rounds =
         static_cast<unsigned>(std::clamp<std::uint64_t>(threading.pass_ns / round_ns, 1, 1000));
-  } while (now_ns() - begin_ns < threading.settle_ns);
+  } while (now_ns() - begin_ns < threading.warm_up_ns);
   begin_ns = now_ns();
   std::vector<double> rates;
   while (rates.size() < threading.passes &&

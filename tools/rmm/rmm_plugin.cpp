@@ -97,13 +97,13 @@ struct emm_manager {
     if (kind == "async") top = std::make_unique<rmm::mr::cuda_async_memory_resource>();
   }
 
-  void give_back(const Memory& memory) { end(resource(), memory); }
+  void release(const Memory& memory) { end(resource(), memory); }
 
   ~emm_manager() {
     if (cuda != nullptr) end_all();
   }
   void end_all() {
-    for (const auto& [token, memory] : alive) give_back(memory);
+    for (const auto& [token, memory] : alive) release(memory);
     alive.clear();
     live_bytes = 0;
   }
@@ -185,7 +185,7 @@ emm_status free_memory(emm_manager* self, emm_token token, emm_stream stream) {
       make_wait(view(stream), memory.stream);
       memory.stream = view(stream);
     }
-    self->give_back(memory);
+    self->release(memory);
     return EMM_SUCCESS;
   });
 }

@@ -58,7 +58,7 @@ struct Idle {
   std::uint64_t address = 0, size = 0;
 };
 std::vector<Idle> idle(const Settings& settings, const Heap& heap);
-/// The same of one pool.
+/// Appends what idle() would list of one pool.
 void add_idle(const Settings& settings, const Pool& pool, std::vector<Idle>& found);
 
 }  // namespace emm::allocators::pytorch

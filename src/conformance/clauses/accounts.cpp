@@ -10,7 +10,7 @@
 #include "conformance/bench.hpp"
 #include "emm/memory_statistics.hpp"
 
-// Beyond the catalogue: what was taken from the device comes back, whatever fails.
+// Beyond the catalogue: what was taken from the device is released, whatever fails.
 
 namespace emm {
 namespace {
@@ -658,7 +658,7 @@ constexpr Clause kAccountsClauses[] = {
          }},
 
     {.id = "accounts/trim",
-     .rule = "trim(keep) gives idle memory back until no more than that is held, and takes nothing "
+     .rule = "trim(keep) releases idle memory until no more than that is held, and takes nothing "
              "that is alive.",
      .source = "emm_plugin.h, trim; emm/memory_manager.hpp",
      .level = Level::must,
@@ -678,7 +678,7 @@ constexpr Clause kAccountsClauses[] = {
                auto block = b.try_memalloc(static_cast<std::uint64_t>(units) * unit);
                if (block) blocks.push_back(*std::move(block));
              }
-             // Of managers that keep small memory alone.
+             // This finds managers that keep nothing but small memory.
              for (int i = 0; i < 32; ++i) {
                auto block = b.try_memalloc(unit / 4);
                if (block) blocks.push_back(*std::move(block));
@@ -695,9 +695,9 @@ constexpr Clause kAccountsClauses[] = {
              return b.not_applicable("what this manager holds is not seen");
            // The models of libraries that keep all that they ever held release nothing.
            if (b.held() == idle && (!b.subject().has_trim || b.refuses_early()))
-             return b.not_applicable("this manager gives nothing back where it is told to trim");
+             return b.not_applicable("this manager releases nothing where it is told to trim");
            if (b.held() == idle) {
-             // What a block that is alive is cut from cannot be given back.
+             // What a block that is alive is cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok("trim(0)", b.manager().trim(0));
@@ -711,7 +711,7 @@ constexpr Clause kAccountsClauses[] = {
              b.expect_ok(done, b.manager().trim(keep));
              b.expect(b.holds(kept, 0x37), done, "memory that is alive has other content",
                       "it is as it was");
-             // What a block that is alive is cut from cannot be given back.
+             // What a block that is alive is cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok(done, b.manager().trim(keep));

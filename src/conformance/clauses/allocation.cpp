@@ -259,7 +259,7 @@ constexpr Clause kAllocationClauses[] = {
                       event.call == Call::event_synchronize ||
                       event.call == Call::stream_wait_event || event.call == Call::mem_free ||
                       event.call == Call::runtime_free || event.call == Call::mem_free_async ||
-                      // Where all is done, there is nothing to wait for.
+                      // A query that finds all work done shows that nothing needs a wait.
                       ((event.call == Call::event_query || event.call == Call::stream_query) &&
                        event.native == 0 && event.result == 1);
              };

@@ -177,7 +177,7 @@ void check_frees_told(Bench& b) {
   }
   { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB), b.try_memalloc(24_MiB)}; }
   judge("trim(0)", [&] { return !b.manager().trim(0); });
-  // The answer of a request says nothing of frees. Idle memory is given back in it, and frees that
+  // The answer of a request says nothing of frees. Idle memory is released in it, and frees that
   // wait are made.
   for (const auto size : {3_MiB, 24_MiB}) {
     // Its answer may be of a free that was refused before.

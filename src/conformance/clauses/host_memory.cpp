@@ -145,7 +145,7 @@ constexpr Clause kHostMemoryClauses[] = {
          }},
 
     {.id = "HST-7",
-     .rule = "Page-locked memory that cannot be mapped is given back (numba leaks it).",
+     .rule = "Page-locked memory that cannot be mapped is released (numba leaks it).",
      .source = "drv:1757-1769",
      .level = Level::quirk,
      .scope = Scope::host,

@@ -61,7 +61,7 @@ class InfoProgram {
     ask("with 12 MiB alive besides");
     for (const bool is_taken : {true, false}) {
       if (!others_take(is_taken ? 8_MiB * unit_ : 0)) return;
-      ask(is_taken ? "after others took memory of the device" : "after others gave it back");
+      ask(is_taken ? "after others took memory of the device" : "after others released it");
     }
     end(1);
     ask("after the 24 MiB were freed");

@@ -303,8 +303,8 @@ void compare_with_model(Bench& b) {
     }
     rules = model::Rules::host_only(rules);
   }
-  const auto mismatch = model::find_mismatch(model::playing_of(rules),
-                                             model::playing_of(subject.factory, subject.profile),
+  const auto mismatch = model::find_mismatch(model::runner_of(rules),
+                                             model::runner_of(subject.factory, subject.profile),
                                              subject.seed * kSequences + 1, kSequences);
   b.expect(
       !mismatch,
@@ -316,7 +316,7 @@ void compare_with_model(Bench& b) {
 constexpr Clause kRandomProgramsClauses[] = {
     {.id = "random/program",
      .rule = "Through random programs of every operation, memory is whole, apart, aligned, and "
-             "given back once.",
+             "released once.",
      .source = "all of the contract that every manager promises",
      .level = Level::must,
      .scope = Scope::all,

@@ -189,7 +189,7 @@ constexpr Clause kResetClauses[] = {
          }},
 
     {.id = "RST-7",
-     .rule = "What reset ends is given back once, whatever ends later.",
+     .rule = "What reset ends is released once, whatever ends later.",
      .source = "drv:840-847",
      .level = Level::must,
      .scope = Scope::all,
@@ -317,7 +317,7 @@ constexpr Clause kResetClauses[] = {
          }},
 
     {.id = "accounts/manager_end",
-     .rule = "The end of a manager gives back memory of every kind that is alive or pending.",
+     .rule = "The end of a manager releases memory of every kind that is alive or pending.",
      .source = "emm_plugin.h: destroy frees what it still holds; ERR-3",
      .level = Level::must,
      .scope = Scope::all,

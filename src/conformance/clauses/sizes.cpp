@@ -67,7 +67,7 @@ class Asking {
   /// `judges` tells whether a request that is out of memory must be.
   explicit Asking(Bench& bench, bool judges = true) : b_(bench), judges_(judges) {}
 
-  /// Nothing where the manager may refuse, and once the clause is decided.
+  /// Asks for memory and marks it. Nothing where the manager may refuse, or the clause is decided.
   std::optional<Marked> ask(std::uint64_t size) {
     if (b_.decided()) return std::nullopt;
     auto block = b_.try_memalloc(size);
@@ -411,7 +411,7 @@ void hold_many_host_blocks(Bench& b) {
   }
 }
 
-/// Where the driver has no more host or managed memory, the manager can give back what it keeps.
+/// Where the driver has no more host or managed memory, the manager can release what it keeps.
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
     std::string_view slot;
@@ -434,7 +434,7 @@ void refuse_while_some_is_idle(Bench& b) {
     b.expect_ok("flush()", b.manager().flush());
     if (b.decided() || alive() <= before) continue;
     bool was_refused = false;
-    // As the driver does that has no more until some of it is back.
+    // Does as a driver that is out of memory: refuses until something has been freed.
     b.watch().during = [&, call = call](const CallEvent& event) {
       if (event.call != call || alive() <= before) return;
       was_refused = true;
@@ -447,9 +447,9 @@ void refuse_while_some_is_idle(Bench& b) {
              text::format("{}(2097152), which the driver refuses while the manager "
                           "holds idle memory of the kind",
                           slot),
-             text::format("{}; {} idle allocations of the kind are not given back",
+             text::format("{}; {} idle allocations of the kind are not released",
                           describe(block.error()), alive() - before),
-             "idle memory is given back, and the driver asked again");
+             "idle memory is released, and the driver asked again");
   }
 }
 

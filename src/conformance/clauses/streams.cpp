@@ -60,13 +60,13 @@ class StreamProgram {
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
-    // Whoever has to give memory back, and cannot wait for its work, has no right way left.
+    // A manager that has to release memory and cannot wait for its work has no right way left.
     is_over_ = is_faulty_ && hazard.how != How::handed_out;
     if (is_over_) return;
     const auto what = hazard.how == How::handed_out
                           ? text::format("was handed out as block {}", hazard.to)
                       : hazard.how == How::unmapped ? std::string("was unmapped")
-                                                    : std::string("was given back to the device");
+                                                    : std::string("was released to the device");
     b_.expect(
         false, text::format("a random program on four streams, seed {}", b_.seed()),
         text::format("memory of block {} {} while work on it may be pending", hazard.id, what),

@@ -77,7 +77,7 @@ class Crowd {
   static constexpr std::size_t kThreads = 4;
   static constexpr std::size_t kHeld = 7;
 
-  struct Block {
+  struct HeldBlock {
     MemoryPointer memory;
     bool claimed = false;
   };
@@ -100,7 +100,7 @@ class Crowd {
     return can_run_;
   }
 
-  void end(Block* block) {
+  void end(HeldBlock* block) {
     if (block == nullptr) return;
     if (block->claimed) claims_.release(block->memory.device_pointer().value, block->memory.size());
     delete block;
@@ -108,7 +108,7 @@ class Crowd {
 
   void work(std::uint64_t seed, steady_clock::time_point until) {
     Prng random(seed);
-    std::array<Block*, kHeld> held{};
+    std::array<HeldBlock*, kHeld> held{};
     for (std::uint64_t i = 0; !overlapped_; ++i) {
       if (i % 16 == 0 && steady_clock::now() > until) break;
       auto& slot = held[random.below(kHeld)];
@@ -121,7 +121,7 @@ class Crowd {
       auto made = make(random.log_uniform(1, 2_KiB));
       if (!made) continue;
       ++served_;
-      slot = new Block{*std::move(made)};
+      slot = new HeldBlock{*std::move(made)};
       slot->claimed = claims_.claim(slot->memory.device_pointer().value, slot->memory.size());
       if (!slot->claimed) overlapped_ = true;
     }
@@ -133,7 +133,7 @@ class Crowd {
   bool managed_ = false;
   std::atomic<bool> can_run_{false};
   ClaimTable claims_;
-  std::array<std::atomic<Block*>, kThreads> boxes_{};
+  std::array<std::atomic<HeldBlock*>, kThreads> boxes_{};
   std::atomic<std::uint64_t> served_{0};
   std::atomic<bool> overlapped_{false};
 };
@@ -844,7 +844,7 @@ bool has_given_all_back(const CallLedger& ledger) {
   return left == 0 && ledger.double_ends() == 0 && ledger.foreign_ends() == 0;
 }
 
-/// Whether a manager that has no neighbour gives back what it took. Where it does not, that is no
+/// Whether a manager that has no neighbour releases what it took. Where it does not, that is no
 /// matter of two.
 bool gives_all_back_alone(Bench& b) {
   Neighbour alone(b, 0);
@@ -890,7 +890,7 @@ void reset_neighbours(Bench& b, int other_ordinal) {
                      "of the {}",
                      other_ordinal == 0 ? "two managers on one device" : "a manager on each device",
                      one == &first ? "first" : "second"),
-        one->ledger().verdict(), "it gives back all that it took, once");
+        one->ledger().verdict(), "it releases all that it took, once");
   }
 }
 

@@ -13,8 +13,8 @@ struct Pair {
   Trail expected;
   Trail actual;
 
-  std::size_t differ(const Sequence& sequence, const Playing& play_expected,
-                     const Playing& play_actual) {
+  std::size_t differ(const Sequence& sequence, const Runner& play_expected,
+                     const Runner& play_actual) {
     expected.clear();
     actual.clear();
     play_expected(sequence, expected);
@@ -29,23 +29,23 @@ void cut_after(Sequence& sequence, std::size_t operation) {
 
 }  // namespace
 
-Playing playing_of(const Rules& rules) {
-  struct Stage {
+Runner runner_of(const Rules& rules) {
+  struct Fixture {
     ScriptedDevice device;
     Trail trail;
     ContractModel model;
-    explicit Stage(const Rules& kept) : model(kept, device, trail) {}
+    explicit Fixture(const Rules& kept) : model(kept, device, trail) {}
   };
-  return [stage = std::make_shared<Stage>(rules)](const Sequence& sequence, Trail& trail) {
-    std::swap(stage->trail, trail);
-    stage->device.restart(sequence.setup, stage->trail.calls);
-    stage->model.restart(sequence.slots);
-    play(sequence, stage->device, stage->model, stage->trail);
-    std::swap(stage->trail, trail);
+  return [fixture = std::make_shared<Fixture>(rules)](const Sequence& sequence, Trail& trail) {
+    std::swap(fixture->trail, trail);
+    fixture->device.restart(sequence.setup, fixture->trail.calls);
+    fixture->model.restart(sequence.slots);
+    play(sequence, fixture->device, fixture->model, fixture->trail);
+    std::swap(fixture->trail, trail);
   };
 }
 
-Sequence shrink(Sequence sequence, const Playing& expected, const Playing& actual) {
+Sequence shrink(Sequence sequence, const Runner& expected, const Runner& actual) {
   Pair pair;
   cut_after(sequence, pair.differ(sequence, expected, actual));
   const auto keep_if_differs = [&](Sequence candidate) {
@@ -82,7 +82,7 @@ Sequence shrink(Sequence sequence, const Playing& expected, const Playing& actua
   return sequence;
 }
 
-std::optional<Mismatch> find_mismatch(const Playing& expected, const Playing& actual,
+std::optional<Mismatch> find_mismatch(const Runner& expected, const Runner& actual,
                                       std::uint64_t first_seed, std::size_t count) {
   Pair pair;
   for (std::size_t i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ std::optional<Mismatch> find_mismatch(const Playing& expected, const Playing& ac
     Mismatch mismatch{
         .shortest = shrink(sequence, expected, actual), .sequences = i + 1, .story = {}};
     const auto at = pair.differ(mismatch.shortest, expected, actual);
-    EMM_ASSERT(at != kSame);  // a playing that depends on what was played before
+    EMM_ASSERT(at != kSame);  // a run that depends on the runs before it
     mismatch.story = side_by_side(mismatch.shortest, pair.expected, pair.actual, at);
     return mismatch;
   }

@@ -13,10 +13,10 @@
 namespace emm::model {
 
 /// Plays a sequence from its start on something, into a trail that is empty.
-using Playing = std::function<void(const Sequence&, Trail&)>;
+using Runner = std::function<void(const Sequence&, Trail&)>;
 
 /// Of a model that keeps `rules`. Reuses its memory from call to call.
-Playing playing_of(const Rules& rules);
+Runner runner_of(const Rules& rules);
 
 struct Mismatch {
   Sequence
@@ -27,10 +27,10 @@ struct Mismatch {
 
 /// Plays the sequences of the seeds from `first_seed` on, `count` of them, on both, until they
 /// differ.
-std::optional<Mismatch> find_mismatch(const Playing& expected, const Playing& actual,
+std::optional<Mismatch> find_mismatch(const Runner& expected, const Runner& actual,
                                       std::uint64_t first_seed, std::size_t count);
 
 /// The operations without which the two do not differ, and no others.
-Sequence shrink(Sequence sequence, const Playing& expected, const Playing& actual);
+Sequence shrink(Sequence sequence, const Runner& expected, const Runner& actual);
 
 }  // namespace emm::model

@@ -18,7 +18,7 @@ namespace emm::model {
 /// | clause       | standard                                     | numba
 /// | ------------ | -------------------------------------------- | ------------------------------
 /// | HST-3, PIN-2 | every host allocation and pin is retried     | only mapped ones
-/// | HST-7, PIN-8 | what cannot be mapped is given back at once, | the same: managers/README.md
+/// | HST-7, PIN-8 | what cannot be mapped is released at once, | the same: managers/README.md
 /// |              | past the queue, with the mapping's error     | mends the leak in both
 /// | HST-8        | pinned memory is queued with its size        | queued unsized
 /// | PD-11        | a flush goes on past a free that fails and   | it stops there, the rest stays

@@ -205,29 +205,29 @@ void ManagerSubject::pending_added(Call dtor, std::optional<std::uint64_t> size)
 
 void ManagerSubject::free_failed(const Error&) noexcept { told_failures_++; }
 
-Playing playing_of(ManagerFactory factory, Profile profile) {
-  struct Stage {
+Runner runner_of(ManagerFactory factory, Profile profile) {
+  struct Fixture {
     ManagerFactory factory;
     ScriptedDevice device;
     Trail trail;
     ManagerSubject manager;
-    Stage(ManagerFactory made, Profile as)
+    Fixture(ManagerFactory made, Profile as)
         : factory(std::move(made)), manager(factory, as, device, trail) {}
   };
-  return [stage = std::make_shared<Stage>(std::move(factory), profile)](const Sequence& sequence,
-                                                                        Trail& trail) {
-    std::swap(stage->trail, trail);
-    stage->device.restart(sequence.setup, stage->trail.calls);
-    stage->manager.restart(sequence.slots);
-    play(sequence, stage->device, stage->manager, stage->trail);
-    std::swap(stage->trail, trail);
+  return [fixture = std::make_shared<Fixture>(std::move(factory), profile)](
+             const Sequence& sequence, Trail& trail) {
+    std::swap(fixture->trail, trail);
+    fixture->device.restart(sequence.setup, fixture->trail.calls);
+    fixture->manager.restart(sequence.slots);
+    play(sequence, fixture->device, fixture->manager, fixture->trail);
+    std::swap(fixture->trail, trail);
   };
 }
 
-Playing playing_of_manager(std::string_view spec) {
+Runner runner_of_manager(std::string_view spec) {
   auto factory = find_manager(spec);
   EMM_ASSERT(factory);
-  return playing_of(std::move(*factory), Profile::standard);
+  return runner_of(std::move(*factory), Profile::standard);
 }
 
 }  // namespace emm::model

@@ -55,8 +55,8 @@ class ManagerSubject final : public Subject, private ManagerObserver {
 };
 
 /// Of the managers that `factory` makes, which must make them.
-Playing playing_of(ManagerFactory factory, Profile profile);
+Runner runner_of(ManagerFactory factory, Profile profile);
 /// Of the manager that `spec` names, as `--manager` takes it. Asserts that there is one.
-Playing playing_of_manager(std::string_view spec);
+Runner runner_of_manager(std::string_view spec);
 
 }  // namespace emm::model

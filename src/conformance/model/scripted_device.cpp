@@ -31,15 +31,15 @@ std::uint64_t ScriptedDevice::region_address(int region) noexcept {
   return kRegionBase + (static_cast<std::uint64_t>(region) << kStrideBits);
 }
 
-std::uint64_t ScriptedDevice::block_address(Place place, std::size_t index) noexcept {
-  return (place == Place::device ? kDeviceBase : kHostBase) +
+std::uint64_t ScriptedDevice::block_address(MemoryKind kind, std::size_t index) noexcept {
+  return (kind == MemoryKind::device ? kDeviceBase : kHostBase) +
          (static_cast<std::uint64_t>(index) << kStrideBits);
 }
 
-ScriptedDevice::Block* ScriptedDevice::find(Place place, std::uint64_t address) noexcept {
-  const auto index = static_cast<std::size_t>((address - block_address(place, 0)) >> kStrideBits);
-  if (index >= blocks_.size() || block_address(place, index) != address) return nullptr;
-  return blocks_[index].place == place ? &blocks_[index] : nullptr;
+ScriptedDevice::DeviceBlock* ScriptedDevice::find(MemoryKind kind, std::uint64_t address) noexcept {
+  const auto index = static_cast<std::size_t>((address - block_address(kind, 0)) >> kStrideBits);
+  if (index >= blocks_.size() || block_address(kind, index) != address) return nullptr;
+  return blocks_[index].kind == kind ? &blocks_[index] : nullptr;
 }
 
 void ScriptedDevice::restart(const DeviceSetup& setup, std::vector<CallRecord>& log) {
@@ -72,11 +72,11 @@ std::int32_t ScriptedDevice::record(Call call, std::int32_t result, std::uint64_
   return result;
 }
 
-std::int32_t ScriptedDevice::make(Place place, std::uint64_t size, std::uint64_t& address) {
+std::int32_t ScriptedDevice::make(MemoryKind kind, std::uint64_t size, std::uint64_t& address) {
   if (const auto fault = next_fault(); fault != 0) return fault;
   if (size == 0 && !setup_.accepts_zero) return kInvalidValue;
-  auto& used = place == Place::device ? used_ : host_used_;
-  const auto capacity = place == Place::device ? setup_.capacity : setup_.host_capacity;
+  auto& used = kind == MemoryKind::device ? used_ : host_used_;
+  const auto capacity = kind == MemoryKind::device ? setup_.capacity : setup_.host_capacity;
   if (size > capacity - used) return kScriptedOutOfMemory;
 
   auto index = blocks_.size();
@@ -86,17 +86,17 @@ std::int32_t ScriptedDevice::make(Place place, std::uint64_t size, std::uint64_t
     index = vacant_.back();
     vacant_.pop_back();
   }
-  blocks_[index] = {place, size};
+  blocks_[index] = {kind, size};
   used += size;
-  address = block_address(place, index);
+  address = block_address(kind, index);
   return 0;
 }
 
-std::int32_t ScriptedDevice::unmake(Place place, std::uint64_t address) {
+std::int32_t ScriptedDevice::unmake(MemoryKind kind, std::uint64_t address) {
   if (const auto fault = next_fault(); fault != 0) return fault;
-  auto* block = find(place, address);
+  auto* block = find(kind, address);
   if (block == nullptr) return kInvalidValue;
-  (place == Place::device ? used_ : host_used_) -= block->size;
+  (kind == MemoryKind::device ? used_ : host_used_) -= block->size;
   *block = {};
   vacant_.push_back(static_cast<std::size_t>(block - blocks_.data()));
   return 0;
@@ -115,27 +115,27 @@ std::int32_t ScriptedDevice::mem_get_info(MemoryInfo& info) {
 }
 
 std::int32_t ScriptedDevice::mem_alloc(std::uint64_t size, std::uint64_t& address) {
-  return record(Call::mem_alloc, make(Place::device, size, address), size);
+  return record(Call::mem_alloc, make(MemoryKind::device, size, address), size);
 }
 
 std::int32_t ScriptedDevice::mem_alloc_managed(std::uint64_t size, unsigned attach,
                                                std::uint64_t& address) {
-  return record(Call::mem_alloc_managed, make(Place::device, size, address), size, attach);
+  return record(Call::mem_alloc_managed, make(MemoryKind::device, size, address), size, attach);
 }
 
 std::int32_t ScriptedDevice::mem_free(std::uint64_t address) {
-  const auto result = record(Call::mem_free, unmake(Place::device, address), address);
+  const auto result = record(Call::mem_free, unmake(MemoryKind::device, address), address);
   run_nested();
   return result;
 }
 
 std::int32_t ScriptedDevice::mem_host_alloc(std::uint64_t size, unsigned flags,
                                             std::uint64_t& address) {
-  return record(Call::mem_host_alloc, make(Place::host, size, address), size, flags);
+  return record(Call::mem_host_alloc, make(MemoryKind::host, size, address), size, flags);
 }
 
 std::int32_t ScriptedDevice::mem_free_host(std::uint64_t address) {
-  const auto result = record(Call::mem_free_host, unmake(Place::host, address), address);
+  const auto result = record(Call::mem_free_host, unmake(MemoryKind::host, address), address);
   run_nested();
   return result;
 }
@@ -173,7 +173,7 @@ std::int32_t ScriptedDevice::mem_host_get_device_pointer(std::uint64_t address,
   const auto region = static_cast<std::size_t>((address - kRegionBase) >> kStrideBits);
   auto result = next_fault();
   const bool known =
-      find(Place::host, address) != nullptr || (region < kRegions && is_registered_[region]);
+      find(MemoryKind::host, address) != nullptr || (region < kRegions && is_registered_[region]);
   if (result == 0 && !known) result = kInvalidValue;
   if (result == 0) device_address = address + kDeviceViewOfHost;
   return record(Call::mem_host_get_device_pointer, result, address);

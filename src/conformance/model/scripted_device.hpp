@@ -27,7 +27,7 @@ std::string describe(const CallRecord& record);
 /// records show.
 class ScriptedDevice {
  public:
-  /// Empty again. `log` receives the calls and outlives the playing.
+  /// Empty again. `log` receives the calls and outlives the run.
   void restart(const DeviceSetup& setup, std::vector<CallRecord>& log);
   /// Faults count from here. `in_first_free`, if not null, is called inside the next free, once.
   void begin_operation(const Faults& faults, std::function<void()> in_first_free);
@@ -49,9 +49,9 @@ class ScriptedDevice {
   static std::uint64_t region_address(int region) noexcept;
 
  private:
-  enum class Place : std::uint8_t { none, device, host };
-  struct Block {
-    Place place = Place::none;
+  enum class MemoryKind : std::uint8_t { none, device, host };
+  struct DeviceBlock {
+    MemoryKind kind = MemoryKind::none;
     std::uint64_t size = 0;
   };
 
@@ -59,15 +59,15 @@ class ScriptedDevice {
   std::int32_t next_fault() noexcept;
   std::int32_t record(Call call, std::int32_t result, std::uint64_t argument,
                       std::uint64_t flags = 0);
-  std::int32_t make(Place place, std::uint64_t size, std::uint64_t& address);
-  std::int32_t unmake(Place place, std::uint64_t address);
+  std::int32_t make(MemoryKind kind, std::uint64_t size, std::uint64_t& address);
+  std::int32_t unmake(MemoryKind kind, std::uint64_t address);
   void run_nested();
-  static std::uint64_t block_address(Place place, std::size_t index) noexcept;
-  Block* find(Place place, std::uint64_t address) noexcept;
+  static std::uint64_t block_address(MemoryKind kind, std::size_t index) noexcept;
+  DeviceBlock* find(MemoryKind kind, std::uint64_t address) noexcept;
 
   DeviceSetup setup_{};
   std::vector<CallRecord>* log_ = nullptr;
-  std::vector<Block> blocks_;
+  std::vector<DeviceBlock> blocks_;
   std::vector<std::size_t> vacant_;  ///< Indexes of blocks that are free; the back is used next.
   std::array<std::uint64_t, kRegions> registered_{};
   std::array<bool, kRegions> is_registered_{};

@@ -21,7 +21,7 @@ struct Mood {
   std::uint64_t size_divisor = 1;  ///< Of all sizes.
 };
 
-/// Of so many sequences one is played on several threads.
+/// One in so many sequences runs on several threads.
 constexpr std::uint64_t kElsewhere = 256;
 
 class Generator {

@@ -60,11 +60,11 @@ class Subject {
   /// Ends all guards, drops all memory, by slot, and ends the manager.
   virtual void finish() = 0;
   virtual Pending pending() const = 0;
-  /// Of device and managed memory whose end has not been asked for.
+  /// Bytes of device and managed memory that nobody has asked to free.
   virtual std::uint64_t live_bytes() const = 0;
 };
 
-/// Everything that can be seen of one playing. The last operation is finish().
+/// Everything that can be seen of one run. The last operation is finish().
 struct Trail {
   struct Step {
     Outcome outcome;

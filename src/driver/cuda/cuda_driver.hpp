@@ -38,7 +38,7 @@ class CudaDriver final : public Driver {
   Status make(Call call, MakeCall make_call) {
     return status_of(call, context_->with_current([&] { return make_call(context_->api()); }));
   }
-  /// The same for a call that asks whether something is done, and is answered by a code.
+  /// Makes a call that asks whether something is done, and turns its code into the answer.
   template <class MakeCall>
   Result<bool> ask(Call call, MakeCall make_call) {
     constexpr std::int32_t kNotReady = 600;

@@ -211,14 +211,14 @@ std::string CallLedger::verdict() const {
     out += text::format("{} {}", book.live.size(), kWords[kind]);
     if (book.bytes != 0) out += text::format(" ({} bytes)", book.bytes);
   }
-  if (!out.empty()) out += " not given back";
+  if (!out.empty()) out += " not released";
   const auto add = [&](std::uint64_t count, std::string_view words) {
     if (count == 0) return;
     if (!out.empty()) out += "; ";
     out += text::format("{} {}", count, words);
   };
-  add(double_ends_, "given back twice");
-  add(foreign_ends_, "given back that were not handed out");
+  add(double_ends_, "released twice");
+  add(foreign_ends_, "released that were not handed out");
   return out.empty() ? "balanced" : out;
 }
 

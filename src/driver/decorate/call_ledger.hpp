@@ -67,17 +67,17 @@ class CallLedger final : public CallHook {
   std::uint64_t foreign_ends() const;
 
   bool balances() const;
-  /// "balanced", or what is not: "2 device (8192 bytes), 1 event not given back; 1 given back
+  /// "balanced", or what is not: "2 device (8192 bytes), 1 event not released; 1 released
   /// twice".
   std::string verdict() const;
 
  private:
-  struct Entry {
+  struct LedgerEntry {
     std::uint64_t size = 0;  // of imported memory, how often it is open
     std::uint64_t flags = 0;
   };
   struct Account {
-    std::unordered_map<std::uint64_t, Entry> live;  // by address
+    std::unordered_map<std::uint64_t, LedgerEntry> live;  // by address
     std::unordered_set<std::uint64_t> ended;
     std::uint64_t bytes = 0;
   };

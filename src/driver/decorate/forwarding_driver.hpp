@@ -34,7 +34,7 @@ class ForwardingDriver : public Driver {
   CallHook& hook_;
 };
 
-/// The same for a runtime.
+/// Does for a Runtime what ForwardingDriver does for a Driver.
 class ForwardingRuntime final : public Runtime {
  public:
   ForwardingRuntime(Runtime& inner, CallHook& hook) noexcept : inner_(inner), hook_(hook) {}

@@ -39,7 +39,7 @@ Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
 }
 
 std::optional<FreeRanges::FreeRange> MemoryPool::find(std::uint64_t size, Point point) {
-  settle_before_work(point);
+  end_recent_before_work(point);
   if (const auto range = free_.recent_fit(point.stream, size)) return range;
   const bool opportunistic = policy(PoolAttribute::reuse_allow_opportunistic);
   if (opportunistic) share_finished(point.stream);
@@ -51,11 +51,11 @@ std::optional<FreeRanges::FreeRange> MemoryPool::find(std::uint64_t size, Point 
     if (other && (!range || other->size < range->size)) range = other;
   }
   if (range) return range;
-  settle(point.stream);
+  end_recent(point.stream);
   return free_.fit(point.stream, size, top());
 }
 
-void MemoryPool::settle(std::uint64_t stream) {
+void MemoryPool::end_recent(std::uint64_t stream) {
   const bool opportunistic = policy(PoolAttribute::reuse_allow_opportunistic);
   for (auto& range : free_.take_recent(stream)) {
     range.recent = false;
@@ -64,9 +64,9 @@ void MemoryPool::settle(std::uint64_t stream) {
   }
 }
 
-void MemoryPool::settle_before_work(Point point) {
+void MemoryPool::end_recent_before_work(Point point) {
   const auto last = last_free_.find(point.stream);
-  if (last != last_free_.end() && point.number > last->second) settle(point.stream);
+  if (last != last_free_.end() && point.number > last->second) end_recent(point.stream);
 }
 
 std::optional<MemoryPool::Growth> MemoryPool::place(std::uint64_t size,
@@ -188,7 +188,7 @@ void MemoryPool::drop_piece(std::uint64_t at) {
 void MemoryPool::free(std::uint64_t at, std::uint64_t size, Point before, Point point) {
   used_ -= size;
   if (point.stream != 0) {
-    settle_before_work(before);
+    end_recent_before_work(before);
     last_free_[point.stream] = point.number;
   }
   add({at, round_up(size, kUnit), point, point.stream != 0});

@@ -25,8 +25,9 @@ namespace emm::sim {
 /// allocator.)
 ///
 /// Measured on an H200: a pool is one row of pieces of 32 MiB. It grows by whole pieces, which go
-/// on where its last free bytes begin, and each of them goes back alone; a trim keeps no less than
-/// it is to, a synchronisation no more than the threshold; blocks begin at multiples of 512 bytes.
+/// on where its last free bytes begin, and each of them is released by itself; a trim keeps no less
+/// than it is to, a synchronisation no more than the threshold; blocks begin at multiples of 512
+/// bytes.
 ///
 /// Found in the addresses that an H200 gave to recorded programs (driver 580.159.04, CUDA 13.0):
 /// what a stream freed since it was last given other work is a store of its own. A block takes the
@@ -59,7 +60,7 @@ class MemoryPool {
   /// that is of stream 0. `before` is where the stream stood.
   void free(std::uint64_t at, std::uint64_t size, Point before, Point point);
   /// Ends the `recent` mark of what the stream freed last, since it was given other work.
-  void settle(std::uint64_t stream);
+  void end_recent(std::uint64_t stream);
   /// Releases idle pieces while no less than `keep` bytes are left.
   void trim(std::uint64_t keep);
   /// Releases idle memory above the threshold, as a synchronisation by the host does.
@@ -82,7 +83,7 @@ class MemoryPool {
     return policies_[static_cast<std::size_t>(attribute)];
   }
   std::optional<FreeRanges::FreeRange> find(std::uint64_t size, Point point);
-  void settle_before_work(Point point);
+  void end_recent_before_work(Point point);
   /// The start of a block for which no free range has room, and the pieces that are missing there.
   struct Growth {
     std::uint64_t at = 0;

@@ -138,12 +138,12 @@ void PoolTable::end(std::map<std::uint64_t, PoolBlock>::iterator block, Point be
   blocks_.erase(block);
 }
 
-void PoolTable::settle(Asker asker) {
+void PoolTable::end_recent(Asker asker) {
   const std::lock_guard lock(mutex_);
   const auto legacy = platform_.scheduler().now_on(asker, {});
   if (legacy.native != kSuccess) return;
   for (auto& [handle, pool] : pools_) {
-    if (pool.device() == asker.device) pool.settle(legacy.value.stream);
+    if (pool.device() == asker.device) pool.end_recent(legacy.value.stream);
   }
 }
 

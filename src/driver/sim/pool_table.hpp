@@ -43,7 +43,7 @@ class PoolTable {
   }
   /// After the legacy default stream has filled memory while the host waited.
   void worked(Asker asker) {
-    if (any_.load(std::memory_order_relaxed)) settle(asker);
+    if (any_.load(std::memory_order_relaxed)) end_recent(asker);
   }
   /// Ends the pools of a device, before its virtual memory is ended.
   void drop(int device);
@@ -56,7 +56,7 @@ class PoolTable {
   MemoryPool* pool_of(PoolHandle handle);
   void end(std::map<std::uint64_t, PoolBlock>::iterator block, Point before, Point point);
   void release_idle(int device);
-  void settle(Asker asker);
+  void end_recent(Asker asker);
 
   SimPlatform& platform_;
   mutable std::mutex mutex_;

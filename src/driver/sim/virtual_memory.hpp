@@ -28,7 +28,7 @@ enum class Use : std::uint8_t { read, write };
 /// are counted, not placed.
 ///
 /// Costs are logarithmic in the number of mappings, and linear in those that a call covers. Any
-/// thread may call. REQUIRES of every asker: its context has been found fit.
+/// thread may call. REQUIRES: the caller has checked the context of `asker`.
 class VirtualMemory {
  public:
   /// One range for all devices, above all other addresses: 128 TiB, as processes have.
@@ -52,8 +52,9 @@ class VirtualMemory {
   void drop(int device);
 
   std::mutex& mutex() const noexcept { return mutex_; }
-  /// What is mapped at `address`, up to the mapping's end. Null where nothing is mapped that
-  /// `device` may use so (-1: that any device may). REQUIRES: the caller holds mutex().
+  /// What is mapped at `address`, up to the end of that mapping. `content` is null where `device`
+  /// may not use what is mapped in this way, or no device may if `device` is -1. REQUIRES: the
+  /// caller holds mutex().
   struct MappedContent {
     Content* content = nullptr;
     std::uint64_t offset = 0;

@@ -24,8 +24,7 @@ class RmmCsv final : public LineLog {
 
   void format(std::string& lines, const Record& record, const Gauges&) override {
     if (!is_rmm_row(record)) return;
-    const bool allocates =
-        record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
+    const bool allocates = asks_for_device_memory(record.op);
     const bool worked = record.outcome == trace::Outcome::ok;
     // RMM logs an allocation when its upstream has answered, a free before its upstream is asked.
     const auto at_ns = allocates ? record.end_ns : record.begin_ns;

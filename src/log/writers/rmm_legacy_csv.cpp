@@ -39,8 +39,7 @@ class RmmLegacyCsv final : public LineLog {
 
   void format(std::string& lines, const Record& record, const Gauges& gauges) override {
     if (!is_rmm_row(record)) return;
-    const bool allocates =
-        record.op == trace::Op::memalloc || record.op == trace::Op::memallocmanaged;
+    const bool allocates = asks_for_device_memory(record.op);
     if (record.outcome == trace::Outcome::ok) {
       // The gauges count all devices, the column only the device of this log.
       if (allocates) {

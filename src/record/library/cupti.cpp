@@ -26,9 +26,9 @@ namespace {
     [[maybe_unused]] const auto& given = *static_cast<const params::of##_params*>(params_of); \
     EMM_BINDS args __VA_ARGS__;                                                               \
   }
-#define EMM_WRAP(symbol, call, place, parameters, args, wants, ...) \
+#define EMM_WRAP(symbol, call, point, parameters, args, wants, ...) \
   EMM_FILL(symbol, false, symbol, args, __VA_ARGS__)
-#define EMM_WRAP_STREAM(symbol, call, place, parameters, args, wants, ...) \
+#define EMM_WRAP_STREAM(symbol, call, point, parameters, args, wants, ...) \
   EMM_FILL(symbol, false, symbol, args, __VA_ARGS__)                       \
   EMM_FILL(symbol##_ptsz, true, symbol, args, __VA_ARGS__)
 #define EMM_WRAP_CONTEXT EMM_WRAP
@@ -47,24 +47,24 @@ EMM_FILL(cuLaunchKernelEx_ptsz, true, cuLaunchKernelEx, (config), r.stream = ON(
 struct Function {
   const char* name;
   Call call;
-  Place place;
+  OrderPoint point;
   void (*fill)(const void* params, Record& record, bool ok);
 };
 constexpr Function kFunctions[] = {
-#define EMM_WRAP(symbol, call, place, ...) {#symbol, Call::call, Place::place, fill_##symbol},
-#define EMM_WRAP_STREAM(symbol, call, place, ...)     \
-  {#symbol, Call::call, Place::place, fill_##symbol}, \
-      {#symbol "_ptsz", Call::call, Place::place, fill_##symbol##_ptsz},
+#define EMM_WRAP(symbol, call, point, ...) {#symbol, Call::call, OrderPoint::point, fill_##symbol},
+#define EMM_WRAP_STREAM(symbol, call, point, ...)          \
+  {#symbol, Call::call, OrderPoint::point, fill_##symbol}, \
+      {#symbol "_ptsz", Call::call, OrderPoint::point, fill_##symbol##_ptsz},
 #define EMM_WRAP_CONTEXT EMM_WRAP
 #include "record/library/wrapped.def"
-    {"cuMemGetInfo_v2", Call::mem_get_info, Place::exit, fill_cuMemGetInfo_v2},
-    {"cuLaunchKernel", Call::kernels, Place::exit, fill_cuLaunchKernel},
-    {"cuLaunchKernel_ptsz", Call::kernels, Place::exit, fill_cuLaunchKernel_ptsz},
-    {"cuLaunchCooperativeKernel", Call::kernels, Place::exit, fill_cuLaunchCooperativeKernel},
-    {"cuLaunchCooperativeKernel_ptsz", Call::kernels, Place::exit,
+    {"cuMemGetInfo_v2", Call::mem_get_info, OrderPoint::exit, fill_cuMemGetInfo_v2},
+    {"cuLaunchKernel", Call::kernels, OrderPoint::exit, fill_cuLaunchKernel},
+    {"cuLaunchKernel_ptsz", Call::kernels, OrderPoint::exit, fill_cuLaunchKernel_ptsz},
+    {"cuLaunchCooperativeKernel", Call::kernels, OrderPoint::exit, fill_cuLaunchCooperativeKernel},
+    {"cuLaunchCooperativeKernel_ptsz", Call::kernels, OrderPoint::exit,
      fill_cuLaunchCooperativeKernel_ptsz},
-    {"cuLaunchKernelEx", Call::kernels, Place::exit, fill_cuLaunchKernelEx},
-    {"cuLaunchKernelEx_ptsz", Call::kernels, Place::exit, fill_cuLaunchKernelEx_ptsz},
+    {"cuLaunchKernelEx", Call::kernels, OrderPoint::exit, fill_cuLaunchKernelEx},
+    {"cuLaunchKernelEx_ptsz", Call::kernels, OrderPoint::exit, fill_cuLaunchKernelEx_ptsz},
 };
 
 constexpr std::uint32_t kIdsMost = 2048;
@@ -99,7 +99,7 @@ void enter(Thread& thread, const Function& function, std::uint32_t id,
             .seq = 0,
             .window = records ? window : 0,
             .context = data.context};
-  if (function.place != Place::enter) return;
+  if (function.point != OrderPoint::enter) return;
   if (records) flight.seq = moment().seq;
   if (!keeps) return;
   Record asked{};
@@ -123,8 +123,8 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
   made.result = code;
   function.fill(data.params, made, code == 0);
   if ((shared.mode & mode::keeping) != 0) live_after(made);
-  if (flight.window != 0 && (function.place != Place::exit_ok || code == 0)) {
-    const auto seq = function.place == Place::enter ? flight.seq : moment().seq;
+  if (flight.window != 0 && (function.point != OrderPoint::exit_ok || code == 0)) {
+    const auto seq = function.point == OrderPoint::enter ? flight.seq : moment().seq;
     const auto took = ticks() - flight.begun;
     made.duration = took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
     if ((shared.mode & mode::annotating) != 0) annotate(thread, function.call, nullptr);

@@ -53,11 +53,11 @@ Function real_function(int index) noexcept {
   return reinterpret_cast<Function>(real_functions[index]);
 }
 
-#define EMM_WRAPPER(symbol, own, index, call, place, params, args, wants, after, ...) \
+#define EMM_WRAPPER(symbol, own, index, call, point, params, args, wants, after, ...) \
   Code wrap_##symbol params {                                                         \
     constexpr bool kOwn = own;                                                        \
     (void)kOwn;                                                                       \
-    const auto code = recorded<Call::call, Place::place>(                             \
+    const auto code = recorded<Call::call, OrderPoint::point>(                        \
         wants, [=] { return real_function<Code(*) params>(index) args; },             \
         [=](Record& r, bool ok) {                                                     \
           (void)ok;                                                                   \
@@ -66,14 +66,14 @@ Function real_function(int index) noexcept {
     after;                                                                            \
     return code;                                                                      \
   }
-#define EMM_WRAP(symbol, call, place, params, args, wants, ...) \
-  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, (void)0, __VA_ARGS__)
-#define EMM_WRAP_STREAM(symbol, call, place, params, args, wants, ...)                           \
-  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, (void)0, __VA_ARGS__) \
-  EMM_WRAPPER(symbol##_ptsz, true, w_##symbol##_ptsz, call, place, params, args, wants, (void)0, \
+#define EMM_WRAP(symbol, call, point, params, args, wants, ...) \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, point, params, args, wants, (void)0, __VA_ARGS__)
+#define EMM_WRAP_STREAM(symbol, call, point, params, args, wants, ...)                           \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, point, params, args, wants, (void)0, __VA_ARGS__) \
+  EMM_WRAPPER(symbol##_ptsz, true, w_##symbol##_ptsz, call, point, params, args, wants, (void)0, \
               __VA_ARGS__)
-#define EMM_WRAP_CONTEXT(symbol, call, place, params, args, wants, ...)    \
-  EMM_WRAPPER(symbol, false, w_##symbol, call, place, params, args, wants, \
+#define EMM_WRAP_CONTEXT(symbol, call, point, params, args, wants, ...)    \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, point, params, args, wants, \
               self.context_known = false, __VA_ARGS__)
 #include "record/library/wrapped.def"
 
@@ -130,7 +130,7 @@ Code wrap_cuCtxPopCurrent_v2(Handle* context) {
 }
 
 Code wrap_cuMemGetInfo_v2(Size* free, Size* total) {
-  return recorded<Call::mem_get_info, Place::exit>(
+  return recorded<Call::mem_get_info, OrderPoint::exit>(
       0,
       [=] {
         const auto code = real_function<Code (*)(Size*, Size*)>(w_cuMemGetInfo_v2)(free, total);
@@ -267,7 +267,7 @@ Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, 
   return code;
 }
 
-// In place of a function that cannot be had.
+// These stand in for functions that were not found.
 Code no_driver() noexcept { return 3; }  // CUDA_ERROR_NOT_INITIALIZED
 Code not_found() noexcept { return 500; }
 

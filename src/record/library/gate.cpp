@@ -25,7 +25,7 @@ constexpr std::uint64_t kPageBytes = std::uint64_t{2} << 20;
 
 /// What lives on the device, by address or handle, in a table of open addresses. A deleted entry
 /// keeps its key and has the size 0. Pages that small allocations share are in it too.
-struct Entry {
+struct DeviceObject {
   std::uint64_t key;
   std::uint64_t size;
   std::uint32_t device;
@@ -34,7 +34,7 @@ struct Entry {
 
 constinit std::uint64_t capacity = 0;  // of each device; 0: the real one's
 constinit std::uint64_t used[256] = {};
-constinit Entry* entries = nullptr;
+constinit DeviceObject* entries = nullptr;
 constinit std::atomic<bool> busy{false};
 
 struct Fault {
@@ -60,7 +60,7 @@ class Lock {
   ~Lock() { busy.store(false, std::memory_order_release); }
 };
 
-Entry* find(std::uint64_t key, bool make) noexcept {
+DeviceObject* find(std::uint64_t key, bool make) noexcept {
   if (entries == nullptr || key == 0) return nullptr;
   auto at = (key * 0x9e3779b97f4a7c15u) >> 44;
   for (std::size_t tried = 0; tried < kEntries; ++tried, at = (at + 1) % kEntries) {
@@ -192,7 +192,7 @@ namespace {
 void in_child() noexcept {
   busy.store(false);
   for (auto& bytes : used) bytes = 0;
-  if (entries != nullptr) (void)madvise(entries, kEntries * sizeof(Entry), MADV_DONTNEED);
+  if (entries != nullptr) (void)madvise(entries, kEntries * sizeof(DeviceObject), MADV_DONTNEED);
 }
 
 }  // namespace
@@ -203,9 +203,9 @@ void begin_gate() noexcept {
   if (most == nullptr && given == nullptr) return;
   if (most != nullptr) {
     capacity = std::strtoull(most, nullptr, 10);
-    void* const table = mmap(nullptr, kEntries * sizeof(Entry), PROT_READ | PROT_WRITE,
+    void* const table = mmap(nullptr, kEntries * sizeof(DeviceObject), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (table != MAP_FAILED) entries = static_cast<Entry*>(table);
+    if (table != MAP_FAILED) entries = static_cast<DeviceObject*>(table);
   }
   // "CALL,NUMBER,CODE;..." and "rate,R,SEED,CALL": numbers of Call, as `emmctl run` writes them. 0
   // is any call.

@@ -12,7 +12,7 @@ constexpr std::size_t kPlaces = std::size_t{1} << 14;  // of a shard; a million 
 /// One name space for each kind of thing, since a range and what is mapped there share addresses.
 enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kKinds };
 
-struct Entry {
+struct LiveEntry {
   std::uint64_t key = 0;  ///< 0: nobody's.
   Record record{};        ///< As it was made.
   std::uint64_t mappings = 0;
@@ -24,7 +24,7 @@ struct Entry {
 struct Shard {
   std::atomic<bool> busy{false};
   std::size_t count = 0;
-  Entry entries[kPlaces];
+  LiveEntry entries[kPlaces];
 };
 constinit Shard* shards = nullptr;
 
@@ -48,7 +48,7 @@ std::uint64_t hash(std::uint64_t key) noexcept { return key * 0x9e3779b97f4a7c15
 Shard& shard_of(std::uint64_t key) noexcept { return shards[hash(key) >> 58]; }
 std::size_t place_of(std::uint64_t key) noexcept { return (hash(key) >> 40) % kPlaces; }
 
-Entry* find(Shard& shard, std::uint64_t key) noexcept {
+LiveEntry* find(Shard& shard, std::uint64_t key) noexcept {
   for (auto at = place_of(key); shard.entries[at].key != 0; at = (at + 1) % kPlaces) {
     if (shard.entries[at].key == key) return &shard.entries[at];
   }
@@ -56,7 +56,7 @@ Entry* find(Shard& shard, std::uint64_t key) noexcept {
 }
 
 /// Moves up what had to go past the place, so that none is left behind.
-void erase(Shard& shard, Entry* entry) noexcept {
+void erase(Shard& shard, LiveEntry* entry) noexcept {
   auto hole = static_cast<std::size_t>(entry - shard.entries);
   for (auto at = (hole + 1) % kPlaces; shard.entries[at].key != 0; at = (at + 1) % kPlaces) {
     const auto home = place_of(shard.entries[at].key);

@@ -8,10 +8,10 @@ namespace emm::record {
 
 /// Whether this process keeps account: `emmctl record --on-signal`.
 void begin_live() noexcept;
-/// Before a call that takes something. What the call would end is forgotten: its address may be
-/// given out again before the call has returned.
+/// Called before a call that frees something. Forgets what the call is to end, since the driver may
+/// hand out the address again before the call returns.
 void live_before(const Record& record) noexcept;
-/// After any call, with its result.
+/// Called after each call, with its result.
 void live_after(const Record& record) noexcept;
 /// Writes a record of all that lives, by `put`. Other threads wait.
 void live_dump(void (*put)(Record record)) noexcept;

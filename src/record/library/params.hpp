@@ -21,7 +21,7 @@
 
 namespace emm::record::params {
 
-#define EMM_WRAP(symbol, call, place, parameters, ...) \
+#define EMM_WRAP(symbol, call, point, parameters, ...) \
   struct symbol##_params {                             \
     EMM_FIELDS parameters                              \
   };

@@ -652,7 +652,7 @@ extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
         thread.next = room_for;
         thread.end = room_for + 1024;
       }
-      recorded<Call::mem_alloc_async, Place::exit>(
+      recorded<Call::mem_alloc_async, OrderPoint::exit>(
           0, [] { return Code{0}; },
           [&](Record& record, bool) {
             record.address = i;

@@ -15,7 +15,7 @@ using Address = std::uint64_t;  // CUdeviceptr
 using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
 using Size = std::size_t;
 
-enum class Place : std::uint8_t {
+enum class OrderPoint : std::uint8_t {
   enter,   ///< The call takes something: its place in the order is where it began.
   exit,    ///< The call gives something: its place is where it ended.
   exit_ok  ///< As exit, and only an answer of 0 is recorded: a question.
@@ -113,7 +113,7 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
 
 /// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
 Code gate_before(Call call, Size wants, Record& record) noexcept;
-/// Accounts for what the call did. What it gave is taken back where the device has no room for it,
+/// Accounts for what the call did. What it gave is freed again where the device has no room for it,
 /// which the answer says: not 0.
 Code gate_after(Call call, Size wants, const Record& record) noexcept;
 /// What `emmctl run` lets the program see of the device.
@@ -161,7 +161,7 @@ template <Call kCall, class Fill>
 
 /// A call that is more than recorded, or not: the thread's first, and those while something is
 /// refused, kept account of, or named.
-template <Call kCall, Place kPlace, class Make, class Fill>
+template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
 [[gnu::noinline]] Code recorded_with_more(Size wants, Make make, Fill fill,
                                           const void* caller) noexcept {
   auto& thread = self;
@@ -173,7 +173,7 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
   if (records && window != thread.window) begin_window(thread, window);
-  const auto begun = kPlace == Place::enter && records ? moment() : Moment{ticks(), 0};
+  const auto begun = kOrderPoint == OrderPoint::enter && records ? moment() : Moment{ticks(), 0};
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) {
@@ -182,7 +182,7 @@ template <Call kCall, Place kPlace, class Make, class Fill>
     asked.device = thread.device;
     asked.context = thread.context;
     const bool keeps = (shared.mode & mode::keeping) != 0;
-    if constexpr (kPlace == Place::enter) {
+    if constexpr (kOrderPoint == OrderPoint::enter) {
       fill(asked, false);
       if (keeps) live_before(asked);
     }
@@ -205,8 +205,8 @@ template <Call kCall, Place kPlace, class Make, class Fill>
   } else {
     code = make();
   }
-  if (records && (kPlace != Place::exit_ok || code == 0)) {
-    const auto ended = kPlace == Place::enter ? Moment{ticks(), begun.seq} : moment();
+  if (records && (kOrderPoint != OrderPoint::exit_ok || code == 0)) {
+    const auto ended = kOrderPoint == OrderPoint::enter ? Moment{ticks(), begun.seq} : moment();
     if ((shared.mode & mode::annotating) != 0) annotate(thread, kCall, caller);
     write_record<kCall>(thread, ended.seq, begun.ticks, ended.ticks - begun.ticks, code, flags,
                         fill);
@@ -217,35 +217,35 @@ template <Call kCall, Place kPlace, class Make, class Fill>
 
 /// One call of a wrapper: `make` calls the driver, `fill` says of the record what only this
 /// function knows.
-template <Call kCall, Place kPlace, class Make, class Fill>
+template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
 [[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
   auto& thread = self;
   const auto window = *shared.on;
   const bool plain = shared.mode == mode::recording && window == thread.window && window != 0 &&
                      thread.context_known && !thread.inside;
   if (!plain) [[unlikely]]
-    return recorded_with_more<kCall, kPlace>(wants, make, fill, __builtin_return_address(0));
+    return recorded_with_more<kCall, kOrderPoint>(wants, make, fill, __builtin_return_address(0));
   thread.inside = true;
   // A time stamp is most of what a record costs. Where calls follow each other at once, the
   // durations of some do.
   const bool measures = !thread.dense || ++thread.unmeasured == kDenseCalls;
   Moment place{};
   std::uint64_t begun = 0;
-  if constexpr (kPlace == Place::enter) {
+  if constexpr (kOrderPoint == OrderPoint::enter) {
     place = moment();
     begun = place.ticks;
   } else if (measures) {
     begun = ticks();
   }
   const auto code = make();
-  if (kPlace != Place::exit_ok || code == 0) {
-    if constexpr (kPlace != Place::enter) {
+  if (kOrderPoint != OrderPoint::exit_ok || code == 0) {
+    if constexpr (kOrderPoint != OrderPoint::enter) {
       place = moment();
       if (!measures) begun = place.ticks;
     }
     std::uint64_t took = 0;
     if (measures) {
-      took = (kPlace == Place::enter ? ticks() : place.ticks) - begun;
+      took = (kOrderPoint == OrderPoint::enter ? ticks() : place.ticks) - begun;
       thread.unmeasured = 0;
     }
     thread.dense = place.ticks - thread.placed < kDenseTicks;

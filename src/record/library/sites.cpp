@@ -95,7 +95,7 @@ struct Python {
   int (*line)(Object) = nullptr;
   Object (*attribute)(Object, const char*) = nullptr;
   const char* (*text)(Object) = nullptr;
-  void (*give_back)(Object) = nullptr;
+  void (*drop_reference)(Object) = nullptr;
   void (*hold)(Object) = nullptr;
   bool usable = false;
 };
@@ -120,7 +120,7 @@ void find_python() noexcept {
              find(p.frame, "PyEval_GetFrame") && find(p.back, "PyFrame_GetBack") &&
              find(p.code, "PyFrame_GetCode") && find(p.line, "PyFrame_GetLineNumber") &&
              find(p.attribute, "PyObject_GetAttrString") && find(p.text, "PyUnicode_AsUTF8") &&
-             find(p.give_back, "Py_DecRef") && find(p.hold, "Py_IncRef");
+             find(p.drop_reference, "Py_DecRef") && find(p.hold, "Py_IncRef");
 }
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
@@ -128,7 +128,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
   return hash ^ (hash >> 32);
 }
 
-/// A definition in pieces, which a reader puts together in any order.
+/// Writes a definition in pieces, which a reader assembles whatever their order.
 void define(Call what, std::uint32_t number, const void* data, std::size_t size, std::size_t units,
             void (*put)(const Record&)) noexcept {
   for (std::size_t at = 0, piece = 0; at < size || piece == 0; at += kPayload, ++piece) {
@@ -232,8 +232,8 @@ std::uint32_t python_frame(Table& frames, void* code, int line,
     if (size > kPathMost) shown += size - kPathMost;
     std::snprintf(text, sizeof text, "%s:%d %s", shown, line,
                   name_text != nullptr ? name_text : "?");
-    if (file != nullptr) python.give_back(file);
-    if (name != nullptr) python.give_back(name);
+    if (file != nullptr) python.drop_reference(file);
+    if (name != nullptr) python.drop_reference(name);
     return define_text(number, text, put);
   });
 }
@@ -291,13 +291,13 @@ void walk_python(Stack& stack, const void* caller) noexcept {
     void* const code = p.code(frame);
     if (code != nullptr) {
       stack.add(python_frame(stack.in->frames, code, p.line(frame), stack.put));
-      p.give_back(code);
+      p.drop_reference(code);
     }
     void* const back = p.back(frame);
-    p.give_back(frame);
+    p.drop_reference(frame);
     frame = back;
   }
-  if (frame != nullptr) p.give_back(frame);
+  if (frame != nullptr) p.drop_reference(frame);
   if (!held) p.release(before);
 }
 

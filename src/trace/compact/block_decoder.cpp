@@ -328,7 +328,7 @@ void BlockDecoder::add_up(FixedColumn column, std::uint64_t from) noexcept {
   }
 }
 
-/// Where all that an operation takes are numbers, and not many.
+/// Prepares the quick way, for a shape whose operations have only numbers, and few of them.
 void BlockDecoder::make_quick(Shape& shape, Quick& quick) noexcept {
   static constexpr std::uint64_t kNothing = 0;
   quick.id_at = &kNothing;
@@ -410,7 +410,7 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
   return {};
 }
 
-void BlockDecoder::aim(Step& step, const Place& place, Operation& operation) noexcept {
+void BlockDecoder::aim(Step& step, const ColumnField& place, Operation& operation) noexcept {
   const auto member = place.member;
   switch (place.part) {
     case Part::number:

@@ -90,7 +90,7 @@ class BlockDecoder {
     Step* list = nullptr;  ///< ids and frames: where their values are.
   };
   /// What is done for each operation of a shape whose values are only numbers: always the same, so
-  /// that the order of the shapes, which nothing foretells, costs no mispredicted branch.
+  /// that the order of the shapes, which nothing predicts, costs no mispredicted branch.
   struct alignas(128) Quick {
     static constexpr std::size_t kNumbers = 3;
     Operation* operation = nullptr;  ///< Null where the shape is another.
@@ -118,7 +118,7 @@ class BlockDecoder {
   void make_quick(Shape& shape, Quick& quick) noexcept;
   Operation* next_of(Shape& shape);
   void add_up(FixedColumn column, std::uint64_t from) noexcept;
-  static void aim(Step& step, const Place& place, Operation& operation) noexcept;
+  static void aim(Step& step, const ColumnField& place, Operation& operation) noexcept;
   bool take(Step& step, Shape& shape);
   bool take_id(std::uint64_t value, Id& id, std::uint64_t number) noexcept;
   bool take_json(std::uint64_t value, std::string_view& to, bool needed);

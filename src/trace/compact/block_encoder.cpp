@@ -120,7 +120,7 @@ void BlockEncoder::add(const Operation& operation) {
   }
 }
 
-void BlockEncoder::add_value(const Place& place, const Operation& operation,
+void BlockEncoder::add_value(const ColumnField& place, const Operation& operation,
                              std::vector<std::uint64_t>& to) {
   const auto member = place.member;
   switch (place.part) {
@@ -235,7 +235,7 @@ void BlockEncoder::put_text_column() {
   put_packed(texts_);
 }
 
-/// As it is where packing does not make it smaller.
+/// Writes the bytes packed, or as they are where packing does not make them fewer.
 void BlockEncoder::put_packed(std::string_view bytes) {
   const auto begin = data_.size();
   auto packed = packer_.pack(bytes, data_);

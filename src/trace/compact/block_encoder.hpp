@@ -35,7 +35,7 @@ class BlockEncoder {
   struct Shape {
     Op op{};
     Members members{};
-    std::vector<Place> places;
+    std::vector<ColumnField> places;
     std::size_t first_column = 0;
   };
 
@@ -43,8 +43,8 @@ class BlockEncoder {
   std::uint64_t string(std::string_view text);
   std::uint64_t id_code(const Id& id, std::uint64_t number);
   std::uint64_t ended_code(const Id& id);
-  void add_value(const Place& place, const Operation& operation, std::vector<std::uint64_t>& to);
-  void add_list(const Place& place, const Operation& operation);
+  void add_value(const ColumnField& place, const Operation& operation,
+                 std::vector<std::uint64_t>& to);
   void put_column(const std::vector<std::uint64_t>& values);
   void put_text_column();
   void put_packed(std::string_view bytes);

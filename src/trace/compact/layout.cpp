@@ -7,10 +7,6 @@
 namespace emm::trace::compact {
 namespace {
 
-bool makes_memory(Op op) noexcept {
-  return op == Op::memalloc || op == Op::memallocmanaged || op == Op::memhostalloc ||
-         op == Op::mempin || op == Op::open_ipc_handle;
-}
 bool names_memory(Op op) noexcept {
   return op == Op::free || op == Op::get_ipc_handle || op == Op::close_ipc_handle ||
          op == Op::record_stream || op == Op::mem_map || op == Op::mem_unmap;
@@ -26,7 +22,7 @@ constexpr std::uint32_t last_of(const Names& names) noexcept {
   return static_cast<std::uint32_t>(names.size() - 1);
 }
 
-void add_special(std::vector<Place>& to, Op op, Member member) {
+void add_special(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::device:
       to.push_back({.part = Part::small, .member = member, .greatest = kDeviceMax});
@@ -89,7 +85,7 @@ void add_special(std::vector<Place>& to, Op op, Member member) {
   }
 }
 
-void add(std::vector<Place>& to, Op op, Member member) {
+void add(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::seq:
       to.push_back({.part = Part::seq, .member = member});
@@ -107,9 +103,9 @@ void add(std::vector<Place>& to, Op op, Member member) {
       to.push_back({.part = Part::parent, .member = member});
       return;
     case Member::id:
-      to.push_back({.part = makes_memory(op)   ? Part::made
-                            : names_memory(op) ? Part::ended
-                                               : Part::id,
+      to.push_back({.part = gives_memory_an_id(op) ? Part::made
+                            : names_memory(op)     ? Part::ended
+                                                   : Part::id,
                     .member = member});
       return;
     default:
@@ -139,8 +135,8 @@ void add(std::vector<Place>& to, Op op, Member member) {
 
 }  // namespace
 
-std::vector<Place> places(Op op, Members members) {
-  std::vector<Place> all;
+std::vector<ColumnField> places(Op op, Members members) {
+  std::vector<ColumnField> all;
   if (op == Op::extension) {
     all.push_back({.part = Part::text, .member = Member::op});
     all.push_back({.part = Part::json, .member = Member::text});

@@ -101,7 +101,7 @@ enum class Part : std::uint8_t {
   frames,    ///< A count; as many `text` follow in the next column.
 };
 
-struct Place {
+struct ColumnField {
   Part part = Part::number;
   Member member = Member::op;
   std::uint8_t nth = 0;        ///< `result` and `expect` have several.
@@ -110,12 +110,9 @@ struct Place {
 };
 /// What the columns of a shape say, in their order; those of seq, enter, exit and time_ns are the
 /// block's own.
-std::vector<Place> places(Op op, Members members);
+std::vector<ColumnField> places(Op op, Members members);
 
 constexpr bool is_fixed(Part part) noexcept { return part <= Part::time; }
-constexpr std::size_t fixed_column(Part part) noexcept {
-  return kSeqColumn + static_cast<std::size_t>(part);
-}
 
 constexpr std::uint64_t zigzag(std::uint64_t difference) noexcept {
   return (difference << 1) ^ (0 - (difference >> 63));

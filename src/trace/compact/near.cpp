@@ -58,7 +58,7 @@ class Chunks {
   std::ifstream in_;
 };
 
-struct Place {
+struct NearbyChunks {
   std::vector<IndexRow> sites;  ///< The chunks of call sites before the event.
   std::vector<IndexRow> live;   ///< Those that tell what is live.
   std::vector<IndexRow> blocks;
@@ -82,14 +82,14 @@ bool read_index(Chunks& chunks, ChunkHead& head, std::string& payload) {
   return chunks.read_chunk(index_at, head, payload) && head.tag == kIndexTag;
 }
 
-std::optional<Place> place_before(Chunks& chunks, std::uint64_t event) {
+std::optional<NearbyChunks> place_before(Chunks& chunks, std::uint64_t event) {
   ChunkHead head;
   std::string payload;
   if (!read_index(chunks, head, payload) || head.operations != 0 ||
       payload.size() % sizeof(IndexRow) != 0) {
     return std::nullopt;
   }
-  Place place;
+  NearbyChunks place;
   bool tells = false;
   for (std::size_t at = 0; at < payload.size(); at += sizeof(IndexRow)) {
     IndexRow row;

@@ -23,7 +23,7 @@ using namespace compact;
 /// reader, unpacked by whichever thread is free, and given on in the order of the file.
 class BlockQueue {
  public:
-  struct Block {
+  struct QueuedBlock {
     std::uint64_t first = 0;
     std::string payload;
     std::uint64_t hash = 0;
@@ -53,7 +53,7 @@ class BlockQueue {
   bool is_full() const noexcept { return filled_ - given_ == blocks_.size(); }
   bool is_empty() const noexcept { return filled_ == given_; }
   /// The place to fill. REQUIRES: !is_full().
-  Block& room() noexcept { return blocks_[filled_ % blocks_.size()]; }
+  QueuedBlock& room() noexcept { return blocks_[filled_ % blocks_.size()]; }
   void filled() {
     auto& block = room();
     block.ready = false;
@@ -69,7 +69,7 @@ class BlockQueue {
     changed_.notify_one();
   }
   /// The first block, unpacked. REQUIRES: !is_empty().
-  Block& front() {
+  QueuedBlock& front() {
     auto& block = blocks_[given_ % blocks_.size()];
     if (threads_.empty()) return block;
     std::unique_lock lock(mutex_);
@@ -79,7 +79,7 @@ class BlockQueue {
   void pop() noexcept { ++given_; }
 
  private:
-  static void unpack(Block& block) {
+  static void unpack(QueuedBlock& block) {
     block.wrong = format::hash64(block.payload) == block.hash
                       ? block.decoder.load(block.payload)
                       : std::string_view("its bytes are not those that its checksum is of");
@@ -102,7 +102,7 @@ class BlockQueue {
     }
   }
 
-  std::vector<Block> blocks_;
+  std::vector<QueuedBlock> blocks_;
   std::mutex mutex_;
   std::condition_variable changed_, unpacked_;
   std::size_t filled_ = 0, taken_ = 0, given_ = 0;  // given_ is the reader's alone

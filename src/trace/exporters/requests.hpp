@@ -10,7 +10,7 @@
 
 namespace emm::trace {
 
-/// One allocation that a trace's program was given and has not given back.
+/// One allocation that a trace's program was given and has not released.
 struct LiveRequest {
   std::uint64_t order = 0;    ///< Which one it is, from 0, in the order of the trace.
   std::uint64_t size = 0;     ///< Bytes.
@@ -18,7 +18,7 @@ struct LiveRequest {
   std::uint64_t context = 0;  ///< A number of the exporter.
 };
 
-/// An exporter of requests: what the program asked for and gave back, whatever the operations are
+/// An exporter of requests: what the program asked for and released, whatever the operations are
 /// called. A reset, and a context's end, end what is live there. Pins of the caller's own memory,
 /// IPC and what the recorded manager did are no requests. Memory is bounded by what is live.
 class RequestExport : public ExportSink {
@@ -27,7 +27,7 @@ class RequestExport : public ExportSink {
   Status on_operation(const Operation& operation) final;
 
  protected:
-  /// Before the first of the others.
+  /// Called before the other functions.
   virtual Status begin(const Header& header) = 0;
   /// `request.address` is kept for ends().
   virtual Status starts(const Operation& operation, LiveRequest& request) = 0;

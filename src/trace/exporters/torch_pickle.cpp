@@ -72,7 +72,7 @@ Status TorchPickleWriter::on_operation(const Operation& operation) {
   }
   const auto said = said_by(operation);
   const auto backing = operation.layer == Layer::backing;
-  const auto makes = operation.op == Op::memalloc || operation.op == Op::memallocmanaged;
+  const auto makes = asks_for_device_memory(operation.op);
   if (makes && backing) {
     hold(operation, said);
   } else if (makes) {
@@ -371,7 +371,7 @@ void TorchPickleWriter::end(const Operation& operation, const Said& said) {
   }
   auto& memory = memory_[found.index];
   if (memory.backing) {
-    if (memory.state == Memory::State::live) give_back(operation, memory, said);
+    if (memory.state == Memory::State::live) release(operation, memory, said);
   } else if (operation.layer != Layer::backing) {
     if (memory.state == Memory::State::live)
       request_end(operation, found.index, !said.no_row, keep(said.more));
@@ -412,7 +412,7 @@ void TorchPickleWriter::complete(const Operation& operation, Memory& memory, std
   memory.state = Memory::State::ended;
 }
 
-void TorchPickleWriter::give_back(const Operation& operation, Memory& memory, const Said& said) {
+void TorchPickleWriter::release(const Operation& operation, Memory& memory, const Said& said) {
   memory.state = Memory::State::ended;
   held_[memory.device].remove(memory.address);
   auto& last = last_unmap_[memory.device];

@@ -121,7 +121,7 @@ class TorchPickleWriter final : public ExportSink {
   void request_end(const Operation& operation, std::uint32_t which, bool has_row,
                    std::uint32_t more);
   void complete(const Operation& operation, Memory& memory, std::uint32_t more);
-  void give_back(const Operation& operation, Memory& memory, const Said& said);
+  void release(const Operation& operation, Memory& memory, const Said& said);
   void end_context(const Operation& operation);
   void mark(const Operation& operation, const Said& said);
   void refused(const Operation& operation, const Said& said);

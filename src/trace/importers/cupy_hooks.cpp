@@ -45,7 +45,7 @@ int sniff_cupy_hooks(std::string_view prefix) {
 }
 
 /// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on.
-/// Hooks are not told when a pool gives memory back; where the device hands the same addresses out
+/// Hooks are not told when a pool releases memory; where the device hands the same addresses out
 /// again it had.
 ///
 /// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is
@@ -98,11 +98,10 @@ class CupyHooks {
   }
 
   Result<ImportCounts> finish() {
-    run_.note(
-        given_back_,
-        "requests to the device were given back unseen: their addresses are handed out again");
+    run_.note(given_back_,
+              "requests to the device were released unseen: their addresses are handed out again");
     run_.note(trims_,
-              "calls of free_all_blocks: what the pool gave back then is not in the recording");
+              "calls of free_all_blocks: what the pool released then is not in the recording");
     if (errors_ > refused_)
       run_.note(errors_ - refused_, "out-of-memory errors have no request in the recording");
     return pairs_.finish();

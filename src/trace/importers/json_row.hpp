@@ -33,12 +33,6 @@ inline std::string_view without_comma(std::string_view line) noexcept {
   return line;
 }
 
-/// The text of a member; empty where there is none.
-inline std::string text_of(const JsonValue& value, std::string_view key) {
-  const auto* const member = value.find(key);
-  return std::string(member != nullptr ? member->as_string().value_or("") : "");
-}
-
 /// Asks one line that is a JSON array for its elements, which hold no commas; remembers the first
 /// that is not as expected.
 class ArrayRow {

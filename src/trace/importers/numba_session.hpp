@@ -14,16 +14,16 @@ namespace emm::trace {
 
 /// The calls to Numba's manager, in their order, as operations of a trace.
 ///
-/// A pending_add is a free asked for, wherever it came from: a pointer that died, or reset(), which
-/// drops what it still holds. The latter are no operation of the caller's: the replay's own reset
-/// does them. They are told by where they stand: after the reset, in its thread, before the flush
-/// that ends it (contract: RST-2). Inside defer_cleanup there is no such flush, and all that follow
-/// the reset without another call between are taken (RST-8). Memory that outlived the reset is
-/// freed later, and stays an operation: a late one.
+/// A pending_add is a free, by a pointer that died or by reset(), which frees what the manager
+/// still holds. A free by reset() becomes no operation: the replay's own reset does the same. It is
+/// recognized by its place: after the reset, in its thread, and before the flush that ends the
+/// reset (contract: RST-2). Inside defer_cleanup there is no such flush: then every pending_add
+/// counts that follows the reset without another call between (RST-8). Memory that outlives the
+/// reset is freed later; that free is an operation, and late.
 ///
-/// A flush belongs to the operation before it. One that nothing before it in its thread explains
-/// was made on the way to an allocation that found the device full (DEV-3), whose row comes after:
-/// the flush is put behind that.
+/// A flush belongs to the operation before it. If nothing before it in its thread explains it, an
+/// allocation that found the device full made it (DEV-3). That allocation's row comes later, and
+/// the flush is put behind it.
 class NumbaSession {
  public:
   NumbaSession(ImportRun& run, std::uint64_t default_thread) noexcept
@@ -57,7 +57,7 @@ class NumbaSession {
   std::uint64_t default_thread_;
   AddressBook memory_, pins_;
   AddressBook ended_by_reset_, pins_ended_by_reset_;
-  std::map<std::uint64_t, std::uint64_t> buffers_;  // by address, of what was ever pinned
+  std::map<std::uint64_t, std::uint64_t> buffers_;  // all that were ever pinned, by address
   std::uint64_t handles_ = 0;
   std::uint64_t depth_ = 0;  // of defer_cleanup
 
@@ -67,11 +67,11 @@ class NumbaSession {
     NumbaRow row;
     std::uint64_t id;
   };
-  std::vector<Held> held_;  // since the reset, or its last flush: the reset's, or late
+  std::vector<Held> held_;  // frees since the reset or its last flush, which are its own or late
   std::uint64_t last_seq_ = 0;
 
   std::map<std::uint64_t, NumbaCall> last_call_;  // by thread
-  std::optional<NumbaRow> held_flush_;            // that may be an allocation's
+  std::optional<NumbaRow> held_flush_;            // until its operation is known
 
   // What the recorded queues must hold: the manager's, and the context's (events, streams,
   // modules).

@@ -68,8 +68,8 @@ Status PairedRows::nothing(std::uint64_t& count) {
 }
 
 Result<ImportCounts> PairedRows::finish() {
-  run_.note(null_, "rows give or take back nothing, at a null pointer");
-  run_.note(no_bytes_, "rows give or take back 0 bytes");
+  run_.note(null_, "rows allocate or free nothing, at a null pointer");
+  run_.note(no_bytes_, "rows allocate or free 0 bytes");
   run_.note(live_again_, "rows allocate at an address that is live");
   run_.note(other_size_, "rows free another size than was allocated");
   std::uint64_t live = 0;

@@ -62,7 +62,7 @@ std::string readable(const std::string& frame) {
 }  // namespace
 
 RawSession::RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites)
-    : run_(run), header_(header), sites_(sites), lives_(record::kContextsMost + 1) {
+    : run_(run), header_(header), sites_(sites), generations_(record::kContextsMost + 1) {
   const auto ticks = header.later_ticks - header.start_ticks;
   const auto ns = header.later_ns - header.start_ns;
   if (header.later_ticks > header.start_ticks && header.later_ns > header.start_ns)
@@ -155,10 +155,10 @@ void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint
     operation.members.add(Member::device);
   }
   if (context == 0 || context > record::kContextsMost) return;
-  const auto life = lives_[context];
-  if (!several_contexts_ && life == 0) return;
-  context_text_ =
-      life == 0 ? text::format("c{}", context) : text::format("c{}.{}", context, life + 1);
+  const auto generation = generations_[context];
+  if (!several_contexts_ && generation == 0) return;
+  context_text_ = generation == 0 ? text::format("c{}", context)
+                                  : text::format("c{}.{}", context, generation + 1);
   operation.context = Id::of(std::string_view(context_text_));
   operation.members.add(Member::context);
 }
@@ -598,7 +598,7 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
   }
   if (auto given = emit(made); !given) return given;
   if (made.op == Op::context_destroy) {
-    ++lives_[context];
+    ++generations_[context];
     ++ended_contexts_;
   }
   return {};
@@ -872,7 +872,7 @@ Status RawSession::take(const RawCall& call) {
 
 Result<ImportCounts> RawSession::finish(std::uint64_t lost) {
   run_.note(live_again_, "allocations are at an address whose free is not in the recording");
-  run_.note(failed_, "calls that give back or order failed; they are kept as x- operations");
+  run_.note(failed_, "calls that release or order failed; they are kept as x- operations");
   run_.note(unknown_calls_, "records are of a later version, and are left out");
   std::uint64_t live = physical_.size();
   ByteSum bytes;

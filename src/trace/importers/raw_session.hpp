@@ -27,8 +27,8 @@ struct RawSites {
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> stacks;
 };
 
-/// Calls of the driver in, in their order; operations out. Handles and addresses become ids: each
-/// life of one has its own.
+/// Takes the driver's calls in their order and makes operations of them. A handle or an address
+/// becomes an id, and a new one each time that the driver hands it out again.
 class RawSession {
  public:
   RawSession(ImportRun& run, const record::FileHeader& header, const RawSites& sites);
@@ -52,7 +52,7 @@ class RawSession {
     std::uint64_t mappings = 0;
     std::uint64_t handles = 1;
   };
-  struct Mapping {
+  struct MappedRange {
     std::uint64_t size = 0, handle = 0;
   };
   using Book = std::map<std::uint64_t, Live>;
@@ -111,7 +111,7 @@ class RawSession {
   struct Range {
     std::uint64_t number = 0, size = 0;
   };
-  std::map<std::uint64_t, Mapping> mappings_;
+  std::map<std::uint64_t, MappedRange> mappings_;
   std::map<std::uint64_t, Range> ranges_;
   std::uint64_t range_count_ = 0;
   std::unordered_map<std::uint64_t, std::uint64_t> buffers_;
@@ -126,7 +126,7 @@ class RawSession {
   std::map<std::uint64_t, std::uint64_t> retained_;
   std::uint64_t stream_count_ = 0, pool_count_ = 0, record_count_ = 0, graph_count_ = 0;
   std::uint64_t ended_contexts_ = 0, window_ = 0;
-  std::vector<std::uint32_t> lives_;  // of each context: how often it has ended
+  std::vector<std::uint32_t> generations_;  // of each context: how often it has ended
 
   // Text that operations point to until they are given to the sink.
   std::string stream_text_, pool_text_, context_text_, handle_text_, buffer_text_, range_text_,

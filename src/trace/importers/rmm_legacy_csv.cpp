@@ -45,7 +45,7 @@ class LegacyLog {
   }
 
   Result<ImportCounts> finish() {
-    run_.note(null_, "rows give or take back nothing, at a null pointer");
+    run_.note(null_, "rows allocate or free nothing, at a null pointer");
     run_.note(live_again_, "rows allocate at an address that is live");
     run_.note(moved_, "rows are a Realloc that moved: the log does not say what ended there");
     return run_.finish(book_.count(), book_.bytes());

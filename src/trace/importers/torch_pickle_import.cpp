@@ -400,7 +400,7 @@ Status TorchPickleImport::emit(Device& device) {
   return device.session->row(head.row);
 }
 
-/// In the order of their times.
+/// Passes the annotations on, sorted by time.
 void TorchPickleImport::annotations() {
   PickleValue value;
   const auto named = devices_.size() > 1;

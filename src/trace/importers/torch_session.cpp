@@ -222,7 +222,7 @@ Status TorchSession::segment_free(const TorchRow& row) {
     return {};
   }
   run_.used();
-  return give_back(row, ended->id);
+  return release(row, ended->id);
 }
 
 /// The range may cover several that were mapped, and parts of them: what is left of a part stays,
@@ -240,7 +240,7 @@ Status TorchSession::segment_unmap(const TorchRow& row) {
     }
     const auto first = located->address, last = located->address + located->live.size;
     segments_.remove(first);
-    if (auto given = give_back(row, located->live.id, !std::exchange(found, true)); !given)
+    if (auto given = release(row, located->live.id, !std::exchange(found, true)); !given)
       return given;
     if (first < begin) {
       if (auto given = keep_part(row, located->live.id, first, begin - first); !given) return given;
@@ -334,7 +334,7 @@ Status TorchSession::hold(Operation made, std::uint64_t address, std::uint64_t s
   return run_.emit(made);
 }
 
-Status TorchSession::give_back(const TorchRow& row, std::uint64_t segment, bool has_row) {
+Status TorchSession::release(const TorchRow& row, std::uint64_t segment, bool has_row) {
   const auto name = text::format("s{}", segment);
   auto made = common(row, Op::free);
   made.layer = Layer::backing;

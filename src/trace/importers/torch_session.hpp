@@ -108,7 +108,7 @@ class TorchSession {
                    std::uint64_t size);
   Status hold(Operation made, std::uint64_t address, std::uint64_t size, std::uint64_t stream,
               Kind kind);
-  Status give_back(const TorchRow& row, std::uint64_t segment, bool has_row = true);
+  Status release(const TorchRow& row, std::uint64_t segment, bool has_row = true);
   void has_no_row(Operation& made);
   static void add_site(Operation& made, std::uint64_t site);
   Status again();

@@ -79,7 +79,7 @@ TEST_P(DriverContract, MemoryOfAReleasedHandleLivesUntilItsUnmap) {
   EXPECT_TRUE(driver().mem_address_free(at, 1_GiB));
 }
 
-// Measured of one mapping; the memory of two is given back by the last.
+// Measured of one mapping; the memory of two is released by the last.
 TEST_P(DriverContract, MemoryOfAReleasedHandleLivesUntilItsLastUnmap) {
   const auto free = free_bytes();
   const auto at = must(driver().mem_address_reserve(4_MiB));

@@ -152,8 +152,8 @@ TEST_P(Pools, OrderIsInsertedWhereThePoolCannotGrow) {
   EXPECT_TRUE(driver().mem_pool_destroy(small));
 }
 
-// Documented: more than the threshold is given back at the next synchronisation; 0 is the default.
-TEST_P(Pools, IdleMemoryIsGivenBackAtASynchronisation) {
+// Documented: more than the threshold is released at the next synchronisation; 0 is the default.
+TEST_P(Pools, IdleMemoryIsReleasedAtASynchronisation) {
   const auto free_before = free_bytes();
   free(allocate(64_MiB));
   ASSERT_TRUE(driver().stream_synchronize(stream()));
@@ -164,7 +164,7 @@ TEST_P(Pools, IdleMemoryIsGivenBackAtASynchronisation) {
 }
 
 // Documented: the same of an event's synchronisation.
-TEST_P(Pools, IdleMemoryIsGivenBackAtAnEventsSynchronisation) {
+TEST_P(Pools, IdleMemoryIsReleasedAtAnEventsSynchronisation) {
   const auto event = new_event();
   free(allocate(64_MiB));
   ASSERT_TRUE(driver().event_record(event, stream()));
@@ -174,7 +174,7 @@ TEST_P(Pools, IdleMemoryIsGivenBackAtAnEventsSynchronisation) {
 }
 
 // Documented: the same of the context's.
-TEST_P(Pools, IdleMemoryIsGivenBackAtTheContextsSynchronisation) {
+TEST_P(Pools, IdleMemoryIsReleasedAtTheContextsSynchronisation) {
   free(allocate(64_MiB));
   ASSERT_TRUE(driver().ctx_synchronize());
 
@@ -182,7 +182,7 @@ TEST_P(Pools, IdleMemoryIsGivenBackAtTheContextsSynchronisation) {
 }
 
 // Measured.
-TEST_P(Pools, AskingAStreamGivesNothingBack) {
+TEST_P(Pools, AskingAStreamReleasesNothing) {
   free(allocate(64_MiB));
   ASSERT_TRUE(comes_true([&] { return driver().stream_query(stream()); }));
 
@@ -212,8 +212,8 @@ TEST_P(Pools, NoMoreThanTheThresholdIsKept) {
   }
 }
 
-// Documented: cuMemPoolTrimTo gives back down to what is to be kept.
-TEST_P(Pools, TrimmingGivesBackIdleMemory) {
+// Documented: cuMemPoolTrimTo releases down to what is to be kept.
+TEST_P(Pools, TrimmingReleasesIdleMemory) {
   set(PoolAttribute::release_threshold, kAll);
   const auto free_before = free_bytes();
   const auto one = allocate(64_MiB);
@@ -244,7 +244,7 @@ TEST_P(Pools, TrimmingKeepsPiecesOf32MiB) {
 }
 
 // Measured: the pieces of a freed block that no other lies in go back, though they came together.
-TEST_P(Pools, IdlePiecesAreGivenBackOneByOne) {
+TEST_P(Pools, IdlePiecesAreReleasedOneByOne) {
   const auto one = allocate(33_MiB);
   const auto two = allocate(33_MiB);
   EXPECT_EQ(get(PoolAttribute::reserved_current), 96_MiB);
@@ -255,7 +255,7 @@ TEST_P(Pools, IdlePiecesAreGivenBackOneByOne) {
   free(two);
 }
 
-// Documented: memory in use is not given back.
+// Documented: memory in use is not released.
 TEST_P(Pools, TrimmingKeepsWhatIsUsed) {
   const auto ptr = allocate(64_MiB);
   ASSERT_TRUE(driver().stream_synchronize(stream()));
@@ -292,7 +292,7 @@ TEST_P(Pools, ADestroyedPoolsMemoryLivesUntilItIsFreed) {
 }
 
 // Documented: the same of a pool that holds idle memory only.
-TEST_P(Pools, ADestroyedPoolGivesItsIdleMemoryBack) {
+TEST_P(Pools, ADestroyedPoolReleasesItsIdleMemory) {
   const auto free_before = free_bytes();
   const auto gone = must(driver().mem_pool_create());
   ASSERT_TRUE(driver().mem_pool_set_attribute(gone, PoolAttribute::release_threshold, kAll));

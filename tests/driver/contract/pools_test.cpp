@@ -1,7 +1,7 @@
 #include "base/units.hpp"
 #include "contract/pool_fixture.hpp"
 
-// Stream-ordered memory: what is asked for and given back, and what a pool keeps.
+// Stream-ordered memory: what is asked for and released, and what a pool keeps.
 namespace emm {
 namespace {
 
@@ -52,7 +52,7 @@ TEST_P(Pools, StreamOrderedMemoryIsFreedByMemFreeToo) {
   EXPECT_EQ(native(driver().mem_free(ptr)), 1);
 }
 
-// Measured: cuMemFreeAsync of cuMemAlloc memory is 0. It is given back then.
+// Measured: cuMemFreeAsync of cuMemAlloc memory is 0. It is released then.
 TEST_P(Pools, MemoryOfMemAllocIsFreedOnAStreamToo) {
   const auto free_before = free_bytes();
   const auto ptr = must(driver().mem_alloc(64_MiB));

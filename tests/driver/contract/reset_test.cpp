@@ -5,7 +5,7 @@ namespace emm {
 namespace {
 
 // Measured: its streams and events are gone, 709. The three times 64 MiB of a mapped handle, of a
-// pool and of the default pool all stayed taken, so what is to be free again is given back before a
+// pool and of the default pool all stayed taken, so what is to be free again is released before a
 // reset.
 TEST_P(DriverContract, AResetEndsStreamsAndMayKeepMappingsAndPools) {
   const auto free = free_bytes();

@@ -37,7 +37,7 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
   EXPECT_EQ(ledger_.verdict(),
             "1 device (4096 bytes), 1 managed (4096 bytes), 1 host (4096 bytes), 1 registered "
             "(4096 bytes), 1 event, "
-            "1 stream not given back");
+            "1 stream not released");
 
   EXPECT_TRUE(counted_.mem_free(device));
   EXPECT_TRUE(counted_.mem_free(managed));
@@ -60,7 +60,7 @@ TEST_F(CallLedgerTest, TellsDoubleFreesFromForeignOnes) {
 
   EXPECT_EQ(ledger_.double_ends(), 1u);
   EXPECT_EQ(ledger_.foreign_ends(), 1u);
-  EXPECT_EQ(ledger_.verdict(), "1 given back twice; 1 given back that were not handed out");
+  EXPECT_EQ(ledger_.verdict(), "1 released twice; 1 released that were not handed out");
 }
 
 TEST_F(CallLedgerTest, CountsManagedMemoryFreedTwiceAsThat) {

@@ -45,7 +45,7 @@ TEST(CupyHooks, OfNoBytesAreNoRequests) {
 
   EXPECT_EQ(trace.text(), "end events=0 live=0 live_bytes=0");
   EXPECT_EQ(summary(trace.counts), "rows 2: other 2");
-  EXPECT_EQ(text::join(trace.counts.notes), "2 rows give or take back nothing, at a null pointer");
+  EXPECT_EQ(text::join(trace.counts.notes), "2 rows allocate or free nothing, at a null pointer");
 }
 
 TEST(CupyHooks, SeeThatThePoolGaveBackWhatTheDeviceHandsOutAgain) {
@@ -108,7 +108,7 @@ TEST(CupyHooks, AfterALineOnTheRunHaveStreamsRefusedRequestsAndCallsOfFreeAllBlo
   EXPECT_EQ(summary(trace.counts), "rows 6: used 6");
   EXPECT_EQ(text::join(trace.counts.notes),
             "the pool was limited to 1.00 MiB, "
-            "1 calls of free_all_blocks: what the pool gave back then is not in the recording");
+            "1 calls of free_all_blocks: what the pool released then is not in the recording");
 }
 
 TEST(CupyHooks, NameWhatIsWrongAndWhere) {

@@ -99,7 +99,7 @@ TEST(RmmCsv, CountsWhatItCannotUseAndSaysWhy) {
 
   EXPECT_EQ(summary(log.counts), "rows 7: used 2, unmatched 2, duplicate 1, other 2");
   EXPECT_EQ(text::join(log.counts.notes, "\n"),
-            "2 rows give or take back nothing, at a null pointer\n"
+            "2 rows allocate or free nothing, at a null pointer\n"
             "1 rows allocate at an address that is live\n"
             "1 rows free another size than was allocated");
   EXPECT_EQ(log.text(),

@@ -110,7 +110,7 @@ TEST(UmpireReplay, KeepsMemoryOfNoBytesApartFromWhatSharesItsAddress) {
   const auto log = import_text("umpire-replay", allocate("0") + allocate("134") + free + free);
 
   EXPECT_EQ(summary(log.counts), "rows 4: used 2, other 2");
-  EXPECT_EQ(text::join(log.counts.notes), "2 rows give or take back 0 bytes");
+  EXPECT_EQ(text::join(log.counts.notes), "2 rows allocate or free 0 bytes");
 }
 
 TEST(UmpireReplay, NamesWhatIsWrongAndWhere) {

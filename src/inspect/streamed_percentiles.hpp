@@ -11,11 +11,11 @@
 
 namespace emm::inspect {
 
-/// The percentiles of numbers that come twice, one by one, and are not kept: the first time says
-/// near which number each percentile is, the second time which number it is. They are those of
-/// percentiles_of(), where no more than kDifferentMost numbers differ by less than 1 in 16,384 near
-/// one of them; else that percentile is too small by as much at most.
-class Spread {
+/// The percentiles of numbers that are not kept: the caller passes them twice, one by one. The
+/// first pass finds a narrow bucket for each percentile, the second pass the number in that bucket.
+/// The answer is percentiles_of()'s. Only where a bucket has more than kDifferentMost different
+/// numbers is its percentile too small, by less than 1 in 16,384.
+class StreamedPercentiles {
  public:
   static constexpr std::size_t kDifferentMost = std::size_t{1} << 20;
 
@@ -27,7 +27,7 @@ class Spread {
     if (value < min_) min_ = value;
     if (value > max_) max_ = value;
   }
-  /// After the first time.
+  /// Ends the first pass.
   void begin_again();
   void add_again(std::uint64_t value) {
     if (value < kExact) return;  // its bucket has no other
@@ -36,7 +36,7 @@ class Spread {
       if (rank.bucket == bucket) add_near(rank, value);
     }
   }
-  /// After the second time.
+  /// Called after the second pass.
   Percentiles percentiles() const;
 
  private:

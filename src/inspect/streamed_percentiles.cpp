@@ -1,4 +1,4 @@
-#include "inspect/spread.hpp"
+#include "inspect/streamed_percentiles.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -10,18 +10,18 @@ constexpr std::array<std::uint64_t, 3> kPercents{50, 90, 99};
 
 }  // namespace
 
-void Spread::grow(std::size_t bucket) {
+void StreamedPercentiles::grow(std::size_t bucket) {
   counts_.resize(std::max(bucket + 1, counts_.size() + counts_.size() / 2));
 }
 
-std::uint64_t Spread::least_of(std::size_t bucket) noexcept {
+std::uint64_t StreamedPercentiles::least_of(std::size_t bucket) noexcept {
   if (bucket < kExact) return bucket;
   const auto shift = (bucket >> kDigits) - 1;
   const auto digits = (bucket & ((std::size_t{1} << kDigits) - 1)) + (std::size_t{1} << kDigits);
   return std::uint64_t{digits} << shift;
 }
 
-void Spread::begin_again() {
+void StreamedPercentiles::begin_again() {
   if (count_ == 0) return;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     auto before = (count_ * kPercents[i] + 99) / 100 - 1;
@@ -32,13 +32,13 @@ void Spread::begin_again() {
   }
 }
 
-void Spread::add_near(Rank& rank, std::uint64_t value) {
+void StreamedPercentiles::add_near(Rank& rank, std::uint64_t value) {
   if (rank.too_many) return;
   ++rank.near[value];
   rank.too_many = rank.near.size() > kDifferentMost;
 }
 
-std::uint64_t Spread::value_of(const Rank& rank) {
+std::uint64_t StreamedPercentiles::value_of(const Rank& rank) {
   if (rank.bucket < kExact || rank.too_many) return least_of(rank.bucket);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> counts(rank.near.begin(), rank.near.end());
   std::sort(counts.begin(), counts.end());
@@ -50,7 +50,7 @@ std::uint64_t Spread::value_of(const Rank& rank) {
   return least_of(rank.bucket);
 }
 
-Percentiles Spread::percentiles() const {
+Percentiles StreamedPercentiles::percentiles() const {
   if (count_ == 0) return {};
   return {.count = count_,
           .min = min_,
