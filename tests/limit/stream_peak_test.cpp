@@ -107,7 +107,7 @@ class BruteForce {
   std::size_t step(std::size_t line, std::vector<std::size_t> after = {}) {
     if (last_[line]) after.push_back(*last_[line]);
     if (line < kHost && last_[kHost]) after.push_back(*last_[kHost]);
-    const auto at = apart(std::move(after));
+    const auto at = apart(after);
     last_[line] = at;
     return at;
   }
