@@ -14,7 +14,7 @@ struct Supply {
   bool has_deferred = false;
   std::uint64_t largest = 0;  ///< The largest free block.
   std::uint64_t whole = 0;    ///< Bytes of spans that are wholly free, or inactive.
-  // Of spans that are not wholly free; both 0 where nothing can be stitched.
+  // These two count spans that are not wholly free. Both are 0 where nothing can be stitched.
   std::uint64_t before = 0;  ///< The most that is free at the end of one span.
   std::uint64_t behind = 0;  ///< The most that is free at the start of one span.
 };

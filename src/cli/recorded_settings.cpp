@@ -79,7 +79,7 @@ void say_limit_of_refusals(Console& console, const pytorch::Recording& recording
 }
 
 std::string with_recorded_settings(Console& console, const std::string& spec,
-                                   const pytorch::Recording& recording, InferredLimit inferred) {
+                                   const pytorch::Recording& recording, InferredLimitUse inferred) {
   if (!recording.is_recording()) return spec;
   if (!recording.settings_fault().empty())
     console.say(
@@ -98,7 +98,7 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
   say_inferred_limit(console, recording);
   const auto& settings = recording.settings();
   if (recording.limit_is_inferred()) {
-    if (inferred == InferredLimit::is_the_capacity) {
+    if (inferred == InferredLimitUse::is_the_capacity) {
       add("fraction", "1");
     } else {
       add("limit", text::format("{}", settings.limit()));
@@ -219,7 +219,7 @@ Status ModelRecording::on_operation(const trace::Operation& operation) {
 Status ModelRecording::finish() { return sink() == nullptr ? Status() : sink()->finish(); }
 
 std::string ModelRecording::with_settings(Console& console, const std::string& spec,
-                                          InferredLimit inferred) const {
+                                          InferredLimitUse inferred) const {
   if (library_ == Library::pytorch)
     return with_recorded_settings(console, spec, pytorch_, inferred);
   return library_ == Library::cupy && cupy_.is_recording() ? with_limit(spec, cupy_) : spec;

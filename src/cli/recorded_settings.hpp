@@ -15,9 +15,9 @@
 
 namespace emm::cli {
 
-/// What a limit that no snapshot has, but that is inferred, is for a replay: as it was, or, where
-/// the capacity is sought, whatever capacity is tried.
-enum class InferredLimit : std::uint8_t { as_recorded, is_the_capacity };
+/// What a replay does with a limit that was inferred. `as_recorded`: it keeps the limit.
+/// `is_the_capacity`: each capacity that a search tries takes the place of the limit.
+enum class InferredLimitUse : std::uint8_t { as_recorded, is_the_capacity };
 
 /// A trace as the model of the library that recorded it takes it: a sink beside the trace's own.
 class ModelRecording final : public trace::OperationSink {
@@ -36,7 +36,7 @@ class ModelRecording final : public trace::OperationSink {
   /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
   /// where the recording has refusals. `spec` itself where the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec,
-                            InferredLimit inferred = InferredLimit::as_recorded) const;
+                            InferredLimitUse inferred = InferredLimitUse::as_recorded) const;
   /// What a replay is to tell the manager beside the operations: the pools of the requests, and
   /// what released memory that no row says.
   trace::PoolSteps pool_steps(const std::string& spec) const;
@@ -74,6 +74,6 @@ bool is_pytorch(std::string_view spec) noexcept;
 /// The same for PyTorch's model and a recording that was read elsewhere.
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const allocators::pytorch::Recording& recording,
-                                   InferredLimit inferred = InferredLimit::as_recorded);
+                                   InferredLimitUse inferred = InferredLimitUse::as_recorded);
 
 }  // namespace emm::cli

@@ -313,7 +313,7 @@ class Bench {
   struct Range {
     std::uint64_t end = 0;
     std::uint64_t id = 0;
-    // Of idle memory:
+    // Only idle memory has these two.
     StreamHandle stream{};                       ///< The stream that it was freed on.
     std::optional<CallLedger::Thing> part_of{};  ///< The driver's allocation that it lies in.
   };

@@ -114,7 +114,8 @@ struct ModelAgreement {
     std::uint64_t low = 0, high = 0;
   };
   Range peak_reserved, retries, ooms, device_allocs, device_frees;
-  /// Of a limit that the recording does not have: what it was at least, and below what.
+  /// What a recording tells of a limit that it does not name: it was `least` or more, and less than
+  /// `below`.
   struct InferredLimit {
     std::uint64_t least = 0, below = 0;
     std::string_view by;  ///< A literal: what tells it.

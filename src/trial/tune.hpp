@@ -88,7 +88,7 @@ struct Tuning {
   std::vector<Tuned> ranking;                   ///< The best first.
   std::string_view pool_untried{};              ///< As why_no_pool() says.
   bool interrupted = false;
-  /// Of a limit that the recording does not have. The caller sets it.
+  /// What the recording tells of a limit that it does not name. The caller sets it.
   std::optional<pytorch::InferredLimit> inferred_limit{};
 
   const Tuned* today() const noexcept;

@@ -81,7 +81,7 @@ class FitRun final : public CommandRun {
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
     if (models) {
-      const auto spec = recording.with_settings(console, *named, InferredLimit::is_the_capacity);
+      const auto spec = recording.with_settings(console, *named, InferredLimitUse::is_the_capacity);
       manager = manager_.find_as(spec, *deadline);
       if (!manager) return std::move(manager).error();
       loaded->trace.set_pool_steps(recording.pool_steps(spec));

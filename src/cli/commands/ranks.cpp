@@ -1,12 +1,12 @@
 #include "fleet/ranks.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "base/run_files.hpp"
+#include "base/side_by_side.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -131,23 +131,16 @@ class Ranks final : public CommandRun {
                                 std::optional<std::uint64_t> capacity, std::uint64_t jobs,
                                 std::uint64_t& world) const {
     std::vector<std::vector<fleet::Rank>> ranks(set.ranks.size());
-    std::atomic<std::size_t> next{0}, done{0};
-    std::mutex mutex;  // of `world` and `console`
-    const auto work = [&](bool tells) {
-      for (auto i = next++; i < ranks.size() && !interrupted(); i = next++) {
-        const auto figures = fleet::figures_of(set.ranks[i].figures);
-        ranks[i] = read_one(set.ranks[i], sites, figures, capacity);
-        ++done;
-        const std::lock_guard lock(mutex);
-        world = std::max(world, figures.world);
-        if (tells) console.progress("ranks", done, ranks.size());
-      }
-    };
-    std::vector<std::thread> others;
-    for (std::uint64_t i = 1; i < std::min<std::uint64_t>(jobs, ranks.size()); ++i)
-      others.emplace_back(work, false);
-    work(true);
-    for (auto& each : others) each.join();
+    std::size_t done = 0;
+    std::mutex mutex;  // of `done`, `world` and `console`
+    side_by_side(jobs, ranks.size(), [&](std::size_t i) {
+      if (interrupted()) return;
+      const auto figures = fleet::figures_of(set.ranks[i].figures);
+      ranks[i] = read_one(set.ranks[i], sites, figures, capacity);
+      const std::lock_guard lock(mutex);
+      world = std::max(world, figures.world);
+      console.progress("ranks", ++done, ranks.size());
+    });
     console.end_progress();
     std::vector<fleet::Rank> all;
     for (auto& file : ranks) {
