@@ -10,11 +10,11 @@ constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
 struct AsyncSettings {
   HostOnlyManager::Settings host;
-  std::uint64_t max = 0;  ///< As mem_pool_create: 0 is no limit.
+  std::uint64_t max = 0;  ///< As in mem_pool_create(): 0 means no limit.
   std::uint64_t release_threshold = kUnlimited;
 };
 
-/// Device memory from a stream-ordered pool of the driver's, of its own: cuMemAllocFromPoolAsync
+/// Takes device memory from its own stream-ordered pool of the driver, with cuMemAllocFromPoolAsync
 /// and cuMemFreeAsync on the streams of the requests.
 class AsyncManager final : public HostOnlyManager {
  public:
@@ -70,7 +70,7 @@ class AsyncManager final : public HostOnlyManager {
   }
 
  private:
-  /// Made at the first need, since construction touches no device (SEL-5).
+  /// Makes the pool at the first need, since construction must not touch the device (SEL-5).
   Result<PoolHandle> pool() {
     const std::lock_guard lock(mutex_);
     if (pool_) return *pool_;
@@ -86,8 +86,8 @@ class AsyncManager final : public HostOnlyManager {
     return *made;
   }
 
-  // What other streams still have to do may free memory, and so may the queue of host memory's
-  // frees.
+  // Waits and flushes before it asks again: pending work of other streams may free memory, and so
+  // may the queued frees of host memory.
   Result<DevicePtr> alloc_again(std::uint64_t size, PoolHandle from, StreamHandle stream) {
     if (auto done = driver().ctx_synchronize(); !done) return std::move(done).error();
     auto flushed = deallocations().clear();
@@ -103,8 +103,8 @@ class AsyncManager final : public HostOnlyManager {
     const auto record = manager.records_.take(cookie);
     lock.unlock();
     if (!record) return;
-    // A finalizer that names no stream means the one of the allocation, or the default one: after
-    // both.
+    // A finalizer without a stream passes 0. free() takes that for the default stream and orders it
+    // behind the stream of the allocation.
     manager.free(*record, stream);
   }
 
@@ -114,9 +114,9 @@ class AsyncManager final : public HostOnlyManager {
     return number;
   }
 
-  // Work on the stream of the allocation comes before the free, wherever that is: who frees need
-  // not order it. The per-thread stream may be another thread's, which this one cannot name: the
-  // same handle is another stream here.
+  // Orders the free behind the work on the stream of the allocation, so that callers need not do
+  // it. Another thread's per-thread stream has no handle on this thread. For that stream, and if
+  // ordering fails, this waits for the whole context.
   void free(const LiveRecord& record, StreamHandle stream) noexcept {
     const bool is_nameable = record.stream != kPerThreadStream || record.thread == thread_number();
     if (!is_nameable || (stream != record.stream && !order(record.stream, stream))) {
@@ -125,7 +125,8 @@ class AsyncManager final : public HostOnlyManager {
     if (auto freed = driver().mem_free_async({record.address}, stream); !freed) tell(freed.error());
   }
 
-  // False where that cannot be: a stream that is gone, most likely.
+  // Makes `after` wait for `before`. False if that fails, most likely because a stream has been
+  // destroyed.
   bool order(StreamHandle before, StreamHandle after) noexcept {
     const auto event = driver().event_create();
     if (!event) return false;
@@ -135,7 +136,7 @@ class AsyncManager final : public HostOnlyManager {
     return ordered;
   }
 
-  // Nobody says on which streams the memory is in use, so all are waited for.
+  // Any stream may be using the memory, so this waits for the whole context.
   void end_all() noexcept {
     std::unique_lock lock(mutex_);
     epoch_.advance();

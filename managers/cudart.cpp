@@ -3,7 +3,8 @@
 namespace emm {
 namespace {
 
-/// The simple plugin of Numba's tutorial: cudaMalloc and cudaFree, at once, over host-only.
+/// The simple plugin of Numba's tutorial: calls cudaMalloc and cudaFree at once. The rest is
+/// HostOnlyManager's.
 class CudartManager final : public HostOnlyManager {
  public:
   CudartManager(const ManagerContext& context, const Settings& settings)
@@ -30,7 +31,7 @@ class CudartManager final : public HostOnlyManager {
 
   Result<MemoryInfo> get_memory_info() override { return runtime_->mem_get_info(); }
 
-  // The plugin keeps no account of device memory, so numba's reset of it ends only host memory.
+  // Numba's plugin keeps no record of device memory, so its reset ends only host memory.
   void reset() noexcept override {
     if (profile() == Profile::standard) end_all();
     HostOnlyManager::reset();

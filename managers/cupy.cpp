@@ -12,7 +12,7 @@ using allocators::CupySettings;
 
 constexpr std::string_view kOwner = "manager cupy";
 
-/// Bytes or "NN%", as CUPY_GPU_MEMORY_LIMIT has it.
+/// Reads bytes or "NN%", the syntax of CUPY_GPU_MEMORY_LIMIT.
 Status read_limit(std::string_view text, CupySettings& settings) {
   const auto refuse = [&] {
     return fail(Errc::usage, "{}: limit is \"{}\", expected bytes or 0% to 100%", kOwner, text);

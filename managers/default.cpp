@@ -3,7 +3,8 @@
 namespace emm {
 namespace {
 
-/// NBEP-7's NumbaCUDAMemoryManager: each memalloc is a cuMemAlloc, whose free waits in the queue.
+/// NBEP-7's NumbaCUDAMemoryManager: each memalloc calls cuMemAlloc, and the free waits in the
+/// queue.
 class DefaultManager final : public HostOnlyManager {
  public:
   using HostOnlyManager::HostOnlyManager;

@@ -55,7 +55,7 @@ std::optional<HostCache::HostBlock> HostCache::take_free(const Key& key, std::ui
   return block;
 }
 
-/// A block that the reserve segment has room for, or else the driver.
+/// Takes a block from the reserve segment if that has room, else from the driver.
 Result<HostCache::HostBlock> HostCache::make(std::uint64_t size, HostAllocFlags flags) {
   if (settings_.reserve_segment != 0) {
     std::unique_lock lock(mutex_);
@@ -92,7 +92,7 @@ Result<HostCache::HostBlock> HostCache::ask(std::uint64_t size, HostAllocFlags f
                   .size = size,
                   .on_device = 0,
                   .flags = flags.bits()};
-  deallocations_.reserve_slot();  // now, so that a finalizer need not
+  deallocations_.reserve_slot();  // now, so that a finalizer need not allocate
   if (flags.mapped) {
     const auto address = driver_->mem_host_get_device_pointer(*pointer);
     if (!address) {

@@ -18,10 +18,10 @@
 
 namespace emm {
 
-/// Page-locked host memory as PyTorch's CachingHostAllocator has it: blocks of powers of two, never
-/// split, that are kept when they are freed; of one power the last that was freed is used first.
-/// What is released goes through `deallocations`. Any thread may call; no driver call is made with
-/// the lock held. All that is handed in outlives this.
+/// Page-locked host memory, cached as by PyTorch's CachingHostAllocator: blocks of powers of two,
+/// which are never split and are kept when they are freed. Of one power, the block that was freed
+/// last is used first. Released blocks go through `deallocations`. Any thread may call; no driver
+/// call is made with the lock held. The arguments of the constructor must outlive the cache.
 class HostCache {
  public:
   using Settings = allocators::pytorch::HostSettings;
@@ -32,24 +32,25 @@ class HostCache {
   HostCache& operator=(const HostCache&) = delete;
 
   Result<HostMemory> allocate(std::uint64_t size, HostAllocFlags flags);
-  /// Ends what is handed out, and releases all blocks.
+  /// Ends all allocations, and releases all blocks.
   void end_all() noexcept;
-  /// What was asked for, and what of it the driver had to give; empty where nothing was.
+  /// Reports the requests, and the memory that the driver gave for them. Empty if there were no
+  /// requests.
   std::string report() const;
 
  private:
   struct HostBlock {
     std::uint64_t address = 0, size = 0;
-    std::uint64_t on_device = 0;  ///< 0: not mapped.
+    std::uint64_t on_device = 0;  ///< The device address; 0 if not mapped.
     unsigned flags = 0;
-    bool reserved = false;  ///< A part of the reserve segment, which is released as one.
+    bool reserved = false;  ///< Part of the reserve segment, which is released as a whole.
   };
   struct Segment {
     HostBlock block{};
     std::uint64_t used = 0;
     bool asked = false;
   };
-  /// By flags, and the power of two that holds the size.
+  /// Blocks are kept apart by their flags and by the power of two that holds their size.
   using Key = std::pair<unsigned, int>;
   struct List {
     std::vector<HostBlock> free{};  ///< Has room for all blocks of its key.

@@ -150,7 +150,7 @@ void HostOnlyManager::reset() noexcept {
     lock.lock();
   }
   lock.unlock();
-  if (!deallocations_.clear()) return;  // the observer has heard: a reset has no answer
+  if (!deallocations_.clear()) return;  // the observer knows; reset() returns nothing
 }
 
 DeferCleanup HostOnlyManager::defer_cleanup() { return deallocations_.disable(); }
@@ -206,8 +206,8 @@ void HostOnlyManager::finalize_unrecorded(void* self, std::uint64_t cookie, Stre
   if (record) manager.end(*record);
 }
 
-// What the queue answers is about whichever frees it made just then; the observer hears of those
-// that failed.
+// add() answers for whichever frees the queue makes at that moment, so its answer is dropped. The
+// observer hears of failures.
 void HostOnlyManager::end(const LiveRecord& record) noexcept {
   switch (record.kind) {
     case MemoryKind::device:

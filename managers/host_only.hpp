@@ -12,35 +12,36 @@
 
 namespace emm {
 
-/// NBEP-7's HostOnlyCUDAMemoryManager: page-locked host memory and managed memory, whose frees wait
-/// in a PendingDeallocs; unpinning does not wait (PIN-5). Device memory is for who derives from
-/// this; here it is declined, and so is IPC.
+/// NBEP-7's HostOnlyCUDAMemoryManager: page-locked host memory and managed memory. Their frees wait
+/// in a PendingDeallocs; unpinning does not wait (PIN-5). This class declines device memory and
+/// IPC, which derived classes add.
 ///
-/// Who derives ends its own memory in its destructor and in reset(), and calls reset(),
-/// initialize() and defer_cleanup() of this (RST-4, INI-5, DFR-4). Any thread may call.
+/// A derived class ends its own memory in its destructor and in reset(). Its reset(), initialize()
+/// and defer_cleanup() call those of this class (RST-4, INI-5, DFR-4). Any thread may call.
 class HostOnlyManager : public MemoryManager {
  public:
   struct Settings {
     Profile profile = Profile::standard;
     PendingDeallocs::Limits limits{};
     std::optional<std::uint64_t>
-        capacity{};  ///< What limits.ratio is of; the device's total where empty.
+        capacity{};  ///< The base of limits.ratio; empty means the device's total.
   };
-  /// Help for the options that read_settings() knows.
+  /// The help text for the options that read_settings() knows.
   static constexpr std::string_view kOptions =
       "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>";
-  /// Asks `options` for them, leaving finish() to the caller. Error usage where a value makes no
+  /// Reads the settings from `options`; the caller calls finish(). Error usage if a value makes no
   /// sense.
   static Result<Settings> read_settings(const ManagerContext& context, Options& options,
                                         std::string_view owner);
 
   HostOnlyManager(const ManagerContext& context, const Settings& settings);
-  /// Ends what is left (RST-2); in Profile::numba abandons it, as at numba's exit (ERR-3).
+  /// Ends the memory that is left (RST-2). Profile::numba abandons it, as numba does at exit
+  /// (ERR-3).
   ~HostOnlyManager() override;
   HostOnlyManager(const HostOnlyManager&) = delete;
   HostOnlyManager& operator=(const HostOnlyManager&) = delete;
 
-  /// Sets the capacity of the queue, once, from the device's total (INI-3); in Profile::numba
+  /// Sets the capacity of the queue once, to the device's total (INI-3). Profile::numba does
   /// nothing (INI-5).
   Status initialize() override;
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) override;
@@ -61,10 +62,10 @@ class HostOnlyManager : public MemoryManager {
   Profile profile() const noexcept { return profile_; }
   PendingDeallocs& deallocations() noexcept { return deallocations_; }
   const PendingDeallocs& deallocations() const noexcept { return deallocations_; }
-  /// A free that nobody waits for has failed.
+  /// Tells the observer of a failed free that no caller waits for.
   void tell(const Error& error) noexcept;
 
-  /// Calls `attempt`. Where that runs out of memory, frees what is pending and calls it once more
+  /// Calls `attempt`. If that runs out of memory, makes the pending frees and calls it once more
   /// (DEV-3).
   template <class Attempt>
   auto attempt_allocation(Attempt&& attempt) -> decltype(attempt()) {
@@ -75,8 +76,8 @@ class HostOnlyManager : public MemoryManager {
     return attempt();
   }
 
-  /// Records memory that the driver gave, whose end frees it through the queue. Error driver_error,
-  /// with numba's words, where the driver gave an address that is alive already (BASE-10).
+  /// Records memory that the driver gave. The end of the returned lifetime frees it through the
+  /// queue. Error driver_error, in numba's words, if the address is already alive (BASE-10).
   Result<Lifetime> hand_out(const LiveRecord& record);
 
  private:
@@ -91,12 +92,13 @@ class HostOnlyManager : public MemoryManager {
   PendingDeallocs deallocations_;
   mutable std::mutex mutex_;
   LiveRecords records_;
-  LiveRecords unrecorded_;  ///< What numba keeps no record of, and so does not reset (RST-5).
-  Epoch epoch_;             ///< Ends what records_ holds.
-  Epoch life_;              ///< Ends what unrecorded_ holds.
+  LiveRecords
+      unrecorded_;  ///< Memory that numba keeps no record of, and so does not reset (RST-5).
+  Epoch epoch_;     ///< Ends the lifetimes of records_.
+  Epoch life_;      ///< Ends the lifetimes of unrecorded_.
 };
 
-/// "key already in dictionary: 0x7f...", of an address that a driver gave twice.
+/// "key already in dictionary: 0x7f...", for an address that a driver gave twice.
 Error address_is_alive(std::uint64_t address);
 
 }  // namespace emm

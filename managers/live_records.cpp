@@ -5,7 +5,7 @@
 namespace emm {
 namespace {
 
-// User addresses leave the top bit unused on every platform that CUDA runs on.
+// Sets the top bit of host addresses, which user addresses leave unused on every platform of CUDA.
 std::uint64_t key_of(const LiveRecord& record) noexcept {
   constexpr auto kHost = std::uint64_t{1} << 63;
   return is_on_device(record.kind) ? record.address : record.address ^ kHost;

@@ -14,16 +14,16 @@ namespace {
 
 using allocators::PoolModel;
 
-/// The per-thread stream is another one on each thread, so what is kept by stream is kept apart by
-/// thread.
+/// Returns a number for a stream. The per-thread stream is another stream on each thread, so each
+/// thread gives it a different number.
 std::uint64_t key_of(StreamHandle stream) noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = ++threads;
   return stream == kPerThreadStream ? ~number : stream.value;
 }
 
-/// Memory of the driver's: cuMemAlloc, and ranges of cuMemAddressReserve that are mapped by
-/// granule.
+/// Gets memory from the driver: with cuMemAlloc, or as granules mapped into ranges from
+/// cuMemAddressReserve.
 class DriverMemory final : public allocators::DeviceMemory {
  public:
   explicit DriverMemory(Driver& driver) : driver_(driver) {}
@@ -116,38 +116,39 @@ class DriverMemory final : public allocators::DeviceMemory {
     if (found->second && handle && driver_.stream_wait_event(*handle, *found->second)) return;
     wait_for_all();
   }
-  /// Waits for all that is under way. Where the device refuses that too, nothing may be handed out
-  /// before a wait succeeded.
+  /// Waits for all work of the context. If the wait fails, no memory may be handed out before a
+  /// later wait succeeds.
   bool wait_for_all() {
     auto done = driver_.ctx_synchronize();
     in_doubt_ = done ? std::nullopt : std::optional(done.error());
     check(done);
     return !in_doubt_;
   }
-  /// Why memory may not be handed out; nothing where it may.
+  /// The reason why no memory may be handed out; empty if it may.
   const std::optional<Error>& in_doubt() const noexcept { return in_doubt_; }
 
-  /// Nothing is under way on any stream, and nothing will be asked for.
-  void all_done() noexcept { all_done_ = true; }
-  /// The next freed() is of this event, recorded already.
+  /// Notes that no stream has pending work, and that no request will follow.
+  void note_all_done() noexcept { all_done_ = true; }
+  /// Passes an event that is already recorded; the next freed() uses it.
   void give(std::optional<EventHandle> event) { given_ = event; }
-  /// What freed() did not want.
+  /// Takes back the event if freed() did not use it.
   std::optional<EventHandle> take_given() { return std::exchange(given_, std::nullopt); }
 
   void on_synchronize(std::function<void()> synchronize) { synchronize_ = std::move(synchronize); }
   void on_failed_free(std::function<void(const Error&)> tell) { tell_ = std::move(tell); }
-  /// What the driver said to the last allocation; nothing where it was not asked.
+  /// Returns the driver's error for the last allocation; empty if there was none.
   std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
 
  private:
-  /// Nothing for the per-thread stream of another thread, which has no name here.
+  /// Empty for the per-thread stream of another thread, which has no handle on this thread.
   static std::optional<StreamHandle> handle_of(std::uint64_t stream) noexcept {
     if (stream == key_of(kPerThreadStream)) return kPerThreadStream;
     constexpr auto kThreads = ~std::uint64_t{0} << 32;  // key_of() counts them from above
     if (stream >= kThreads) return std::nullopt;
     return StreamHandle{stream};
   }
-  /// Later work on `stream` waits for what `other` has to do now. False where that cannot be said.
+  /// Makes later work on `stream` wait for the work that `other` has now. False if that is
+  /// impossible.
   bool waits_for(std::uint64_t stream, std::uint64_t other) {
     const auto to = handle_of(stream), from = handle_of(other);
     if (!to || !from || given_) return false;
@@ -157,7 +158,7 @@ class DriverMemory final : public allocators::DeviceMemory {
     check(driver_.event_destroy(*event));
     return done;
   }
-  // The last lack of memory counts, unless something else went wrong before.
+  // Keeps the error to report: the first that is not out_of_memory, else the last.
   void failed(const Error& error) {
     if (!error_ || error_->code == Errc::out_of_memory) error_ = error;
   }
@@ -167,7 +168,7 @@ class DriverMemory final : public allocators::DeviceMemory {
 
   Driver& driver_;
   std::unordered_map<std::uint64_t, PhysicalHandle> handles_;
-  /// What each stream did at its last free; nothing where that could not be recorded.
+  /// For each stream the event of its last free; empty if no event could be recorded.
   std::unordered_map<std::uint64_t, std::optional<EventHandle>> events_;
   std::optional<EventHandle> given_;
   std::optional<Error> in_doubt_;
@@ -182,7 +183,7 @@ class ModelManager final : public HostOnlyManager {
   ModelManager(const ManagerContext& context, const Settings& host, MakeModel make,
                const std::optional<HostCache::Settings>& cache)
       : HostOnlyManager(context, host), make_model_(std::move(make)) {
-    // Numba's words are about a queue of frees, not about what is kept.
+    // Profile::numba has no such cache: Numba specifies a queue of frees, not memory that is kept.
     if (cache && profile() == Profile::standard)
       host_cache_.emplace(context.driver, deallocations(), *cache);
   }
@@ -199,7 +200,7 @@ class ModelManager final : public HostOnlyManager {
     const std::lock_guard lock(mutex_);
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
-    // In a capture no event can be asked.
+    // CUDA forbids to query events during a capture.
     if (pool_ == PrivatePool{}) process_events();
     if (memory_->in_doubt() && !memory_->wait_for_all()) return *memory_->in_doubt();
     auto block = model_->allocate(size, key_of(stream));
@@ -232,7 +233,7 @@ class ModelManager final : public HostOnlyManager {
     make_queued_frees();
     process_events();
     const auto counts = model_->counts();
-    // What is pending is active, and the release waits for it.
+    // Pending blocks count as active. To release everything, the model waits for them.
     if (counts.reserved - counts.active > keep || (keep == 0 && !pending_.empty()))
       model_->release_idle();
     return {};
@@ -298,23 +299,23 @@ class ModelManager final : public HostOnlyManager {
   struct Queued {
     std::uint64_t cookie = 0;
     StreamHandle stream{};
-    std::uint64_t key = 0;               ///< key_of() the stream, on the thread that freed.
-    std::optional<EventHandle> event{};  ///< Recorded on the stream already.
+    std::uint64_t key = 0;               ///< key_of() the stream on the freeing thread.
+    std::optional<EventHandle> event{};  ///< Already recorded on the stream.
   };
   struct Pending {
     PoolModel::Block block{};
     std::optional<EventHandle> event{};
-    std::uint64_t number = 0;  ///< Of delay_free(), where there is no event.
+    std::uint64_t number = 0;  ///< The number from delay_free(), if there is no event.
   };
 
-  /// Made at the first need, since construction touches no device (SEL-5).
+  /// Makes the model at the first request, since construction must not touch the device (SEL-5).
   Status make() {
     if (model_) return {};
     memory_.emplace(driver());
     memory_->on_failed_free([this](const Error& error) { tell(error); });
     memory_->on_synchronize([this] {
       wait_for_events();
-      // What host memory still holds may be what is missing.
+      // Pending frees of host memory may hold the missing memory.
       auto flushed = deallocations().clear();
       if (!flushed && profile() == Profile::numba) flush_error_ = std::move(flushed).error();
     });
@@ -338,7 +339,8 @@ class ModelManager final : public HostOnlyManager {
   void process_events() {
     std::erase_if(pending_, [this](const Pending& each) {
       if (!each.event) return false;
-      // One that cannot be asked is waited for where memory runs out.
+      // An event that cannot be queried stays pending until memory runs out. Then wait_for_events()
+      // waits for it.
       const auto done = driver().event_query(*each.event);
       if (!done || !*done) return false;
       finish(each);
@@ -362,12 +364,12 @@ class ModelManager final : public HostOnlyManager {
     model_->complete(each.block);
   }
 
-  // A free does not wait for another thread's request, which may be in the driver: that one, or the
-  // next, makes it (ERR-6).
+  // Only queues the free if another thread holds the lock, perhaps during a driver call. The next
+  // request then makes the free (ERR-6).
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& manager = *static_cast<ModelManager*>(self);
     Queued queued{.cookie = cookie, .stream = stream, .key = key_of(stream), .event = {}};
-    // Only this thread can name its own per-thread stream.
+    // Only this thread has a handle of its per-thread stream.
     if (stream == kPerThreadStream) queued.event = manager.record(stream);
     {
       const std::lock_guard lock(manager.queue_mutex_);
@@ -402,7 +404,7 @@ class ModelManager final : public HostOnlyManager {
     if (auto done = driver().event_destroy(event); !done) tell(done.error());
   }
 
-  /// `event`, where there is one, was recorded on the stream by the thread that freed.
+  /// Makes a free. The freeing thread has recorded `freed.event`, if there is one, on the stream.
   void free(const LiveRecord& record, const Queued& freed) noexcept {
     const auto found = blocks_.find(record.address);
     const auto block = found->second;
@@ -441,11 +443,11 @@ class ModelManager final : public HostOnlyManager {
       if (auto done = driver().ctx_synchronize(); !done) tell(done.error());
     }
     const auto mark = records_.mark();
-    memory_->all_done();
+    memory_->note_all_done();
     delays_.clear();
     while (const auto record = records_.take_first(mark))
       free(*record, {.stream = record->stream, .key = key_of(record->stream), .event = {}});
-    for (const auto& each : std::exchange(pending_, {})) finish(each);  // the device is done
+    for (const auto& each : std::exchange(pending_, {})) finish(each);  // the device is idle
     give_up();
   }
   void give_up() noexcept {
@@ -457,14 +459,15 @@ class ModelManager final : public HostOnlyManager {
   MakeModel make_model_;
   std::optional<HostCache> host_cache_;
   mutable std::mutex mutex_;
-  mutable std::mutex queue_mutex_;  ///< Taken last, and never over a driver call.
+  mutable std::mutex queue_mutex_;  ///< Taken last, and not held during driver calls.
   std::optional<Error> flush_error_;
   std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.
   std::optional<DriverMemory> memory_;
   std::unique_ptr<PoolModel> model_;
-  PrivatePool pool_{};  ///< That requests are of.
+  PrivatePool pool_{};  ///< The pool that serves the current requests.
   std::vector<Pending> pending_;
-  std::unordered_map<std::uint64_t, std::uint64_t> delays_;  ///< Of delay_free(), by address.
+  std::unordered_map<std::uint64_t, std::uint64_t>
+      delays_;  ///< The numbers from delay_free(), by address.
   std::unordered_map<std::uint64_t, PoolModel::Block> blocks_;
   LiveRecords records_;
   Epoch epoch_;

@@ -10,13 +10,12 @@
 
 namespace emm {
 
-/// Makes a model over this memory. Called at the first need, and after a reset at the next.
+/// Makes a model over `memory`. Called at the first request, and at the first after each reset.
 using MakeModel =
     std::function<std::unique_ptr<allocators::PoolModel>(allocators::DeviceMemory& memory)>;
 
-/// The manager whose device memory a model of another library's pool serves. Managed memory is that
-/// of the host-only manager, and so is host memory where it is not to be cached as `cache` says.
-/// Any thread may call.
+/// A manager whose device memory comes from a model of another library's pool. HostOnlyManager
+/// serves managed memory, and host memory too unless `cache` is given. Any thread may call.
 std::unique_ptr<MemoryManager> make_model_manager(const ManagerContext& context,
                                                   const HostOnlyManager::Settings& host,
                                                   MakeModel make,

@@ -30,8 +30,8 @@ struct PoolSettings {
   bool counts_split = false;
 };
 
-/// Device memory from an arena for each stream (pool::Arena). Where an arena cannot serve a
-/// request, this class makes room for it: see reclaim_ladder().
+/// Device memory from one pool::Arena for each stream. If an arena cannot serve a request, the
+/// manager climbs the reclaim_ladder() to make room.
 class PoolManager final : public HostOnlyManager {
  public:
   PoolManager(const ManagerContext& context, const PoolSettings& settings)
@@ -42,6 +42,7 @@ class PoolManager final : public HostOnlyManager {
                 static_cast<unsigned>(std::countr_zero(settings.alignment)),
                 settings.counts_split) {}
   ~PoolManager() override {
+    // In this order, because an address range can be freed only when nothing is mapped in it.
     end_all();
     release_idle(0, true);
     arenas_.for_each([](Arena& arena) { arena.free_addresses(); });
@@ -66,7 +67,7 @@ class PoolManager final : public HostOnlyManager {
     return memalloc_slowly(arena, size);
   }
 
-  /// Answers for memory of cuMemAlloc only: CUDA has no 64-byte handles of mapped memory.
+  /// Works only for memory from cuMemAlloc: CUDA has no 64-byte handles for mapped memory.
   Result<IpcHandle> get_ipc_handle(MemoryView memory) override {
     if (backing_.kind() == Backing::Kind::vmm) return HostOnlyManager::get_ipc_handle(memory);
     return ipc_handle_from_address_range(driver(), memory);
@@ -74,6 +75,9 @@ class PoolManager final : public HostOnlyManager {
 
   void reset() noexcept override {
     end_all();
+    // reset() stores this before it reads deferrals_, and end_deferral() lowers deferrals_ before
+    // it reads this. So at least one of the two sees the other's change, and the exchange lets only
+    // one release.
     reset_waits_.store(true);
     if (!keeps_idle() && reset_waits_.exchange(false)) release_idle(0, true);
     HostOnlyManager::reset();
@@ -106,8 +110,8 @@ class PoolManager final : public HostOnlyManager {
     const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
     std::size_t streams = 0;
     arenas_.for_each([&](Arena& arena) { streams += arena.statistics().allocation.total != 0; });
-    // The peaks of several streams are of different times: their sum is nobody's peak, and may be
-    // more than was reserved.
+    // Streams peak at different times: the sum of their peaks is no peak, and may exceed what was
+    // reserved.
     const bool one = streams < 2;
     const auto peak = [&](const std::string& words) {
       return one ? text::format("peak {}, ", words) : std::string();
@@ -140,7 +144,7 @@ class PoolManager final : public HostOnlyManager {
       return MemoryStatistics::Count{given.current, given.peak, given.total,
                                      given.total - given.current};
     };
-    // Peaks and totals are known only where each change was seen.
+    // Peaks and totals are known only if each change was counted.
     const auto split = [&](const pool::Statistics::Count& given) {
       return settings_.counts_split ? count(given)
                                     : MemoryStatistics::Count{.current = given.current};
@@ -176,7 +180,7 @@ class PoolManager final : public HostOnlyManager {
   }
 
  private:
-  // Rare paths are not inlined: memalloc() and finalize() need no registers for them.
+  // Rare paths are not inlined, so that memalloc() and finalize() need no registers for them.
   [[gnu::noinline]] static Result<MemoryPointer> no_size() {
     return driver_error(Call::mem_alloc, 1);
   }
@@ -185,6 +189,7 @@ class PoolManager final : public HostOnlyManager {
       ++refused_;
       return pool::full();
     }
+    // Read before the arena is asked: a later release may make room that the arena does not see.
     const auto releases = releases_.load();
     auto made = arena.allocate(size, keeps_idle());
     if (!made && pool::is_out_of_memory(made.error()))
@@ -196,23 +201,25 @@ class PoolManager final : public HostOnlyManager {
   }
 
   // The reclaim ladder: the ways to make room for a request that neither its arena nor the driver
-  // can serve, in the order of what they cost others. After each rung that has made room the arena
-  // is asked again. It is not asked where nothing has changed: the driver may take long to refuse.
+  // can serve, the one that costs others least first. After a rung that made room, the manager asks
+  // the arena again. After one that made none it does not, because the driver may take long to
+  // refuse.
   struct Climb {
-    const Arena& arena;      ///< Has refused the request.
-    std::uint64_t releases;  ///< releases_ before the arena was asked.
+    const Arena& arena;      ///< The arena that refused the request.
+    std::uint64_t releases;  ///< The value of releases_ before the arena was asked.
     std::unique_lock<std::mutex> making_room;
     bool has_retried = false;
   };
   struct Rung {
-    Result<bool> (PoolManager::*make_room)(Climb&);  ///< False where it found nothing to release.
+    Result<bool> (PoolManager::*make_room)(
+        Climb&);  ///< Returns false if it found nothing to release.
     int tries = 1;
   };
   static constexpr std::array<Rung, 3> reclaim_ladder() {
     return {{{&PoolManager::let_another_thread_make_room},
              {&PoolManager::flush_host_frees_and_release_other_arenas},
-             // Another thread may take what is released, and free as much later: so this is tried
-             // again. But a driver that maps nothing must not be asked for ever.
+             // Another thread may take the released memory and free as much later, so this is tried
+             // again. The limit ends the loop if the driver never maps anything.
              {&PoolManager::release_all_arenas, 9}}};
   }
   Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, std::uint64_t size,
@@ -234,10 +241,11 @@ class PoolManager final : public HostOnlyManager {
     }
     return made;
   }
-  // One thread climbs at a time: two would each release what the other has just been given.
+  // One thread climbs at a time: of two, each would release what the other has just got.
   Result<bool> let_another_thread_make_room(Climb& climb) {
     if (!climb.making_room.try_lock()) {
       climb.making_room.lock();
+      // The other thread has ended its climb, so there may be room. This climb keeps the lock.
       return true;
     }
     return releases_.load() != climb.releases;
@@ -248,8 +256,8 @@ class PoolManager final : public HostOnlyManager {
     if (!flushed && profile() == Profile::numba) return std::move(flushed).error();  // DEV-7
     return release_idle_for(climb, &climb.arena) || had_pending;
   }
-  // The arenas are looked at in turn. A free in an arena that was looked at before is missed, so a
-  // free during the look counts as room: the caller looks again.
+  // This visits one arena after another, and so misses a free in an arena that it has already
+  // visited. A free in the meantime therefore counts as room, and the caller tries again.
   Result<bool> release_all_arenas(Climb& climb) {
     const auto frees = arenas_.frees_ever();
     return release_idle_for(climb, nullptr) || arenas_.frees_ever() != frees;
@@ -262,7 +270,7 @@ class PoolManager final : public HostOnlyManager {
     if (released_spans && !std::exchange(climb.has_retried, true)) ++retries_;
     return released_spans || backing_.ranges_freed() != ranges;
   }
-  /// No idle memory is released while a deferral lives.
+  /// While a deferral lives, no idle memory is released.
   bool keeps_idle() const noexcept { return deferrals_.load() > 0; }
 
   static std::uint64_t metadata_per_block(const pool::Statistics& of) noexcept {
@@ -288,7 +296,8 @@ class PoolManager final : public HostOnlyManager {
     release_idle(threshold, false);
   }
 
-  /// Releases what arenas hold idle beyond `keep`. Returns what failed, after telling the observer.
+  /// Releases idle memory of the arenas until the pool holds at most `keep` bytes. Returns the
+  /// failures, after telling the observer.
   std::vector<Error> release_idle(std::uint64_t keep, bool wait,
                                   const Arena* but = nullptr) noexcept {
     arenas_.for_each([&](Arena& arena) {
@@ -308,7 +317,7 @@ class PoolManager final : public HostOnlyManager {
   }
 
   void end_deferral() noexcept {
-    DeferCleanup host;  // ends after the lock
+    DeferCleanup host;  // destroyed after the lock, since its end may make frees
     {
       const std::lock_guard lock(deferring_);
       if (--deferrals_ > 0) return;
@@ -335,7 +344,8 @@ class PoolManager final : public HostOnlyManager {
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};
-  std::atomic<std::uint64_t> releases_{0};  ///< How often idle memory was looked for, ever.
+  std::atomic<std::uint64_t> releases_{
+      0};  ///< How often the pool has tried to release idle memory.
   std::atomic<std::uint64_t> retries_{0};
   std::atomic<std::uint64_t> refused_{0};
   DeferCleanup host_deferred_;

@@ -40,7 +40,7 @@ Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec,
   return Chosen<Entry>{.entry = *found, .options = *std::move(options)};
 }
 
-// A bundled manager, else one of a shared object.
+// Finds a bundled manager, else one in a shared object.
 Result<ManagerFactory> find_base(std::string_view spec) {
   if (find_entry(spec) != nullptr) {
     auto chosen = choose("manager", spec, bundled_managers());
@@ -71,8 +71,8 @@ std::string_view name(Promise promise) noexcept {
 
 namespace {
 
-/// "cupy:LIBRARY,MALLOC,FREE", two functions of a library, and not the model of that name: what
-/// follows is a path and no option.
+/// Answers whether `spec` is "cupy:LIBRARY,MALLOC,FREE", two functions of a library, and not the
+/// bundled model "cupy". It is if a path, not an option, follows the colon.
 bool is_pair_of_functions(std::string_view spec) noexcept {
   if (!spec.starts_with("cupy:")) return false;
   const auto first = spec.substr(5, spec.find(',') - 5);

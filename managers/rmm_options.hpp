@@ -7,7 +7,7 @@
 
 namespace emm {
 
-/// initial_pool_size and maximum_pool_size. Error usage where RMM throws logic_error.
+/// Reads initial_pool_size and maximum_pool_size. Error usage if RMM would throw logic_error.
 inline Result<allocators::RmmPoolSettings> read_rmm_pool(Options& options, std::string_view owner) {
   allocators::RmmPoolSettings settings;
   const auto initial = options.bytes("initial_pool_size", 0);

@@ -8,8 +8,8 @@
 
 namespace emm {
 
-/// As find_manager(), but that the options are first looked at when a manager is made: a foreign
-/// manager is called for nothing else.
+/// Like find_manager(), but checks the options only when a manager is made, so that no code of a
+/// foreign manager runs before.
 Result<ManagerFactory> unprobed_manager(std::string_view spec,
                                         std::span<const std::string> adaptors = {});
 

@@ -78,8 +78,8 @@ HostMemory Adaptor::wrap(const Request& request, HostMemory memory,
 
 Lifetime Adaptor::hold(const Request& request, std::uint64_t address, Lifetime upstream) {
   if (!upstream.managed()) return upstream;
-  // The memory is alive for as long as the upstream says so, which is what the wrapper's own mark
-  // must tell.
+  // The memory lives as long as the upstream says, so the wrapper takes the upstream's mark if
+  // there is one.
   const auto mark = upstream.mark().bound() ? upstream.mark() : epoch_.mark();
   Allocation allocation{.request = request, .address = address};
   std::uint64_t cookie = 0;
@@ -117,7 +117,7 @@ void Adaptor::finalize(void* self, std::uint64_t cookie, StreamHandle stream) no
     adaptor.idle_.push_back(at);
   }
   adaptor.ending(allocation, stream);
-  if (!upstream.free(stream)) return;  // a reset came between, and has ended it
+  if (!upstream.free(stream)) return;  // a reset of the upstream has already ended it
 }
 
 void Adaptor::reset() noexcept {

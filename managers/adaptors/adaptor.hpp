@@ -23,17 +23,18 @@ struct Request {
   StreamHandle stream{};
 };
 
-/// What came of it.
+/// Memory that the upstream handed out for a request.
 struct Allocation {
   Request request;
-  std::uint64_t address = 0;  ///< The device's for device and managed memory, else the host's.
-  std::uint64_t number = 0;   ///< Counts what this adaptor handed out, from 1.
+  std::uint64_t address =
+      0;  ///< A device address for device and managed memory, else a host address.
+  std::uint64_t number = 0;  ///< The allocation is the number-th of this adaptor, counted from 1.
 };
 
-/// A manager over another, its upstream, that hears of every piece of memory on its way out and of
-/// its end. Who derives overrides what it wants to hear; everything else is the upstream's. Memory
-/// that owns nothing (cudaMalloc(0)) passes unheard. Any thread may call, and the hooks are called
-/// on that thread without a lock held.
+/// Wraps another manager, its upstream, and observes each allocation and its end. A derived class
+/// overrides the hooks that it needs; all else goes to the upstream. Allocations that own nothing
+/// (cudaMalloc(0)) reach only admit(). Any thread may call. The hooks run on the caller's thread
+/// with no lock held.
 class Adaptor : public MemoryManager {
  public:
   explicit Adaptor(std::unique_ptr<MemoryManager> upstream) : upstream_(std::move(upstream)) {}
@@ -67,31 +68,32 @@ class Adaptor : public MemoryManager {
   std::optional<MemoryMap> memory_map() const override { return upstream_->memory_map(); }
 
  protected:
-  /// Before the upstream is asked. An error here is the answer, and nothing more is heard of the
-  /// request.
+  /// Called before the upstream is asked. An error answers the request, and no other hook is
+  /// called.
   virtual Status admit(const Request&) { return {}; }
   virtual void failed(const Request&, const Error&) {}
   virtual void handed_out(const Allocation&) {}
-  /// Before the upstream frees it; or after a reset of the upstream has ended it. `stream` is where
-  /// it is freed.
+  /// Called before the upstream frees the memory, or after a reset of the upstream has ended it.
+  /// `stream` is the stream of the free.
   virtual void ending(const Allocation&, StreamHandle stream) noexcept { (void)stream; }
-  /// What is alive, oldest first.
+  /// The live allocations, oldest first.
   std::vector<Allocation> living() const;
 
  private:
   struct Held {
     Allocation allocation;
-    Lifetime upstream;             ///< The upstream's own hold on it.
+    Lifetime upstream;             ///< The upstream's lifetime of the memory.
     std::uint32_t generation = 0;  ///< Odd while alive.
   };
   HostMemory wrap(const Request& request, HostMemory memory, std::shared_ptr<const void> owner);
   Lifetime hold(const Request& request, std::uint64_t address, Lifetime upstream);
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
 
-  std::unique_ptr<MemoryManager> upstream_;  ///< Ends after what is held of it.
+  std::unique_ptr<MemoryManager> upstream_;  ///< Destroyed after held_, which has its memory.
   mutable std::mutex mutex_;
   std::vector<Held> held_;
-  std::vector<std::uint32_t> idle_;  ///< Indexes into held_; has room for all of them.
+  std::vector<std::uint32_t> idle_;  ///< Free indexes of held_. Has capacity for all, so that
+                                     ///< finalize() allocates nothing.
   std::uint64_t handed_out_ = 0;
   Epoch epoch_;
 };

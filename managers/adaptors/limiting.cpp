@@ -6,7 +6,7 @@
 namespace emm {
 namespace {
 
-/// Out of memory, by decree, where live device and managed memory would pass `max`.
+/// Refuses a request as out of memory if live device and managed memory would exceed `max`.
 class LimitingAdaptor final : public Adaptor {
  public:
   LimitingAdaptor(std::unique_ptr<MemoryManager> upstream, std::uint64_t max)

@@ -21,10 +21,10 @@ namespace rmm = format::rmm;
 
 constexpr std::string_view kWho = "--adaptor logging";
 
-/// A file of rows. The contexts of one device share it, as they share RMM's resource of a device.
-/// On a simulated clock times are simulated, from 00:00:00, and threads are numbered as they
-/// appear; else they are the local time of day and the system's numbers, as RMM writes them. Any
-/// thread.
+/// A log file. The contexts of one device share it, as they would share RMM's resource of the
+/// device. With a simulated clock, times count from 00:00:00, and threads are numbered in order of
+/// appearance. Else, as in RMM, times are the local time of day, and threads have the system's
+/// numbers. Any thread may call.
 class RowFile {
  public:
   RowFile(const Clock* clock, std::unique_ptr<format::ByteSink> sink)
@@ -34,7 +34,7 @@ class RowFile {
     note(sink_->write(header));
   }
 
-  /// The one that is open already, else a new one.
+  /// Returns the file that is already open at `path`, else a new one.
   static Result<std::shared_ptr<RowFile>> open(const std::string& path, const Clock* clock) {
     static std::mutex opening;
     static std::map<std::string, std::weak_ptr<RowFile>> known;
@@ -99,13 +99,13 @@ class RowFile {
   std::optional<Error> error_;
 };
 
-/// RMM's logging_resource_adaptor: a row for each allocation, failure and free of device and
-/// managed memory.
+/// Writes what RMM's logging_resource_adaptor writes: a row for each allocation, failure and free
+/// of device and managed memory.
 class LoggingAdaptor final : public Adaptor {
  public:
   LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, std::shared_ptr<RowFile> rows)
       : Adaptor(std::move(upstream)), rows_(std::move(rows)) {}
-  /// A probe has no device: it keeps the path for itself and writes nothing.
+  /// For a probe, which has no device: holds the output path and writes nothing.
   LoggingAdaptor(std::unique_ptr<MemoryManager> upstream, run_files::Output output)
       : Adaptor(std::move(upstream)), output_(std::move(output)) {}
 
@@ -141,7 +141,7 @@ class LoggingAdaptor final : public Adaptor {
   run_files::Output output_;
 };
 
-// "run.csv" of device 0, "run.dev1.csv" of device 1.
+// "run.csv" for device 0, "run.dev1.csv" for device 1.
 std::string file_of(const std::string& path, int device) {
   if (device == 0) return path;
   const auto slash = path.rfind('/');

@@ -26,7 +26,7 @@ std::size_t row_of(MemoryKind kind) noexcept {
   return 0;
 }
 
-/// Counts, and says at the end of a run what it counted.
+/// Counts allocations and failures, and reports the counts at the end of a run.
 class StatisticsAdaptor final : public Adaptor {
  public:
   using Adaptor::Adaptor;

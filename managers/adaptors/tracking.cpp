@@ -14,7 +14,7 @@ std::string_view words_of(MemoryKind kind) noexcept {
   return kWords[static_cast<std::size_t>(kind)];
 }
 
-/// Says what is alive: after a run, what leaked.
+/// Reports the live allocations; after a run, these are the leaks.
 class TrackingAdaptor final : public Adaptor {
  public:
   TrackingAdaptor(std::unique_ptr<MemoryManager> upstream, std::uint64_t list, Driver* driver)

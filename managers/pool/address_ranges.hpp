@@ -9,9 +9,9 @@
 
 namespace emm::pool {
 
-/// The ranges of addresses that an arena has reserved for its spans (backing=vmm), and for each
-/// page of them the span that it is in. Spans are placed one behind the other in the last range.
-/// Knows no driver: the caller reserves what it adds, and frees what it takes.
+/// The address ranges that an arena has reserved for its spans (backing=vmm), and the span of each
+/// page. Spans are placed one behind the other in the last range. Knows no driver: the caller
+/// reserves the ranges that it adds, and frees those that it takes.
 class AddressRanges {
  public:
   struct Range {
@@ -33,8 +33,8 @@ class AddressRanges {
     return is_empty() ? 0 : ranges_.back().base + ranges_.back().size - next_;
   }
   void advance(std::uint64_t bytes) noexcept { next_ += bytes; }
-  /// The driver may still have something mapped in the last range, where no span is: nothing else
-  /// is ever mapped there, and its addresses are not freed before the arena ends.
+  /// Gives up the rest of the last range, where the driver may still have something mapped outside
+  /// of spans. Nothing else is mapped there, and its addresses are not freed before the arena ends.
   void abandon_last() noexcept {
     ranges_.back().is_abandoned = true;
     next_ = ranges_.back().base + ranges_.back().size;
@@ -45,7 +45,7 @@ class AddressRanges {
                        [](const Range& range) { return range.is_abandoned; });
   }
 
-  /// REQUIRES: the span lies in a range.
+  /// Notes that the pages of `span` belong to the span `index`. REQUIRES: it lies in a range.
   void name_pages(const Span& span, std::uint32_t index) {
     auto& range = range_with(span.address);
     const auto first = (span.address - range.base) / Backing::kPage;
@@ -55,15 +55,15 @@ class AddressRanges {
     std::fill(pages.begin() + static_cast<std::ptrdiff_t>(first),
               pages.begin() + static_cast<std::ptrdiff_t>(end), index);
   }
-  /// REQUIRES: a span holds `address`.
+  /// The index of the span that holds `address`. REQUIRES: name_pages() has named its page.
   std::uint32_t span_at(std::uint64_t address) const noexcept {
     auto range = ranges_.rbegin();
     while (!range->holds(address)) ++range;
     return range->span_of_page[(address - range->base) / Backing::kPage];
   }
 
-  // After spans were released: rewind() puts the place of the next span at the base of the last
-  // range, then keep_up_to() puts it behind each span that is left there.
+  // Called after spans were released: rewind() moves the place of the next span to the base of the
+  // last range, then keep_up_to() moves it behind each span that is left there.
   void rewind() noexcept { next_ = ranges_.back().base; }
   void keep_up_to(std::uint64_t address, std::uint64_t end) noexcept {
     if (ranges_.back().holds(address)) next_ = std::max(next_, end);

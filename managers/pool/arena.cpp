@@ -1,4 +1,4 @@
-// Requests and frees: what is asked of the parts, in which order.
+// Requests and frees: which parts the arena asks, in which order.
 #include "managers/pool/arena.hpp"
 
 #include <algorithm>
@@ -9,9 +9,7 @@
 namespace emm::pool {
 namespace {
 
-constexpr std::size_t kDeferredAtOnce = 64;
-constexpr std::uint64_t kStitchFrom = 1_MiB;  // a smaller request is not worth a mapping
-constexpr std::uint64_t kPartLeast = 64_KiB;  // nor is a smaller part, before memory has run out
+using growth::kConstants;
 
 }  // namespace
 
@@ -60,10 +58,10 @@ Result<Arena::Allocation> Arena::allocate(std::uint64_t size, bool keeps_idle) {
   return found;
 }
 
-// The ways to find memory, in the order of what they cost. The numbers here and below are those of
-// the steps in managers/pool/README.md; the first and the last step are the manager's.
+// Tries the ways to find memory, the cheapest first. The step numbers are those of
+// managers/pool/README.md; the manager itself makes the first and the last step.
 Result<Arena::Allocation> Arena::find(const Request& request) {
-  // 2. A free block, once small ones are coalesced.
+  // 2. A free block, after the kept blocks are coalesced if need be.
   if (const auto found = from_free_blocks(request)) return found;
   // 3. Memory that was freed on other streams.
   if (!deferred_.is_empty()) {
@@ -79,17 +77,17 @@ Arena::Allocation Arena::from_free_blocks(const Request& request) {
   return use(blocks_.allocate(request.granules), request.size);
 }
 
-// Looks at all free blocks: finds one wherever there is one.
+// Looks at all free blocks, so it finds one if there is one.
 Arena::Allocation Arena::from_any_free_block(const Request& request) {
   if (const auto found = use(blocks_.allocate(request.granules), request.size)) return found;
   return use(blocks_.allocate_any(request.granules), request.size);
 }
 
-// The oldest first, and no more of them than the request needs: each wait orders this stream behind
-// another one.
+// Finishes the oldest first and stops when the request fits, since each wait orders this stream
+// behind another.
 Arena::Allocation Arena::from_deferred_frees(const Request& request) {
   for (;;) {
-    const auto finished = finish_deferred_frees(OrderBy::events, kDeferredAtOnce);
+    const auto finished = finish_deferred_frees(OrderBy::events, kConstants.deferred_frees_at_once);
     if (!finished || !*finished) return {};
     if (const auto found = use(blocks_.allocate(request.granules), request.size)) return found;
   }
@@ -100,30 +98,31 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   const auto failed = [](const auto& result) {
     return !result && !is_out_of_memory(result.error());
   };
-  // 4. The stitched block that the last generation had here.
+  // 4. The stitched block that the last generation used here.
   if (const auto found = replay_stitch(request)) return found;
 
-  // 5. Spans that are inactive, then new ones, as far as the policy affords them; without a limit
-  // where the last generation looked for a stitched block here in vain.
+  // 5. Inactive spans, then new ones, within the policy's limit; without a limit if the last
+  // generation looked here for a stitched block in vain.
   const auto active_before = spans_.active_count();
   const bool expects_growth = stitches_.expects_growth(request.wanted, active_before);
   auto grown = make_room_at_tail(request.wanted, expects_growth ? Limit::none : Limit::policy);
   if (failed(grown)) return std::move(grown).error();
   if (grown && *grown) {
+    // The next generation knows only what this one records.
     if (expects_growth) remember_growth(request.wanted, active_before);
     return from_any_free_block(request);
   }
 
-  // 6. A stitched block, in a mapping that there is or in a new one.
-  if (request.wanted >= kStitchFrom) {
-    auto stitched = stitch(request, kPartLeast);
+  // 6. A stitched block, in an existing mapping or a new one.
+  if (request.wanted >= kConstants.stitch_from) {
+    auto stitched = stitch(request, kConstants.stitched_part_least);
     if (!stitched || *stitched) return stitched;
   }
 
-  // 7. Growth beyond what the policy affords.
+  // 7. Growth beyond the policy's limit.
   grown = make_room_at_tail(request.wanted, Limit::none);
   if (grown) {
-    if (request.wanted >= kStitchFrom) remember_growth(request.wanted, active_before);
+    if (request.wanted >= kConstants.stitch_from) remember_growth(request.wanted, active_before);
     return from_any_free_block(request);
   }
   if (failed(grown)) return std::move(grown).error();
@@ -135,21 +134,21 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   return std::move(grown).error();
 }
 
-// backing=cumem. Adds a slab for this request and later ones, or a slab for this request alone
-// where that is at least half a slab, or `max` is near.
+// backing=cumem. Adds a slab that this request shares with later ones. Adds a slab for this request
+// alone if it needs at least half a slab, or if `max` is near.
 Result<Arena::Allocation> Arena::from_slabs(const Request& request) {
   while (activate(1)) {
     if (const auto found = use(blocks_.allocate(request.granules), request.size)) return found;
   }
   const auto room = backing_.max() - std::min(backing_.max(), backing_.reserved_bytes());
-  const auto left = room / blocks_.bytes(1) * blocks_.bytes(1);  // blocks end where the slab does
+  const auto left = room / blocks_.bytes(1) *
+                    blocks_.bytes(1);  // whole granules, so that the last block ends with the slab
   const auto pages = Backing::in_pages(request.size);
   const auto slab = growth::slab_size(usage());
   if (!request.keeps_idle) release_small_slabs(std::max(slab, pages), request.wanted);
   const auto alone = std::max(std::min(pages, left), request.wanted);
   Status grown = full();
-  if (alone < slab / 2 && slab <= left / growth::kConstants.slabs_left_least)
-    grown = add_slab(slab);
+  if (alone < slab / 2 && slab <= left / kConstants.slabs_left_least) grown = add_slab(slab);
   if (!grown && is_out_of_memory(grown.error())) grown = add_slab(alone);
   if (grown) return use(blocks_.allocate(request.granules), request.size);
   if (is_out_of_memory(grown.error())) {
@@ -160,11 +159,13 @@ Result<Arena::Allocation> Arena::from_slabs(const Request& request) {
 
 void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   // The default stream has two names. CU_STREAM_PER_THREAD is another stream on every thread, and
-  // one thread alone allocates here.
+  // only one thread allocates from its arena.
   const auto other_name = stream_ == StreamHandle{} ? kLegacyStream : stream_;
   const bool is_own = (stream == stream_ || stream == other_name) &&
                       (stream != kPerThreadStream || is_own_per_thread_stream());
   const bool on_other_stream = stream != StreamHandle{} && !is_own;
+  // The event is recorded here, before any lock: it must cover the work that the caller has put on
+  // `stream` up to this free, even if the free is made much later.
   const PendingFree free{.cookie = cookie,
                          .on_other_stream = on_other_stream,
                          .event = on_other_stream ? record_event(stream) : EventHandle{}};
@@ -178,6 +179,8 @@ void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
 
 std::uint64_t Arena::frees_ever() noexcept {
   const std::lock_guard lock(lock_);
+  // Not make_remote_frees(), which may miss a free that another thread has just queued. The reclaim
+  // ladder compares this number to decide whether to look again.
   make_all_remote_frees();
   return counts_.allocations_ever() - counts_.allocations();
 }
@@ -190,6 +193,7 @@ void Arena::make_all_remote_frees() noexcept {
 
 void Arena::make_free(const PendingFree& free) noexcept {
   const auto block = blocks_.find(free.cookie);
+  // The block was freed twice, or end_all() ended it. Only this free owns the event.
   if (block == kNone) return destroy_event(free.event);
   const bool defers = free.on_other_stream;
   DeferredFree deferred{.event = free.event, .is_recorded = free.event != EventHandle{}};
@@ -202,9 +206,13 @@ void Arena::make_free(const PendingFree& free) noexcept {
     deferred.block = part;
     deferred.bytes = bytes;
     deferred_.push(deferred);
+    // The parts of a stitched block follow one another in the queue: the wait for the first part's
+    // event orders the others, too.
     deferred.event = {};
     deferred.is_first = false;
   };
+  // Before the first part moves from allocated to deferred: until now, active was allocated plus
+  // the deferred bytes (UsageCounts).
   if (defers) counts_.before_deferred_changes(deferred_.bytes(), deferred_.count());
   auto requested = blocks_.payload(block);
   if ((requested & kStitched) == 0) {
@@ -221,10 +229,10 @@ void Arena::make_free(const PendingFree& free) noexcept {
   if (counts_split_) count_split();
 }
 
-// By `events`, this stream waits for what was recorded when the memory was freed; no thread waits.
-// By `context`, the thread waits for the device: where no event could be recorded, and where this
-// stream may be gone, since nobody asks for memory on it. What cannot be ordered stays deferred.
-// False where nothing was.
+// With OrderBy::events the arena's stream waits for the recorded events, and no thread waits. With
+// OrderBy::context the thread waits for the context: this serves frees without an event, and arenas
+// whose stream the program may have destroyed. Frees that cannot be ordered stay deferred. False if
+// no free was deferred.
 Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept {
   if (deferred_.is_empty()) return false;
   const auto oldest = deferred_.oldest(most);
@@ -235,12 +243,15 @@ Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept
     backing_.note_stream_wait();
     return true;
   };
+  // all_of() stops at the first free that cannot be ordered. Then the thread waits for the context,
+  // which orders every deferred free, so all are popped.
   if (by == OrderBy::context || !std::all_of(oldest.begin(), oldest.end(), is_ordered)) {
     if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
     count = deferred_.size();
   }
   counts_.before_deferred_changes(deferred_.bytes(), deferred_.count());
   deferred_.pop(count, [&](const DeferredFree& free) {
+    // The event may go: a wait that a stream has begun outlasts its event (cuEventDestroy).
     destroy_event(free.event);
     blocks_.free(free.block);
   });
@@ -262,9 +273,10 @@ void Arena::destroy_event(EventHandle event) noexcept {
 }
 
 // A program that makes the same requests again finds the same places, so the same mappings fit.
-// Block records are renumbered only after enough requests to be worth the work, and only if there
-// is a history that names them.
+// Renumbering the records costs time for each, so it happens only after enough requests, and only
+// if the history names records.
 void Arena::begin_generation() noexcept {
+  // A deferred block keeps its addresses in the map, and a generation begins with an empty map.
   if (!deferred_.is_empty()) return;
   blocks_.coalesce_kept();
   blocks_.remove_all_free();
@@ -280,6 +292,8 @@ void Arena::begin_generation() noexcept {
 void Arena::end_all() noexcept {
   const std::lock_guard lock(lock_);
   make_remote_frees();
+  // From here on no pointer runs its finalizer. A finalizer that is already running waits for the
+  // lock or queues its free, and its cookie then names nothing.
   epoch_.advance();
   counts_.before_deferred_changes(deferred_.bytes(), deferred_.count());
   counts_.free_all();

@@ -26,12 +26,12 @@
 
 namespace emm::pool {
 
-/// The memory of one stream, behind one lock. What is freed on the stream is handed out on it again
-/// at once, because its work comes after. What another stream freed is event-deferred.
+/// The memory of one stream, guarded by one lock. A block that was freed on the stream can be
+/// handed out on it again at once, because the stream does its work in order. A block that was
+/// freed on another stream is event-deferred.
 ///
-/// The arena conducts its parts: it tries the ways to find memory in the order of their cost
-/// (find()) and tells each part what the others have changed. managers/pool/README.md has the
-/// picture.
+/// The arena coordinates its parts: find() tries the ways to find memory, the cheapest first, and
+/// tells each part what the others have changed. managers/pool/README.md has the picture.
 ///
 /// Any thread may call. Sizes are bytes.
 class Arena {
@@ -46,52 +46,61 @@ class Arena {
   void* owner() const noexcept { return owner_; }
   /// Requests of this size and above are refused.
   std::uint64_t largest() const noexcept { return largest_; }
-  /// The calling thread's number, which no other ever has.
+  /// The calling thread's number, which no other thread ever gets.
   static std::uint64_t thread_number() noexcept;
 
   // Requests and frees
 
   struct Allocation {
     DevicePtr address;
-    std::uint64_t cookie = 0;  ///< For free(); names this allocation for ever.
+    std::uint64_t cookie = 0;  ///< Identifies this allocation for free().
     Epoch::Mark mark{};        ///< Current until end_all().
     explicit operator bool() const noexcept { return bool(address); }
   };
-  /// The fast path: `size` > 0 bytes of a free block. Nothing where a short look finds none.
+  /// The fast path: allocates `size` > 0 bytes from a free block. Empty if a short search finds
+  /// none.
   [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size) {
     if (size >= fast_below_) return {};
     const std::lock_guard lock(lock_);
+    // Stored only when it changes: frees on other threads read this cache line, and a store would
+    // take it from them.
     if (allocating_thread_.load(std::memory_order_relaxed) != this_thread()) {
       allocating_thread_.store(this_thread(), std::memory_order_relaxed);
     }
+    // A program whose requests all find free blocks must still get back what other threads freed.
+    // It looks only now and then, because those threads write the queue's cache line.
     if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
     return use(blocks_.allocate(blocks_.granules(size)), size);
   }
-  /// Tries every way to find the memory. Error out_of_memory where the arena has none and the
-  /// driver or `max` allows no more; else the driver's error. With `keeps_idle` it releases no idle
+  /// Tries every way to find the memory. Error out_of_memory if the arena has none and the driver
+  /// or `max` allows no more; else the driver's error. With `keeps_idle` the arena releases no idle
   /// memory.
   Result<Allocation> allocate(std::uint64_t size, bool keeps_idle);
   /// Ends an allocation. A free that comes late or twice changes nothing: its cookie names no live
-  /// allocation. `stream` is the one that it was freed on; 0 where nobody said.
+  /// allocation. The program freed it on `stream`; 0 means that it did not say.
   ///
-  /// The free is queued for the arena where another thread holds the lock, as it does in the
-  /// driver, and where another thread than the caller allocated last.
+  /// The free goes to the remote-free queue if another thread holds the lock (perhaps during a
+  /// driver call) or was the last to allocate.
   [[gnu::always_inline]] void free(std::uint64_t cookie, StreamHandle stream) noexcept {
     const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+    // A hint, so relaxed order suffices: the lock guards all data. A wrong hint queues the free, or
+    // lets a thread take the lock that did not allocate last.
     const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
     if (elsewhere || !here || !lock_.try_lock()) return free_slowly(cookie, stream);
     const std::lock_guard lock(lock_, std::adopt_lock);
+    // The map never drops a record, so a late cookie still finds its record, with another tag.
     if (!blocks_.names(cookie)) return;
     const auto block = static_cast<std::uint32_t>(cookie);
     const auto payload = blocks_.payload(block);
+    // One test for both slow cases: a stitched block, and an arena that counts_split_.
     if (((payload | slow_frees_) & kStitched) != 0) return make_own_free(cookie);
     counts_.free(payload, blocks_.rounded(payload));
     blocks_.free(block);
     if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
   }
-  /// How many allocations have ended, ever, those in the remote-free queue among them.
+  /// The number of allocations that have ever ended. Makes the queued remote frees first.
   std::uint64_t frees_ever() noexcept;
-  /// Ends all allocations: what is freed later is refused.
+  /// Ends all allocations. Later frees of them change nothing.
   void end_all() noexcept;
 
   // Memory of the device
@@ -102,19 +111,19 @@ class Arena {
   /// Waits for the device, unless `wait` is false and the stream is one of CUDA's own: then it
   /// releases nothing while work is pending there. The backing notes what fails.
   void release_idle(std::uint64_t keep, bool wait);
-  /// Frees its ranges of addresses, where it has no span. Called before its end.
+  /// Frees the arena's address ranges if it has no span. Called before the arena ends.
   void free_addresses();
 
   /// For the fit check, which holds the locks of all arenas at once.
   bool try_lock() noexcept { return lock_.try_lock(); }
   void unlock() noexcept { lock_.unlock(); }
-  /// Makes all remote frees, and says what could serve a request then. REQUIRES: the lock.
+  /// Makes all remote frees, then returns what could serve a request. REQUIRES: the lock.
   Supply supply() noexcept;
 
   // Reports
 
   Statistics statistics();
-  /// Appends what it holds.
+  /// Appends the arena's segments, alias mappings and stitched blocks.
   void add_to(MemoryMap& map);
 
  private:
@@ -125,10 +134,11 @@ class Arena {
     bool keeps_idle = false;
   };
   enum class Limit : std::uint8_t { policy, none };  ///< What bounds a growth, besides the backing.
+  /// How finish_deferred_frees() waits: the stream for the events, or the thread for the context.
   enum class OrderBy : std::uint8_t { events, context };
 
-  /// The payload of a block is the size that was asked for. In the first part of a stitched block
-  /// it is this bit and the stitched block's index; in its other parts it is 0.
+  /// The payload of a block is the requested size. In the first part of a stitched block it is this
+  /// bit and the stitched block's index; in its other parts it is 0.
   static constexpr std::uint64_t kStitched = std::uint64_t{1} << 63;
   static constexpr std::uint32_t kMakeRemoteFreesEvery = 16;  ///< Requests on the fast path.
 
@@ -165,7 +175,7 @@ class Arena {
   // Frees (arena.cpp)
   void free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
   void make_free(const PendingFree& free) noexcept;
-  void make_own_free(std::uint64_t cookie) noexcept;  ///< Made here, on the arena's own stream.
+  void make_own_free(std::uint64_t cookie) noexcept;  ///< A free on the arena's own stream.
   void make_remote_frees() noexcept {
     if (!remote_frees_.seems_empty()) make_all_remote_frees();
   }
@@ -217,18 +227,18 @@ class Arena {
   const StreamHandle stream_;
   const bool counts_split_;
   const std::uint64_t largest_;
-  /// The fast path serves smaller requests only. 0 where the arena counts_split_: then none is.
+  /// The fast path serves smaller requests only. 0 with counts_split_, so that it serves none.
   const std::uint64_t fast_below_;
-  /// A bit that makes a free slow. kStitched where the arena counts_split_: then every free is.
+  /// kStitched with counts_split_, so that every free takes the slow path; else 0.
   const std::uint64_t slow_frees_;
-  // All threads read these and hardly any writes them, so they lie in another cache line than what
-  // the allocating thread writes.
-  /// this_thread() of the thread that allocated last. Once that has ended, a later thread may have
-  /// the same.
+  // Every thread reads these members and few threads write them, so they do not share a cache line
+  // with what the allocating thread writes.
+  /// this_thread() of the thread that allocated last. Once that thread has ended, a later one may
+  /// have the same value.
   std::atomic<std::uintptr_t> allocating_thread_{0};
   const std::uint64_t made_by_;  ///< thread_number() of the thread that made the arena.
   RemoteFrees remote_frees_;
-  alignas(64) SpinLock lock_;  ///< Held also in the driver.
+  alignas(64) SpinLock lock_;  ///< Also held during driver calls.
   Epoch epoch_;
   BlockMap blocks_;
   SpanList spans_;
@@ -238,7 +248,7 @@ class Arena {
   DeviceRoom device_room_;
   StitchedBlocks stitched_;
   StitchCache stitches_;
-  // Scratch of the request that is being stitched. Members, so that they keep their memory.
+  // Scratch memory for stitching a request. These are members so that they keep their capacity.
   SpanEnds ends_;
   std::vector<StitchedPart> parts_;
 };

@@ -8,20 +8,20 @@
 namespace emm::pool {
 namespace {
 
-// Up to 1 MiB, cuMemAlloc gives at any 512 bytes of a page that others share (H200).
+// Up to 1 MiB, cuMemAlloc places memory in a page that other allocations share, at a multiple of
+// 512 bytes (H200).
 constexpr std::uint64_t kSharesAPage = 1_MiB, kStepInAPage = 512;
 
 }  // namespace
 
-// What is free at the end of the run of addresses that was activated last.
+// The free bytes at the end of the run of addresses that was activated last.
 std::uint64_t Arena::free_tail() const noexcept {
   const auto last = blocks_.last();
   const bool is_free = last != kNone && blocks_.state(last) == BlockMap::State::free;
   return is_free ? blocks_.bytes_of(last) : 0;
 }
 
-// Activates inactive spans until these reach `bytes` or none is left. False where none was
-// inactive.
+// Activates inactive spans until they reach `bytes` or none is left. False if none was inactive.
 bool Arena::activate(std::uint64_t bytes) noexcept {
   if (spans_.all_are_active()) return false;
   const bool joins = maps();
@@ -35,12 +35,14 @@ bool Arena::activate(std::uint64_t bytes) noexcept {
   return true;
 }
 
-// Makes the free tail large enough: inactive spans come first, then new ones. False where the
-// policy does not afford what that takes.
+// Makes the free tail large enough: first from inactive spans, then from new ones. False if the
+// policy does not afford them.
 Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
   const auto allows = [&](std::uint64_t bytes) {
     return limit == Limit::none || growth::affords(usage(), bytes, wanted);
   };
+  // An activated span may lie elsewhere than behind the tail. A new tail then begins there, and the
+  // loop goes on until it is long enough.
   for (;;) {
     const auto had = free_tail();
     if (had >= wanted) return true;
@@ -74,6 +76,8 @@ Status Arena::reserve(std::uint64_t size) {
 // Adds new spans. The memory of the spans `aliased_behind` is mapped a second time, behind them.
 Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
                         std::span<const Span> aliased_behind) {
+  // Spans become active in the order in which the driver gave them, so inactive ones must precede
+  // new ones.
   activate(~std::uint64_t{0});
   const auto sizes = growth::span_sizes(usage(), bytes, single_span_limit);
   if (auto done = device_room_.may_ask(bytes, sizes.size()); !done) return done;
@@ -84,13 +88,14 @@ Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
   std::vector<Span> made;
   const auto answer = backing_.create(addresses.next(), sizes, aliased_behind, made);
   if (auto done = device_room_.note(bytes, answer); !done) {
-    // Where undoing failed, something may still be mapped here.
+    // If the undoing failed, something may still be mapped here.
     if (backing_.failures() != failures) addresses.abandon_last();
     return done;
   }
+  // The aliases behind the new spans take addresses of the range, too.
   addresses.advance(all);
   for (const auto& span : made) spans_.add(span);
-  counts_.segments_are(spans_.segment_count());
+  counts_.set_segments(spans_.segment_count());
   activate(bytes);
   return {};
 }
@@ -113,14 +118,14 @@ Status Arena::add_slab(std::uint64_t bytes) {
   if (auto done = device_room_.note(bytes, slab ? Status() : Status(slab.error())); !done)
     return done;
   spans_.add(*slab);
-  counts_.segments_are(spans_.segment_count());
+  counts_.set_segments(spans_.segment_count());
   activate(~std::uint64_t{0});
   return {};
 }
 
-// Releases idle slabs, the smallest first, where `bytes` more would exceed the limit. A slab that
-// is too small for this request is too small for the next like it. So slabs become as large as what
-// the program asks for, and then no more are released.
+// Releases idle slabs, the smallest first, if `bytes` more would exceed the limit. A slab that is
+// too small for this request is too small for the next like it. So slabs become as large as the
+// program's requests, and then the releases stop.
 void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
   const auto limit = growth::slab_limit(usage(), wanted);
   const auto held = spans_.active_bytes() + bytes;
@@ -140,7 +145,7 @@ void Arena::release_idle(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   make_all_remote_frees();
   release_idle_spans(keep, wait);
-  // A program may use ever new streams, and addresses are limited.
+  // A program may create new streams without end, and addresses are limited.
   if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())
     free_ranges(spans_.addresses().take_all());
   if (counts_split_) count_split();
@@ -156,18 +161,20 @@ void Arena::release_idle_spans(std::uint64_t keep, bool wait) {
   }
   auto idle = idle_spans(keep);
   if (idle.empty()) return;
-  // cuMemFree waits by itself, cuMemUnmap does not (H200).
+  // cuMemFree waits for the device by itself; cuMemUnmap does not (H200).
   if (maps()) {
     const auto unused = wait_until_unused(wait);
     if (!unused) return backing_.note(unused.error());
     if (!*unused) return;
+    // Look again: the wait may have finished deferred frees, and other arenas may have released
+    // memory.
     idle = idle_spans(keep);
   }
   release_spans(idle);
 }
 
-// Lists inactive spans, the last first, and then active spans that no used or deferred block
-// reaches into: as many as must go until `keep` bytes are left.
+// Lists the spans to release until the pool holds `keep` bytes: inactive spans, the last first,
+// then active spans that no used or deferred block reaches into.
 std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
   std::vector<std::uint32_t> idle;
   const auto reserved = backing_.reserved_bytes();
@@ -186,7 +193,7 @@ std::vector<std::uint32_t> Arena::idle_spans(std::uint64_t keep) const {
   return idle;
 }
 
-// A slab may be smaller than a page where `max` is near.
+// A slab may be smaller than a page if `max` is near.
 std::uint64_t Arena::smallest_span() const noexcept {
   auto least = Backing::kPage;
   if (!spans_.addresses().is_empty()) return least;
@@ -194,10 +201,10 @@ std::uint64_t Arena::smallest_span() const noexcept {
   return least;
 }
 
-// Makes sure that no work uses memory of this stream any more. The program may have destroyed the
-// stream, and the driver crashes when it is asked about such a stream (H200). So only CUDA's own
-// streams are queried; for others the whole context is waited for. False where work is pending and
-// `wait` is false.
+// Makes sure that no work uses the arena's memory. The program may have destroyed the stream, and
+// the driver crashes on a query of such a stream (H200). So the arena queries only CUDA's own
+// streams, and for others waits for the whole context. False if work is pending and `wait` is
+// false.
 Result<bool> Arena::wait_until_unused(bool wait) noexcept {
   if (!wait && (stream_ == StreamHandle{} || is_own_per_thread_stream())) {
     const auto done = driver_.stream_query(stream_);
@@ -209,6 +216,7 @@ Result<bool> Arena::wait_until_unused(bool wait) noexcept {
   return true;
 }
 
+// Removes the addresses of the active spans in `idle` from the block map.
 void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
   idle.erase(std::remove_if(idle.begin(), idle.end(),
                             [&](std::uint32_t span) { return !spans_.is_active(span); }),
@@ -224,6 +232,8 @@ void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
   auto at = free.begin();
   for (const auto index : idle) {
     const auto& span = spans_[index];
+    // Both lists ascend by address, and an idle span lies in one free block. The part of that block
+    // above the span takes the block's place in the list, since the next span may lie there.
     while (*at == kNone || blocks_.end(*at) <= span.address) ++at;
     const auto block = blocks_.split_at(*at, span.address);
     *at = blocks_.end(block) > span.end() ? blocks_.split_at(block, span.end()) : kNone;
@@ -234,6 +244,9 @@ void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
 // Releases spans, and with each span the alias mappings that it is in.
 void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
   const auto failures = backing_.failures();
+  // The order matters. The blocks go first, so that no request gets memory of the spans. Aliases go
+  // before the spans that they map, because the device gets a handle's memory back only after its
+  // last mapping. Indexes change last, because the mappings above use the old ones.
   take_out_of_blocks(idle);
   ends_.clear();
   for (const auto& mapping : stitches_.take_mappings_of(idle, spans_.count())) {
@@ -244,13 +257,13 @@ void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
   }
   for (const auto span : idle) backing_.release(spans_[span]);
   stitches_.rename_spans(spans_.erase(idle));
-  counts_.segments_are(spans_.segment_count());
+  counts_.set_segments(spans_.segment_count());
   if (!spans_.addresses().is_empty()) release_unused_addresses(failures);
 }
 
 void Arena::release_unused_addresses(std::uint64_t failures_before) {
   auto& addresses = spans_.addresses();
-  // Once any call has failed, something may be mapped where no span is.
+  // Once any call has failed, something may be mapped outside of spans.
   if (backing_.failures() == 0) {
     free_ranges(addresses.take_unused([&](const AddressRanges::Range& range) {
       return std::any_of(spans_.all().begin(), spans_.all().end(),
@@ -259,6 +272,8 @@ void Arena::release_unused_addresses(std::uint64_t failures_before) {
   }
   if (backing_.failures() != failures_before || addresses.last_is_abandoned())
     return addresses.abandon_last();
+  // The next span comes behind the range's last span, and behind the aliases of at-home mappings
+  // there.
   addresses.rewind();
   for (const auto& span : spans_.all()) addresses.keep_up_to(span.address, span.end());
   for (const auto& mapping : stitches_.mappings()) {

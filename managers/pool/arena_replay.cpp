@@ -5,8 +5,8 @@
 
 namespace emm::pool {
 
-// Serves the request as the last generation did, if that made the same request in the same state
-// and the same memory is free. It does not look at what else is free.
+// Serves the request as the last generation did, if that generation made the same request in the
+// same state and the same memory is free. Does not look at other free memory.
 Arena::Allocation Arena::replay_stitch(const Request& request) {
   const auto* const record = stitches_.expected(request.wanted, spans_.active_count());
   if (record == nullptr) return {};
@@ -19,12 +19,12 @@ Arena::Allocation Arena::replay_stitch(const Request& request) {
   return use_parts(*record, request.size, parts);
 }
 
-// Activates spans, run by run, until at least `needed` are active.
+// Activates spans until at least `needed` are active, run by run.
 void Arena::activate_next_run(std::uint32_t needed) {
   while (spans_.active_count() < needed) activate(spans_.next_run_before(needed));
 }
 
-// Remembers that no mapping held the request here, so that the next generation need not look.
+// Records that no mapping held the request here, so that the next generation need not look.
 void Arena::remember_growth(std::uint64_t wanted, std::uint32_t active_before) {
   stitches_.remember({.wanted = wanted,
                       .mapping = kNone,

@@ -1,4 +1,4 @@
-// What an arena tells: statistics and the memory map.
+// What an arena reports: statistics and the memory map.
 #include <algorithm>
 
 #include "managers/pool/arena.hpp"
@@ -19,7 +19,8 @@ Statistics Arena::statistics() {
   return result;
 }
 
-// Takes a look at all that is free.
+// Counts the free bytes, and the blocks with such bytes, that are not in wholly free spans. Walks
+// all free blocks.
 void Arena::count_split() noexcept {
   std::uint64_t bytes = 0, blocks = 0;
   blocks_.for_each_free_block([&](std::uint64_t address, std::uint64_t size) {
@@ -29,10 +30,10 @@ void Arena::count_split() noexcept {
     if (split > 0) ++blocks;
     bytes += split;
   });
-  counts_.split_is(bytes, blocks);
+  counts_.set_split(bytes, blocks);
 }
 
-// Inactive spans continue what is free at the end of the active ones.
+// Inactive spans may continue the free run at the end of the active ones.
 std::uint64_t Arena::largest_free() const noexcept {
   const auto last = blocks_.last();
   const auto active_end = last == kNone ? 0 : blocks_.end(last);
@@ -68,7 +69,8 @@ MemoryMap::Block Arena::describe(std::uint32_t block) const noexcept {
   return result;
 }
 
-// And their blocks: what was asked for is in the first of them, as far as it goes.
+// Adds the stitched blocks to `map` and their parts to `blocks`. The requested bytes fill the parts
+// from the first one on.
 void Arena::add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& blocks) const {
   for (const auto& stitched : stitched_.all()) {
     if (stitched.parts.empty()) continue;
@@ -89,7 +91,7 @@ void Arena::add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& b
   }
 }
 
-// All blocks by address, also those of inactive spans.
+// All blocks by address. An inactive span is one block.
 std::vector<MemoryMap::Block> Arena::describe_all(MemoryMap& map) const {
   std::vector<MemoryMap::Block> blocks;
   add_stitched_blocks(map, blocks);

@@ -6,17 +6,13 @@
 
 #include "base/assert.hpp"
 #include "managers/pool/arena.hpp"
+#include "managers/pool/growth_policy.hpp"
 #include "managers/pool/stitch_plan.hpp"
 
 namespace emm::pool {
-namespace {
 
-constexpr std::size_t kMappedSpansMost = std::size_t{1} << 16;  // each costs the driver memory
-
-}  // namespace
-
-// Serves the request by a stitched block, in a mapping that there is or in a new one. Parts of less
-// than `least_part` bytes are passed over. Nothing where that is impossible, or growth is better.
+// Serves the request with a stitched block, in an existing mapping or a new one. Ignores parts
+// smaller than `least_part` bytes. Empty if that is impossible or growth is better.
 Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t least_part) {
   const auto wanted = request.wanted;
   const auto granule = blocks_.bytes(1);
@@ -29,7 +25,7 @@ Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t le
     return stitch_in(found, request, spans_.active_count());
   if (spans_.all_are_active()) return stitch_anew(request, least_part);
 
-  // Inactive spans that hold it behind the tail need no mapping.
+  // If inactive spans behind the tail can hold it, no mapping is needed.
   const auto missing = wanted - std::min(wanted, free_tail());
   if (spans_.next_inactive_bytes(missing) >= missing) return Allocation();
   if (const auto found = find(Inactive::any); found != kNone)
@@ -39,7 +35,7 @@ Result<Arena::Allocation> Arena::stitch(const Request& request, std::uint64_t le
 
 // REQUIRES: all spans are active, and ends_ has been scanned.
 Result<Arena::Allocation> Arena::stitch_anew(const Request& request, std::uint64_t least_part) {
-  if (stitches_.mapped_spans() > kMappedSpansMost) return Allocation();
+  if (stitches_.mapped_spans() > growth::kConstants.mapped_spans_most) return Allocation();
   auto& addresses = spans_.addresses();
   auto plan = plan_stitch(blocks_, spans_, ends_,
                           {.wanted = request.wanted,
@@ -81,7 +77,7 @@ Result<Arena::Allocation> Arena::stitch_anew(const Request& request, std::uint64
   if (!at_home) {
     std::vector<Span> mapped;
     for (const auto span : mapping.spans) mapped.push_back(spans_[span]);
-    const auto base = backing_.map_again(mapped);
+    const auto base = backing_.map_alias(mapped);
     if (!base) {
       if (is_out_of_memory(base.error())) return Allocation();
       return base.error();
@@ -92,7 +88,7 @@ Result<Arena::Allocation> Arena::stitch_anew(const Request& request, std::uint64
   return stitch_in(stitches_.add(std::move(mapping)), request, first_new);
 }
 
-// Serves the request from a mapping, and remembers how. `active_before` counts the spans that were
+// Serves the request from a mapping, and records how. `active_before` counts the spans that were
 // active when the request came. REQUIRES: the mapping is large enough for it.
 Arena::Allocation Arena::stitch_in(std::uint32_t index, const Request& request,
                                    std::uint32_t active_before) {
@@ -120,6 +116,8 @@ Arena::Allocation Arena::use_parts(const StitchRecord& record, std::uint64_t siz
   stitched.requested = size;
   for (const auto& part : parts) {
     auto block = part.block;
+    // An earlier part may have been carved out of the same free block. This part then lies in the
+    // rest behind it.
     while (blocks_.end(block) <= part.start) block = blocks_.after(block);
     const auto taken = blocks_.carve(block, part.start, blocks_.granules(part.end - part.start));
     blocks_.set_payload(taken, 0);

@@ -1,14 +1,15 @@
-// What an arena could give to a request of any arena: the fit check adds this up.
+// What an arena could give to a request of any arena. The fit check adds this up.
 #include <algorithm>
 
 #include "managers/pool/arena.hpp"
 
 namespace emm::pool {
 
-// Free blocks too small for a span are not walked: the upper end of their largest size class stands
-// for them. It is no less than any of them, and many small blocks cost nothing.
+// Does not walk free blocks that are smaller than a span, so that many small blocks cost nothing.
+// The upper end of their largest size class bounds them.
 Supply Arena::supply() noexcept {
   make_all_remote_frees();
+  // Kept blocks are in no ring. The walk below would miss them, and its sums must be upper bounds.
   blocks_.coalesce_kept();
   const bool can_stitch = !spans_.addresses().is_empty();
   const auto least = blocks_.granules(smallest_span());

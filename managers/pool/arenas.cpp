@@ -4,7 +4,7 @@
 
 namespace emm::pool {
 
-// The table is never filled beyond its half, so that every search in it meets an empty slot.
+// The table is at most half full, so that every search in it meets an empty slot.
 Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   auto slot = slot_of(key);
@@ -22,6 +22,7 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
     others_.emplace(key, &arena);
     return arena;
   }
+  // `key` is stored first: of() reads it without a lock once it has acquired `arena`.
   table_[slot].key = key;
   table_[slot].arena.store(&arena, std::memory_order_release);
   return arena;
@@ -40,7 +41,7 @@ std::uint64_t Arenas::frees_ever() noexcept {
 
 namespace {
 
-/// The locks of all arenas, as far as none had to be waited for.
+/// Holds the locks of all arenas if all were free; tests false otherwise.
 class AllLocked {
  public:
   explicit AllLocked(const std::vector<std::unique_ptr<Arena>>& arenas) noexcept : arenas_(arenas) {
@@ -60,14 +61,18 @@ class AllLocked {
 
 }  // namespace
 
-// Waits for no arena that is at work: the request then takes the slow path, which finds out.
+// Does not wait for a busy arena: the request then takes the slow path, which finds out.
 bool Arenas::cannot_serve(const Arena& asker, std::uint64_t size) noexcept {
   if (size >= asker.largest()) return true;
   const auto limit = std::min(backing_.max(), backing_.device());
   const auto room = [&] { return limit - std::min(limit, backing_.reserved_bytes()); };
+  // The driver may have the memory. Then no arena needs to be locked.
   if (size <= limit && Backing::in_pages(size) <= room()) return false;
 
   const std::lock_guard no_arena_is_added(mutex_);
+  // All locks at once: if one arena released memory and another took it during the sum, the sum
+  // would miss it in both. The locks are only tried, so that neither another thread here nor an
+  // arena's owner in the driver can block this one.
   const AllLocked all_locked(arenas_);
   if (!all_locked) return size > limit;
   FitCheck check{.size = size, .limit = limit};

@@ -12,8 +12,8 @@
 
 namespace emm::pool {
 
-/// The arenas of a pool by stream. Finding one that is there takes no lock. Arenas stay until the
-/// pool ends. Any thread may call.
+/// The arenas of a pool by stream. Finding an arena that exists takes no lock. Arenas live until
+/// the pool ends. Any thread may call.
 class Arenas {
  public:
   /// `driver` may be null in a probe.
@@ -36,17 +36,17 @@ class Arenas {
       if (entry.key == key) return *arena;
     }
   }
-  /// Calls visit(arena) in the order in which they were made; takes nothing from the heap.
+  /// Calls visit(arena) for each arena in the order of creation. Takes nothing from the heap.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (std::size_t index = 0; auto* const arena = at(index); ++index) visit(*arena);
   }
 
-  /// How many allocations have ended, ever; takes each arena's lock in turn.
+  /// The number of allocations that have ever ended. Takes each arena's lock in turn.
   std::uint64_t frees_ever() noexcept;
-  /// Early reject: no way to find memory can serve a request for `size` in `asker`, whose free
-  /// blocks do not hold it (FitCheck). False where that is not known. Takes about 25 ns for each
-  /// arena and 11 ns for each free block of a span or more (refusal_bench).
+  /// The fit check: true if nothing can serve a request for `size` in `asker`, whose free blocks do
+  /// not hold it. False if that is unknown. Takes about 25 ns for each arena and 11 ns for each
+  /// free block of a span or more (refusal_bench).
   bool cannot_serve(const Arena& asker, std::uint64_t size) noexcept;
 
  private:
@@ -62,19 +62,24 @@ class Arenas {
     return stream == kPerThreadStream ? ~Arena::thread_number() : stream.value;
   }
   static std::size_t slot_of(std::uint64_t key) noexcept {
+    // The upper 10 bits select one of the kSlots slots. Lower bits of the product depend on few
+    // bits of the key, and the low bits of addresses vary little.
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 54);
   }
   Arena& make(std::uint64_t key, StreamHandle stream);
-  Arena* at(std::size_t index) const;  ///< Null behind the last one.
+  Arena* at(std::size_t index) const;  ///< Null behind the last arena.
 
   void* owner_;
   Driver* driver_;
   Backing& backing_;
   unsigned granule_shift_;
   bool count_split_;
+  /// Guards arenas_, others_ and additions to table_. No deadlock: a thread that holds it only
+  /// tries the arenas' locks (cannot_serve()), and no thread takes it while it holds an arena's
+  /// lock.
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
-  std::map<std::uint64_t, Arena*> others_;  ///< Those that the table has no room for.
+  std::map<std::uint64_t, Arena*> others_;  ///< Arenas that table_ has no room for.
   std::array<ArenaSlot, kSlots> table_{};
 };
 

@@ -15,6 +15,7 @@ Backing::Kind Backing::kind() noexcept {
           granularity ? kPage % *granularity == 0 : granularity.error().code != Errc::not_supported;
       kind_ = offered ? Kind::vmm : Kind::cumem;
     }
+    // kind_ never changes afterwards, so a thread that acquires decided_ reads it without the lock.
     decided_.store(true, std::memory_order_release);
   }
   return *kind_;
@@ -34,6 +35,8 @@ void Backing::confirm_count(std::size_t spans, std::uint64_t size) noexcept {
 bool Backing::allows(std::uint64_t size) const noexcept {
   if (size > max_) return false;
   for (;;) {
+    // A refusal may be undone between these two reads. The difference is then too large, and
+    // undone_ has risen: try again.
     const auto undone = undone_.load(std::memory_order_acquire);
     const auto reserved = reserved_bytes();
     const auto asked = asked_.load(std::memory_order_acquire);
@@ -42,13 +45,16 @@ bool Backing::allows(std::uint64_t size) const noexcept {
   }
 }
 
-// What other threads have asked the driver for is counted before it answers. Where `max` has room
-// without that only, this thread waits for the answer, since it may be no. The driver needs nothing
-// that this thread holds.
+// Bytes count as reserved before the driver answers. If `max` has room only without the bytes that
+// other threads still wait for, this thread waits too, since the driver may refuse those. It cannot
+// deadlock: the driver needs nothing that this thread holds.
 Status Backing::count(std::uint64_t size) noexcept {
   for (; allows(size); std::this_thread::yield()) {
     auto reserved = reserved_bytes();
     if (reserved > max_ - size) continue;
+    // asked_ rises before reserved_ and falls after it. So reserved_ minus asked_ never exceeds
+    // what the driver has given, and allows() does not refuse while a pending answer may still make
+    // room.
     asked_.fetch_add(size, std::memory_order_acq_rel);
     if (reserved_.compare_exchange_strong(reserved, reserved + size, std::memory_order_acq_rel))
       return {};
@@ -58,12 +64,14 @@ Status Backing::count(std::uint64_t size) noexcept {
 }
 
 void Backing::undo_count(std::uint64_t size) noexcept {
+  // The order matters: a thread that sees the lower asked_ also sees that undone_ has risen. It
+  // looks again and then sees the lower reserved_.
   discount(size);
   undone_.fetch_add(1, std::memory_order_acq_rel);
   asked_.fetch_sub(size, std::memory_order_acq_rel);
 }
 
-// One call gives access to all: that is 22 us a handle, where a handle by itself takes 38 us
+// One call gives access to all handles, at 22 us a handle. A call for each handle takes 38 us
 // (H200).
 Status Backing::map(std::uint64_t address, std::span<const Span> spans) {
   std::size_t mapped = 0;
@@ -116,7 +124,7 @@ Status Backing::create(std::uint64_t address, std::span<const std::uint64_t> siz
   return done;
 }
 
-Result<DevicePtr> Backing::map_again(std::span<const Span> spans) {
+Result<DevicePtr> Backing::map_alias(std::span<const Span> spans) {
   const auto size = size_of(spans);
   auto base = reserve_addresses(size);
   if (!base) return base;
@@ -153,6 +161,8 @@ void Backing::release(const Span& span) {
     note(driver_->mem_unmap({span.address}, span.size));
     note(driver_->mem_release(span.handle));
   }
+  // Discounted last, so that no other arena takes the room within `max` before the driver has the
+  // memory back.
   discount(span.size);
   spans_released_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -165,6 +175,8 @@ void Backing::note(Status done) {
 }
 
 std::vector<Error> Backing::take_failures() {
+  // Relaxed order suffices: a thread sees the failures that it noted itself, and those of others
+  // may come with a later call.
   if (failures_.load(std::memory_order_relaxed) == taken_.load(std::memory_order_relaxed))
     return {};
   const std::lock_guard lock(noting_);

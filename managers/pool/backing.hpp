@@ -12,12 +12,12 @@
 
 namespace emm::pool {
 
-/// Memory that the driver gave in one piece: a physical handle that is mapped at `address`, or what
-/// cuMemAlloc gave (a slab).
+/// Memory that the driver gave in one piece: a physical handle that is mapped at `address`, or a
+/// slab from cuMemAlloc.
 struct Span {
   std::uint64_t address = 0;
   std::uint64_t size = 0;
-  PhysicalHandle handle{};  ///< 0 of cuMemAlloc.
+  PhysicalHandle handle{};  ///< 0 if cuMemAlloc gave the span.
   std::uint64_t end() const noexcept { return address + size; }
 };
 
@@ -32,11 +32,10 @@ inline std::uint64_t size_of(std::span<const Span> spans) noexcept {
   return size;
 }
 
-/// Gets memory from the driver for the arenas of one pool, no more than `max` bytes for all of
-/// them.
+/// Gets memory from the driver for the arenas of one pool, together at most `max` bytes.
 ///
-/// A call that fails undoes what it did. Where the driver refuses that too, no caller is left to
-/// tell: take_failures() has the error. Any thread may call.
+/// A call that fails undoes what it did. If the driver refuses the undoing too, take_failures()
+/// returns that error, since no caller can receive it. Any thread may call.
 class Backing {
  public:
   /// vmm: physical handles in reserved addresses, which can be stitched. cumem: cuMemAlloc, whose
@@ -53,10 +52,11 @@ class Backing {
   Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
       : driver_(driver), kind_(asked_for), max_(max) {}
 
-  /// Asks the device at the first call.
+  /// The first call asks the device.
   Kind kind() noexcept;
   std::uint64_t max() const noexcept { return max_; }
-  /// Are `size` bytes more within `max`, or may they be once the driver has answered other threads?
+  /// Answers whether `size` more bytes are within `max`, or may be once the driver has answered
+  /// other threads.
   bool allows(std::uint64_t size) const noexcept;
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_acquire);
@@ -68,7 +68,7 @@ class Backing {
   std::uint64_t total_reserved_bytes() const noexcept {
     return total_.load(std::memory_order_relaxed);
   }
-  /// How many spans the driver gave, ever, and how many of them were released.
+  /// How many spans the driver ever gave, and how many of them were released.
   std::uint64_t spans_made() const noexcept { return spans_made_.load(std::memory_order_relaxed); }
   std::uint64_t spans_released() const noexcept {
     return spans_released_.load(std::memory_order_relaxed);
@@ -78,15 +78,15 @@ class Backing {
     return stream_waits_.load(std::memory_order_relaxed);
   }
   void note_stream_wait() noexcept { stream_waits_.fetch_add(1, std::memory_order_relaxed); }
-  /// How many ranges of addresses were freed, ever.
+  /// How many address ranges were ever freed.
   std::uint64_t ranges_freed() const noexcept {
     return ranges_freed_.load(std::memory_order_relaxed);
   }
 
-  /// What the device has in all; no limit before somebody has asked it.
+  /// All bytes of the device; the largest number before device_has().
   std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
   void device_has(std::uint64_t total) noexcept { device_.store(total, std::memory_order_relaxed); }
-  /// How many arenas have addresses of it; at least 1.
+  /// How many arenas have reserved addresses; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));
   }
@@ -97,7 +97,7 @@ class Backing {
   void note(Status done);
   /// The failures that were noted since the last call.
   std::vector<Error> take_failures();
-  /// How many were noted, ever.
+  /// How many failures were ever noted.
   std::uint64_t failures() const noexcept { return failures_.load(std::memory_order_relaxed); }
 
   // vmm
@@ -109,20 +109,20 @@ class Backing {
     ranges_freed_.fetch_add(1, std::memory_order_relaxed);
   }
   /// Makes handles of `sizes` bytes, maps them one behind the other from `address` on, and appends
-  /// them to `spans`. The memory of the spans `aliased_behind` is mapped once more, behind them.
+  /// them to `spans`. Maps the memory of `aliased_behind` a second time, behind the new spans.
   Status create(std::uint64_t address, std::span<const std::uint64_t> sizes,
                 std::span<const Span> aliased_behind, std::vector<Span>& spans);
-  /// Maps the memory of `spans` once more, one behind the other, in a range of its own.
-  Result<DevicePtr> map_again(std::span<const Span> spans);
-  /// Unmaps what map_again() or create() has mapped once more. Nobody may be using it. Keeps the
+  /// Maps the memory of `spans` a second time, one behind the other, in a new address range.
+  Result<DevicePtr> map_alias(std::span<const Span> spans);
+  /// Unmaps what map_alias() or create() mapped a second time. No work may be using it. Keeps the
   /// addresses.
   void unmap(DevicePtr base, std::span<const Span> spans);
 
   // cumem
   Result<Span> allocate(std::uint64_t size);
 
-  /// Releases a span to the driver. Nobody may be using it, unless cuMemAlloc gave it: cuMemFree
-  /// waits by itself. The span is no longer counted, even where the release fails.
+  /// Releases a span to the driver. No work may be using it, unless it came from cuMemAlloc:
+  /// cuMemFree waits by itself. The span no longer counts as reserved, even if the release fails.
   void release(const Span& span);
 
  private:

@@ -56,6 +56,7 @@ std::uint32_t BlockMap::carve(std::uint32_t block, std::uint64_t address, std::u
 }
 
 std::uint32_t BlockMap::allocate_any(std::uint32_t granules) {
+  // allocate() has found every larger class empty, so only this class is left.
   const auto bin = class_of(granules);
   for (auto at = blocks_[bin].next; at != bin; at = blocks_[at].next) {
     if (blocks_[at].size >= granules) return carve(at, blocks_[at].address, granules);
@@ -137,6 +138,7 @@ void BlockMap::clear() noexcept {
 
 void BlockMap::renumber() noexcept {
   unused_ = kNone;
+  // Downwards, so that the first record heads the list of unused ones.
   for (auto block = static_cast<std::uint32_t>(blocks_.size()); block-- > kFirst;) retire(block);
 }
 

@@ -22,11 +22,12 @@ inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 /// bytes; records are reused, so a call that needs no more blocks than there have been takes
 /// nothing from the heap. One thread at a time.
 ///
-/// allocate() and free() are inlined into their callers: calling functions would be a tenth of a
-/// path of 30 ns.
+/// allocate() and free() are inlined into their callers: the calls would take a tenth of the path's
+/// 30 ns.
 class BlockMap {
  public:
-  /// kept: free, but whole and in no ring. deferred: freed, and not to be handed out yet.
+  /// A kept block is free, but stays whole and is in no ring. A deferred block has been freed, but
+  /// must not be handed out yet.
   enum class State : std::uint32_t { kept, used, free, deferred };
 
   /// Granules are of 2^`shift` bytes.
@@ -40,55 +41,57 @@ class BlockMap {
   std::uint64_t bytes(std::uint32_t granules) const noexcept {
     return std::uint64_t{granules} << shift_;
   }
-  /// The size that no block reaches, in bytes.
+  /// Every block is smaller than this many bytes.
   static std::uint64_t largest(unsigned shift) noexcept {
     return std::uint64_t{kMostGranules} << shift;
   }
 
-  /// Uses `granules` > 0 of the smallest free block that a short look finds. kNone where it finds
-  /// none.
+  /// Allocates `granules` > 0 from the smallest free block that a short search finds. kNone if it
+  /// finds none.
   std::uint32_t allocate(std::uint32_t granules);
-  /// Looks at each block of the size class, after allocate() has found none. kNone only where no
-  /// free block is large enough.
+  /// Searches the whole size class after allocate() has found nothing. kNone means that no free
+  /// block is large enough.
   std::uint32_t allocate_any(std::uint32_t granules);
-  /// Uses the part of a free block that begins at `address`. REQUIRES: it lies in that block.
+  /// Allocates `granules` of a free block, from `address` on. REQUIRES: they lie in that block.
   std::uint32_t carve(std::uint32_t block, std::uint64_t address, std::uint32_t granules);
-  /// Ends the use of a used or deferred block.
+  /// Frees a used or deferred block.
   void free(std::uint32_t block) noexcept;
-  /// Coalesces the blocks that are kept whole. False where there was none.
+  /// Coalesces all kept blocks. False if there was none.
   bool coalesce_kept() noexcept;
-  /// Ends the use of a used block, but hands it out to nobody until free().
+  /// Marks a used block as freed. It is not handed out again before free().
   void defer(std::uint32_t block) noexcept { set_state(blocks_[block], State::deferred); }
 
-  /// Adds free addresses. `joined`: they follow the run that was added last, and coalesce with it.
+  /// Adds free addresses. With `joined` they follow the run that was added last and coalesce with
+  /// it.
   void extend(bool joined, std::uint64_t address, std::uint32_t granules);
-  /// The block at the end of what was added last; kNone where that has been removed.
+  /// The last block of the run that was added last; kNone once that block has been removed.
   std::uint32_t last() const noexcept { return last_; }
   /// Takes a free block out of the map. Blocks are not coalesced across the gap.
   void remove(std::uint32_t block) noexcept;
-  /// Splits a free block at `address`, which lies in it, and returns the upper part; the block
-  /// itself where it starts there.
+  /// Splits a free block at `address`, which lies in it. Returns the upper part, or the block
+  /// itself if it starts there.
   std::uint32_t split_at(std::uint32_t block, std::uint64_t address);
   /// Takes every free block out of the map.
   void remove_all_free() noexcept;
-  /// Hands out records in their order again, so that the same calls get the same ones. REQUIRES:
-  /// the map is empty.
+  /// Hands out records from the first one on again, so that the same calls get the same records.
+  /// REQUIRES: the map is empty.
   void renumber() noexcept;
-  /// The most blocks that there have been at one time.
+  /// The largest number of blocks that existed at one time.
   std::size_t count() const noexcept { return blocks_.size() - kFirst; }
-  /// Ends all uses, and takes every block out of the map.
+  /// Frees every block and takes it out of the map.
   void clear() noexcept;
 
-  /// Names this use of a used block: no other use of any block has the same cookie.
+  /// Identifies this use of a used block. A cookie repeats only after one record has been used 2^30
+  /// times.
   std::uint64_t cookie(std::uint32_t block) const noexcept {
     return (std::uint64_t{blocks_[block].tag} << 32) | block;
   }
-  /// The used block that `cookie` names; kNone where that use is over.
+  /// The used block that `cookie` names; kNone if that use has ended.
   std::uint32_t find(std::uint64_t cookie) const noexcept {
     const auto block = static_cast<std::uint32_t>(cookie);
     return block < blocks_.size() && names(cookie) ? block : kNone;
   }
-  /// Answers whether the use that `cookie` names still lasts. REQUIRES: cookie() gave it.
+  /// Answers whether the use that `cookie` names still lasts. REQUIRES: it came from cookie().
   bool names(std::uint64_t cookie) const noexcept {
     return blocks_[static_cast<std::uint32_t>(cookie)].tag == cookie >> 32;
   }
@@ -121,7 +124,7 @@ class BlockMap {
   std::uint64_t metadata_bytes() const noexcept {
     return (blocks_.capacity() - kFirst) * sizeof(BlockRecord);
   }
-  /// Bytes of the host's memory that do not.
+  /// Bytes of the host's memory that do not grow with the number of blocks.
   static constexpr std::uint64_t fixed_metadata_bytes() noexcept {
     return kFirst * sizeof(BlockRecord) + sizeof(BlockMap);
   }
@@ -132,7 +135,7 @@ class BlockMap {
       if (blocks_[block].size > 0) visit(block);
     }
   }
-  /// Calls visit(address, bytes) for each free run, as if the blocks that are kept were coalesced.
+  /// Calls visit(address, bytes) for each free run, as if the kept blocks were coalesced.
   template <class Visit>
   void for_each_free_block(Visit&& visit) const {
     const auto is = [&](std::uint32_t block, State wanted) {
@@ -145,7 +148,7 @@ class BlockMap {
     for (auto sizes = kept_sizes_; sizes != 0; sizes &= sizes - 1) {
       for (const auto kept : kept_[static_cast<std::size_t>(std::countr_zero(sizes))]) {
         if (kept == kNone) continue;
-        auto lowest = kept;  // of kept neighbours, the lowest speaks for the run
+        auto lowest = kept;  // the lowest kept block of a run reports the run
         bool speaks = true;
         for (auto at = blocks_[kept].before; is(at, State::free) || is(at, State::kept);
              at = blocks_[at].before) {
@@ -160,8 +163,8 @@ class BlockMap {
       }
     }
   }
-  /// Calls visit(block) for every free block of at least `granules`, the larger classes first; not
-  /// for those that are kept.
+  /// Calls visit(block) for every free block of at least `granules`, larger classes first. Skips
+  /// kept blocks.
   template <class Visit>
   void for_each_free(std::uint32_t granules, Visit&& visit) const {
     const auto least = class_of(granules);
@@ -177,21 +180,21 @@ class BlockMap {
     }
   }
   /// An upper bound of the largest free block below `granules`: the largest size of its size class.
-  /// Blocks that are kept do not count.
+  /// Kept blocks do not count.
   std::uint32_t largest_below(std::uint32_t granules) const noexcept;
 
  private:
   /// A free block is in a ring with the others of its class and with the head of the class, which
-  /// is one of the first records. A ring has no end, so no link is asked whether it is one.
+  /// is one of the first records. A ring has no end, so no code tests a link for the end.
   struct BlockRecord {
     std::uint64_t address = 0;
     std::uint32_t size = 0;
     std::uint32_t tag = 0;  ///< How often it was used, times 4, plus its State.
     std::uint32_t before = kEdge;
     std::uint32_t after = kEdge;
-    std::uint32_t next = 0;  ///< In its ring, or the next unused record.
+    std::uint32_t next = 0;  ///< The next block of its ring, or the next unused record.
     std::uint32_t previous = 0;
-    // A used or deferred block is in no free list: its next and previous hold its payload.
+    // A used or deferred block is in no ring: its next and previous hold its payload.
   };
   static_assert(sizeof(BlockRecord) == 32);
 
@@ -230,6 +233,8 @@ class BlockMap {
   }
   std::uint32_t add_record();
   void retire(std::uint32_t block) noexcept {
+    // Not State::free, because is_free_and_holds() may read the records of removed blocks. The use
+    // count stays in the tag, so that no cookie repeats.
     set_state(blocks_[block], State::kept);
     blocks_[block].size = 0;
     blocks_[block].next = std::exchange(unused_, block);
@@ -255,21 +260,23 @@ class BlockMap {
   std::uint32_t last_ = kNone;
   std::vector<BlockRecord> blocks_;
   std::array<std::uint64_t, (kClasses + 63) / 64> filled_{};  ///< A bit for each class.
-  /// The last two freed blocks of each small size. Programs ask for small sizes most often, and
-  /// allocate() and free() of these then neither search nor coalesce: a third of GPT-2's requests.
+  /// The last two freed blocks of each small size. allocate() and free() of a kept block neither
+  /// search nor coalesce. That is a third of GPT-2's requests.
   std::array<std::array<std::uint32_t, 2>, kSmall> kept_{};
-  std::uint64_t kept_sizes_ = 0;  ///< A bit for each size of which one may be kept.
+  std::uint64_t kept_sizes_ = 0;  ///< A bit for each size that may have a kept block.
   std::uint64_t words_ = 0;       ///< A bit for each word of filled_.
 };
 
-// The smallest that fits and, of equal ones, the lowest. Large blocks are few, so that a longer
-// look is worth it.
+// Finds the smallest block that fits; of equal blocks, the lowest. Large blocks are few, so a
+// longer search is worth its time.
 inline std::uint32_t BlockMap::best_of(std::uint32_t bin, std::uint32_t granules) const noexcept {
   auto look = granules >= 2048 ? 32 : 4;
   auto best = kNone;
   auto best_key = ~std::uint64_t{0};
   for (auto at = blocks_[bin].next; at != bin && look > 0; at = blocks_[at].next, --look) {
     const auto& block = blocks_[at];
+    // 32 address bits in units of 256 bytes cover 1 TiB. Blocks farther apart may compare in the
+    // wrong order, which is harmless.
     const auto key = (std::uint64_t{block.size} << 32) | ((block.address >> 8) & 0xffffffffu);
     const bool better = block.size >= granules && key < best_key;
     best = better ? at : best;
@@ -351,6 +358,7 @@ inline void BlockMap::resize(std::uint32_t block, std::uint32_t granules) noexce
     use(free_block);
     return free_block;
   }
+  // The lower part gets the new record: the rest can then stay where it is in its ring.
   const auto block = new_record();
   auto& lower = blocks_[block];
   auto& upper = blocks_[free_block];
@@ -378,6 +386,8 @@ inline void BlockMap::resize(std::uint32_t block, std::uint32_t granules) noexce
     __builtin_prefetch(&blocks_[blocks_[block].after]);
     kept_sizes_ |= std::uint64_t{1} << size;
     auto& kept = kept_[size];
+    // The block that has been kept longest makes room; allocate() takes the one freed last, which
+    // is likely in the cache.
     block = std::exchange(kept[1], std::exchange(kept[0], block));
     if (block == kNone) return;
   }

@@ -11,21 +11,22 @@
 namespace emm::pool {
 
 /// A block whose free is event-deferred: it was freed on another stream, and may be handed out
-/// again once the arena's stream has been made to wait for `event`.
+/// again once the arena's stream waits for `event`.
 struct DeferredFree {
   std::uint32_t block = 0;
   std::uint64_t bytes = 0;
-  EventHandle event{};      ///< The first block of what was freed has it; the others have 0.
-  bool is_recorded = true;  ///< False where no event could be recorded: the device is waited for.
-  bool is_first = true;     ///< This is the first part of a stitched block, or an ordinary block.
+  EventHandle event{};  ///< Only the first part of a stitched block has it; the other parts have 0.
+  bool is_recorded =
+      true;  ///< False if no event could be recorded: the arena then waits for the device.
+  bool is_first = true;  ///< This is the first part of a stitched block, or an ordinary block.
 };
 
 /// The event-deferred frees of an arena, oldest first. Knows no driver: the arena waits for the
-/// events. Behind the arena's lock.
+/// events. Guarded by the arena's lock.
 class DeferredFrees {
  public:
   bool is_empty() const noexcept { return done_ == queue_.size(); }
-  /// Bytes of the blocks that wait, and how many frees these are.
+  /// Bytes of the deferred blocks, and the number of frees that they belong to.
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t count() const noexcept { return count_; }
 
@@ -35,11 +36,11 @@ class DeferredFrees {
     if (free.is_first) ++count_;
   }
   std::size_t size() const noexcept { return queue_.size() - done_; }
-  /// The oldest, `most` or all.
+  /// The oldest `most` blocks, or all.
   std::span<const DeferredFree> oldest(std::size_t most) const noexcept {
     return std::span(queue_).subspan(done_, std::min(most, size()));
   }
-  /// Takes the oldest `count` out of the queue, and calls visit(free) for each of them.
+  /// Takes the oldest `count` blocks out of the queue, and calls visit(free) for each of them.
   template <class Visit>
   void pop(std::size_t count, Visit&& visit) {
     for (const auto end = done_ + count; done_ < end; ++done_) {
@@ -58,7 +59,7 @@ class DeferredFrees {
 
  private:
   std::vector<DeferredFree> queue_;
-  std::size_t done_ = 0;  ///< So many frees at the front of queue_ have been popped.
+  std::size_t done_ = 0;  ///< The number of entries at the front of queue_ that have been popped.
   std::uint64_t bytes_ = 0;
   std::uint64_t count_ = 0;
 };

@@ -2,18 +2,14 @@
 
 #include <algorithm>
 
-#include "base/units.hpp"
+#include "managers/pool/growth_policy.hpp"
 
 namespace emm::pool {
-namespace {
-
-constexpr std::uint64_t kAskFrom = 256_MiB;  // cuMemGetInfo takes 4 us: less is asked for at once
-
-}  // namespace
 
 Status DeviceRoom::may_ask(std::uint64_t bytes, std::size_t pieces) noexcept {
   if (!backing_.allows(bytes) || bytes >= refused_) return full();
-  if ((bytes < kAskFrom && pieces == 1) || bytes <= free_ / 2) return {};
+  // Trusts only half of what the last look saw, since other processes may have taken memory since.
+  if ((bytes < growth::kConstants.ask_device_from && pieces == 1) || bytes <= free_ / 2) return {};
   if (ask_what_is_free() && free_ < bytes) {
     refused_ = free_ + 1;
     return full();

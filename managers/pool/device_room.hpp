@@ -7,19 +7,19 @@
 
 namespace emm::pool {
 
-/// Keeps an arena from asking the driver for memory that it is known not to have. A refusal takes
-/// long, and so does making handles until the device is full and then undoing that.
+/// Keeps an arena from asking the driver for memory that the device is known to lack. A refusal
+/// takes long, and so does creating handles until the device is full and undoing that.
 ///
-/// Behind the arena's lock.
+/// Guarded by the arena's lock.
 class DeviceRoom {
  public:
   DeviceRoom(Driver& driver, Backing& backing) noexcept : driver_(driver), backing_(backing) {}
 
-  /// Begins another request. It forgets what was refused before, since other processes may have
-  /// released memory meanwhile.
+  /// Begins another request, and forgets earlier refusals: other processes may have released memory
+  /// since.
   void begin_request() noexcept { refused_ = kNothing; }
-  /// May the driver be asked for `bytes` in so many pieces? Error out_of_memory where `max` or what
-  /// this request knows of the device forbids it.
+  /// Answers whether to ask the driver for `bytes` in `pieces` pieces. Error out_of_memory if they
+  /// exceed `max` or what this request knows of the device.
   Status may_ask(std::uint64_t bytes, std::size_t pieces) noexcept;
   /// Notes what the driver answered when it was asked for `bytes`, and returns that.
   Status note(std::uint64_t bytes, Status answer) noexcept;
@@ -30,8 +30,8 @@ class DeviceRoom {
 
   Driver& driver_;
   Backing& backing_;
-  std::uint64_t refused_ = kNothing;  ///< The device has less: the current request found out.
-  std::uint64_t free_ = 0;  ///< Bytes free at the last look, less what the device gave since.
+  std::uint64_t refused_ = kNothing;  ///< The current request found that the device has less.
+  std::uint64_t free_ = 0;  ///< Free bytes at the last look, less what the driver gave since.
 };
 
 }  // namespace emm::pool

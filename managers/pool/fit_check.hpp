@@ -5,12 +5,12 @@
 
 namespace emm::pool {
 
-/// What an arena has for a request that no short look found a free block for. Upper bounds in
-/// bytes.
+/// What an arena has for a request that a short search found no free block for. The numbers are
+/// upper bounds in bytes.
 struct Supply {
-  std::uint64_t allocated = 0;  ///< In blocks that are handed out.
-  /// Frees wait for events of other streams: what they free is not in the other numbers, which are
-  /// then no bounds.
+  std::uint64_t allocated = 0;  ///< Bytes in used blocks.
+  /// Event-deferred frees are pending. The other numbers do not count their memory, and so are no
+  /// upper bounds.
   bool has_deferred = false;
   std::uint64_t largest = 0;  ///< The largest free block.
   std::uint64_t whole = 0;    ///< Bytes of spans that are wholly free, or inactive.
@@ -19,15 +19,15 @@ struct Supply {
   std::uint64_t behind = 0;  ///< The most that is free at the start of one span.
 };
 
-/// The rule of early reject: is there no way to serve a request?
+/// The fit check: rejects a request that no step of the pool could serve.
 ///
 /// Memory comes from three places: a free block of the asking arena; a stitched block, which is the
 /// end of a span, any number of whole spans, and the start of a span; or the driver. Whole spans of
-/// other arenas count as the driver's, since they can be released to it. Nothing that is handed out
-/// can serve the request, so what all arenas have handed out bounds it as well.
+/// other arenas count as the driver's, since they can be released to it. Used blocks cannot serve
+/// the request, so it must also fit in `limit` beside the used blocks of all arenas.
 struct FitCheck {
   std::uint64_t size = 0;
-  std::uint64_t limit = 0;  ///< `max` or what the device has, the smaller.
+  std::uint64_t limit = 0;  ///< The smaller of `max` and the device's memory.
   std::uint64_t allocated = 0;
   std::uint64_t whole = 0;
   std::uint64_t before_and_behind = 0;
@@ -42,7 +42,7 @@ struct FitCheck {
     largest = supply.largest;
     before_and_behind = supply.before + supply.behind;
   }
-  /// `room`: what may still be reserved within `limit`.
+  /// `room` is what may still be reserved within `limit`.
   bool fails(std::uint64_t room) const noexcept {
     if (size > limit - std::min(limit, allocated)) return true;
     return !has_deferred && size > std::max(largest, room + whole + before_and_behind);

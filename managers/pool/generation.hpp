@@ -6,7 +6,8 @@
 
 namespace emm::pool {
 
-/// What an arena has done since it last held no allocation, and what that tells of earlier times.
+/// What an arena has done since it last held no allocation, and what is kept of earlier
+/// generations.
 ///
 /// A generation begins as if the arena had nothing: the same requests then meet the same decisions
 /// and the same addresses.
@@ -21,13 +22,13 @@ class Generation {
   std::uint64_t requests(std::uint64_t requests_ever) const noexcept {
     return requests_ever - first_request_;
   }
-  /// How many spans the alias mappings that it has used consist of. note_mapped() counts the spans
-  /// of those that it has made.
+  /// The span count of the alias mappings that this generation has used. note_mapped() counts the
+  /// spans of the mappings that it has made.
   std::uint64_t stitched_spans() const noexcept { return stitched_spans_; }
   void note_stitched(std::uint64_t spans) noexcept { stitched_spans_ += spans; }
   void note_mapped(std::uint64_t spans) noexcept { mapped_spans_ += spans; }
-  /// Spans of the alias mappings that were made by generations which reached no higher peak than
-  /// one before.
+  /// The span count of the alias mappings made in vain: by generations that reached no higher peak
+  /// than an earlier one.
   std::uint64_t stitched_in_vain() const noexcept { return in_vain_; }
 
   void begin_next(std::uint64_t requests_ever) noexcept {
@@ -44,7 +45,7 @@ class Generation {
   std::uint64_t first_request_ = 0;
   std::uint64_t stitched_spans_ = 0;
   std::uint64_t mapped_spans_ = 0;
-  std::uint64_t highest_peak_ = 0;  ///< The highest peak of the generations that are over.
+  std::uint64_t highest_peak_ = 0;  ///< The highest peak of earlier generations.
   std::uint64_t in_vain_ = 0;
 };
 

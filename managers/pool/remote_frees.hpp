@@ -13,8 +13,8 @@
 
 namespace emm::pool {
 
-/// A free that is to be made: the allocation's cookie, and, where the memory was freed on another
-/// stream than its own, the event that was recorded there at that moment (0 where that failed).
+/// A free that is still to be made. If the program freed the memory on another stream than its own,
+/// `event` was recorded there at that moment (0 if that failed).
 struct PendingFree {
   std::uint64_t cookie = 0;
   bool on_other_stream = false;
@@ -22,10 +22,11 @@ struct PendingFree {
 };
 
 /// The remote-free queue of an arena: frees by threads that do not hold its lock. The arena makes
-/// them before it looks for memory.
+/// these frees before it looks for memory.
 ///
-/// Any thread may push; who takes holds the arena's lock. The first few frees lie in one cache line
-/// that the arena itself only reads, so that a warm allocation does not wait for another core.
+/// Any thread may push; the thread that takes must hold the arena's lock. The first few frees lie
+/// in one cache line. While the queue is empty the arena only reads that line, so a warm allocation
+/// does not wait for another core.
 class RemoteFrees {
  public:
   void push(const PendingFree& free) noexcept {
@@ -38,9 +39,9 @@ class RemoteFrees {
     }
     line_.is_filled.store(true, std::memory_order_relaxed);
   }
-  /// May lag behind push() of another thread: whoever must not miss a free calls take_all().
+  /// May lag behind another thread's push(). A caller that must not miss a free uses take_all().
   bool seems_empty() const noexcept { return !line_.is_filled.load(std::memory_order_relaxed); }
-  /// Empties the queue. What it returns is valid until the next call.
+  /// Empties the queue. The result is valid until the next call.
   std::span<const PendingFree> take_all() noexcept {
     taken_.clear();
     const std::lock_guard lock(line_.lock);
@@ -49,6 +50,7 @@ class RemoteFrees {
       taken_.push_back({.cookie = line_.cookies[at]});
     line_.count = 0;
     line_.has_overflow = false;
+    // Stored under the lock, so that a later push() raises it again.
     line_.is_filled.store(false, std::memory_order_relaxed);
     return taken_;
   }
@@ -66,8 +68,8 @@ class RemoteFrees {
   static_assert(sizeof(Line) == 64);
 
   Line line_;
-  std::vector<PendingFree> overflow_;  ///< Behind line_.lock, as all of the line.
-  std::vector<PendingFree> taken_;     ///< Behind the arena's lock.
+  std::vector<PendingFree> overflow_;  ///< Guarded by line_.lock, like the line.
+  std::vector<PendingFree> taken_;     ///< Guarded by the arena's lock.
 };
 
 }  // namespace emm::pool

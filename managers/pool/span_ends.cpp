@@ -5,14 +5,15 @@
 namespace emm::pool {
 namespace {
 
-// All spans begin and end on whole pages.
+// Spans begin and end at whole pages, so a block that reaches no page boundary touches no end.
 constexpr bool may_touch_an_end(std::uint64_t start, std::uint64_t end) noexcept {
   return Backing::in_pages(start) <= end;
 }
 
 }  // namespace
 
-// `block` is kNone where it lies in the middle of a span. Inlined: a scan may look at thousands.
+// Returns kNone as the block if it lies in the middle of a span. Inlined, because a scan may look
+// at thousands of blocks.
 [[gnu::always_inline]] inline SpanEnds::FreeRun SpanEnds::look_at(const BlockMap& blocks,
                                                                   const SpanList& spans,
                                                                   std::uint32_t block) {

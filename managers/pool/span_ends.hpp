@@ -8,11 +8,11 @@
 
 namespace emm::pool {
 
-/// What is free at the ends of an arena's active spans: all that can be stitched, since an alias
-/// mapping maps whole spans, one behind the other. A free block in the middle of a span can be
-/// stitched to nothing.
+/// What is free at the ends of an arena's active spans. Only that can be stitched, since an alias
+/// mapping maps whole spans, one behind the other. A free block in the middle of a span cannot be
+/// stitched.
 ///
-/// Holds what scan() saw last, and what add() was told since. It keeps its memory, so that warm
+/// Holds the result of the last scan() and of each add() since. It keeps its capacity, so that warm
 /// scans take nothing from the heap.
 class SpanEnds {
  public:
@@ -31,13 +31,13 @@ class SpanEnds {
 
   /// Looks at all free blocks of `least` bytes or more.
   void scan(const BlockMap& blocks, const SpanList& spans, std::uint64_t least);
-  /// Looks at one free block more.
+  /// Looks at one more free block.
   void add(const BlockMap& blocks, const SpanList& spans, std::uint32_t block);
-  /// Forgets all: spans have new indexes.
+  /// Forgets everything. To be called when spans get new indexes.
   void clear() noexcept;
 
   const Ends& of(std::uint32_t span) const noexcept { return ends_[span]; }
-  /// What scan() saw.
+  /// The free runs that scan() found.
   const std::vector<FreeRun>& runs() const noexcept { return runs_; }
   std::uint64_t metadata_bytes() const noexcept;
 
@@ -46,7 +46,7 @@ class SpanEnds {
 
   std::vector<Ends> ends_;  ///< By span.
   std::vector<FreeRun> runs_;
-  std::vector<std::uint32_t> touched_;  ///< The spans whose ends_ are not empty: cleared first.
+  std::vector<std::uint32_t> touched_;  ///< The spans whose ends_ the next scan() must clear.
 };
 
 }  // namespace emm::pool

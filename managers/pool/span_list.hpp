@@ -33,28 +33,29 @@ class SpanList {
   bool all_are_active() const noexcept { return active_ == spans_.size(); }
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t inactive_bytes() const noexcept { return bytes_ - active_bytes_; }
-  /// The bytes of the next inactive spans: so many spans that they reach `needed`, or all.
+  /// The bytes of as many of the next inactive spans as reach `needed`, or of all inactive spans.
   std::uint64_t next_inactive_bytes(std::uint64_t needed) const noexcept;
-  /// Activates the next span. With `join` it goes on with the spans whose addresses follow, until
-  /// `bytes` are reached or none is left. REQUIRES: a span is inactive.
+  /// Activates the next span. With `join` it also activates the spans whose addresses follow, until
+  /// `bytes` are reached or no such span is left. REQUIRES: a span is inactive.
   Run activate_next(std::uint64_t bytes, bool join) noexcept;
-  /// The bytes of the next inactive span, and of those before the index `end` that follow it.
+  /// The bytes of the next inactive span and of the spans behind it, up to the index `end`, whose
+  /// addresses follow.
   std::uint64_t next_run_before(std::uint32_t end) const noexcept;
   void deactivate_all() noexcept {
     active_ = 0;
     active_bytes_ = 0;
   }
 
-  /// Adds a span behind the others, inactive. REQUIRES: where addresses() has ranges, it lies in
-  /// one.
+  /// Adds a span behind the others, inactive. REQUIRES: it lies in a range of addresses(), if there
+  /// are any.
   void add(const Span& span);
-  /// Erases the spans of `gone`. Returns the new index of each former span, and kNone for those
-  /// that are gone.
+  /// Erases the spans of `gone`. Returns the new index of each former span, kNone for the erased
+  /// ones.
   std::vector<std::uint32_t> erase(const std::vector<std::uint32_t>& gone);
 
-  /// The indexes by address.
+  /// The indexes of all spans, by address.
   const std::vector<std::uint32_t>& by_address() const noexcept { return by_address_; }
-  /// Which of by_address() is the first span at `address` or above it.
+  /// The place in by_address() of the first span at or above `address`.
   std::size_t place_from(std::uint64_t address) const noexcept;
   /// Calls visit(index) for the spans that lie in [start, end), the lowest first.
   template <class Visit>
@@ -67,10 +68,10 @@ class SpanList {
   }
   /// The span that `address` is in. REQUIRES: addresses() has named that span's pages.
   std::uint32_t at(std::uint64_t address) const noexcept { return addresses_.span_at(address); }
-  /// How many runs of addresses the spans make.
+  /// The number of contiguous address runs that the spans form.
   std::uint64_t segment_count() const noexcept;
-  /// Does the span continue a segment that ends at `end`? What cuMemAlloc gave is a segment by
-  /// itself, wherever it lies.
+  /// Answers whether the span continues a segment that ends at `end`. A slab from cuMemAlloc is a
+  /// segment by itself, wherever it lies.
   static bool continues(const Span& span, std::uint64_t end) noexcept {
     return span.address == end && span.handle != PhysicalHandle{};
   }

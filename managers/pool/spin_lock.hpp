@@ -5,13 +5,15 @@
 
 namespace emm::pool {
 
-/// A mutex for sections of some tens of nanoseconds, for which two threads hardly ever compete: one
-/// exchange takes it, one store releases it. A thread that waits long, because the holder is in the
-/// driver, lets others run. Lockable.
+/// A lock for critical sections of some tens of nanoseconds that are seldom contended: one exchange
+/// takes it, one store releases it. A thread that waits long yields, since the holder may be in the
+/// driver. Lockable.
 class SpinLock {
  public:
   void lock() noexcept {
     for (unsigned turns = 0; held_.exchange(true, std::memory_order_acquire); ++turns) {
+      // Waiting threads only read, so they share the cache line. An exchange would take it from the
+      // holder.
       while (held_.load(std::memory_order_relaxed)) {
         if (++turns > kPatience) std::this_thread::yield();
         pause();
@@ -19,6 +21,7 @@ class SpinLock {
     }
   }
   bool try_lock() noexcept {
+    // A failing exchange would take the cache line from the holder, so this reads first.
     return !held_.load(std::memory_order_relaxed) &&
            !held_.exchange(true, std::memory_order_acquire);
   }

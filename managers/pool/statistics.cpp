@@ -31,6 +31,7 @@ Statistics& Statistics::operator+=(const Statistics& other) noexcept {
 
 void UsageCounts::before_deferred_changes(std::uint64_t deferred_bytes,
                                           std::uint64_t deferred_count) noexcept {
+  // Takes over the peaks since the last change, during which `deferred` was constant.
   const auto fold = [](Statistics::Count& allocated, Statistics::Count& active,
                        const Statistics::Count& since, std::uint64_t deferred) {
     allocated.peak = std::max(allocated.peak, since.peak);

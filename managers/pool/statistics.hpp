@@ -10,18 +10,18 @@ struct Statistics {
   struct Count {
     std::uint64_t current = 0;
     std::uint64_t peak = 0;
-    std::uint64_t total = 0;  ///< Ever.
+    std::uint64_t total = 0;  ///< The sum of all that was added.
     void add(std::uint64_t n) noexcept {
       current += n;
       total += n;
       if (current > peak) peak = current;
     }
     void subtract(std::uint64_t n) noexcept { current -= n; }
-    void become(std::uint64_t n) noexcept {
+    void set(std::uint64_t n) noexcept {
       if (n > current) add(n - current);
       current = n;
     }
-    /// The peak of a sum is the sum of the peaks: no less than the true one.
+    /// Adds the peaks, too: their sum is an upper bound of the true peak.
     Count& operator+=(const Count& other) noexcept;
   };
   Count requested_bytes;
@@ -38,16 +38,16 @@ struct Statistics {
   std::uint64_t spans = 0;  ///< How many spans the driver gave.
   std::uint64_t times_aliased = 0;
   std::uint64_t metadata_bytes = 0;        ///< Metadata that grows with blocks and spans.
-  std::uint64_t metadata_fixed_bytes = 0;  ///< Metadata that does not.
+  std::uint64_t metadata_fixed_bytes = 0;  ///< Metadata that does not grow.
   Statistics& operator+=(const Statistics& other) noexcept;
 };
 
 /// The counts that an arena keeps, and the peaks of what is active.
 ///
-/// A warm request may count only what it must, so Statistics::active_bytes is not counted by
-/// itself. While nothing is deferred and no deferred free is made, active is allocated plus a
-/// constant: its peak follows from that of allocated since then. So whoever changes what is
-/// deferred brackets that with before_deferred_changes() and after_deferred_changed().
+/// A warm request counts as little as possible, so Statistics::active_bytes has no counter. Between
+/// two changes of the deferred frees, active is allocated plus a constant, so its peak follows from
+/// the peak of allocated. Therefore before_deferred_changes() and after_deferred_changed() must
+/// enclose each change of the deferred frees.
 class UsageCounts {
  public:
   void allocate(std::uint64_t requested, std::uint64_t allocated) noexcept {
@@ -75,17 +75,17 @@ class UsageCounts {
     now_.allocated_bytes.peak = now_.allocated_bytes.current;
     now_.allocation.peak = now_.allocation.current;
   }
-  void split_is(std::uint64_t bytes, std::uint64_t blocks) noexcept {
-    now_.inactive_split_bytes.become(bytes);
-    now_.inactive_split.become(blocks);
+  void set_split(std::uint64_t bytes, std::uint64_t blocks) noexcept {
+    now_.inactive_split_bytes.set(bytes);
+    now_.inactive_split.set(blocks);
   }
-  void segments_are(std::uint64_t count) noexcept { now_.segment.become(count); }
+  void set_segments(std::uint64_t count) noexcept { now_.segment.set(count); }
 
-  /// All that is counted here; the rest of Statistics is 0.
+  /// Every figure that is counted here; the others are 0.
   Statistics total(std::uint64_t deferred_bytes, std::uint64_t deferred_count) noexcept;
 
  private:
-  Statistics now_;    ///< Its peaks of allocated begin where what is deferred changed last.
+  Statistics now_;    ///< Its peaks of allocated count from the last change of the deferred frees.
   Statistics peaks_;  ///< The peaks from before that change.
 };
 

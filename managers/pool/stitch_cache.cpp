@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "managers/pool/growth_policy.hpp"
+
 namespace emm::pool {
-namespace {
-
-constexpr std::size_t kRecordsMost = 1024;  // that a generation remembers
-
-}  // namespace
 
 AliasMapping AliasMapping::of(std::vector<std::uint32_t> spans, const SpanList& list,
                               std::uint32_t first_new) {
@@ -33,7 +30,7 @@ void AliasMapping::begin_at_home(const SpanList& list) {
 
 bool holds(const AliasMapping& mapping, std::uint64_t wanted, const SpanList& spans,
            const SpanEnds& ends, std::uint64_t granule, Inactive inactive) noexcept {
-  // The first and the last span have a part each, so the others must leave room for both.
+  // The first and the last span hold a part each, so the spans between must leave room for both.
   if (mapping.size < wanted || mapping.middle + granule >= wanted) return false;
   std::uint32_t inactive_count = 0;
   std::uint32_t highest = 0;
@@ -70,7 +67,7 @@ DevicePtr place_in(const AliasMapping& mapping, std::uint64_t wanted, const Span
                          : rest - std::min(ends.of(first).high, rest - granule);
   const auto lower = rest - upper;
 
-  // What follows in the mapping and in the arena is one part.
+  // Runs that are contiguous both in the mapping and in the arena are one part.
   parts.clear();
   StitchedPart part{.start = spans[first].end() - lower,
                     .end = spans[first].end(),
@@ -115,7 +112,7 @@ std::span<const StitchedPart> StitchCache::expected_parts() const noexcept {
 }
 
 void StitchCache::remember(const StitchRecord& record, std::span<const StitchedPart> parts) {
-  if (now_.records.size() >= kRecordsMost) return;
+  if (now_.records.size() >= growth::kConstants.requests_remembered) return;
   now_.records.push_back(record);
   now_.parts.insert(now_.parts.end(), parts.begin(), parts.end());
   now_.parts_end.push_back(static_cast<std::uint32_t>(now_.parts.size()));

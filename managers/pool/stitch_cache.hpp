@@ -12,26 +12,27 @@
 
 namespace emm::pool {
 
-/// A second range of addresses for spans, which lie there one behind the other: a stitched block
-/// lies across some of them.
+/// A second range of addresses for spans, one behind the other. A stitched block lies across some
+/// of them.
 ///
 /// While stitching is frequent, the pool begins a mapping at the first span's own address: that
-/// span and those that follow it there are mapped once only, and are *at home* in the mapping. The
-/// others are mapped a second time, behind them.
+/// span and the spans that follow it by address are mapped only once, and are *at home* in the
+/// mapping. The other spans are mapped a second time, behind them.
 struct AliasMapping {
   DevicePtr base{};
   std::vector<std::uint32_t> spans{};  ///< Two or more.
   std::uint64_t size = 0;              ///< Bytes of all spans.
   std::uint64_t middle = 0;            ///< Bytes of the spans between the first and the last.
   std::uint64_t home = 0;              ///< Bytes of the spans that are at home.
-  std::uint32_t at_home = 0;           ///< So many of the first spans are at home.
-  std::uint32_t grown = 0;             ///< So many of the spans were made for this mapping.
+  std::uint32_t at_home = 0;           ///< The number of first spans that are at home.
+  std::uint32_t grown = 0;             ///< The number of spans that were made for this mapping.
   std::uint64_t generation = 0;        ///< The generation that used it last.
 
-  /// Adds up what the fields say of `spans`. Spans with an index from `first_new` on are new.
+  /// A mapping of `spans`. Those with an index from `first_new` on were made for it.
   static AliasMapping of(std::vector<std::uint32_t> spans, const SpanList& list,
                          std::uint32_t first_new);
-  /// Begins the mapping at its first span: that and those that follow it by address are at home.
+  /// Begins the mapping at its first span. This span and those that follow it by address are at
+  /// home.
   void begin_at_home(const SpanList& list);
   /// The spans that are not at home: they are mapped a second time here.
   std::span<const std::uint32_t> aliased() const noexcept {
@@ -41,19 +42,19 @@ struct AliasMapping {
 };
 
 /// A part of a stitched block: a run of the arena's addresses, and the free block that held the run
-/// when the part was found. By the time that the part is taken, a block behind that may hold it.
+/// when the part was found. When the part is taken, a block behind that one may hold it.
 struct StitchedPart {
   std::uint64_t start = 0;
   std::uint64_t end = 0;
   std::uint32_t block = kNone;
 };
 
-/// How a request was served by stitching. The same request in the same state is served so again.
+/// How stitching served a request. The same request in the same state is served the same way again.
 struct StitchRecord {
   std::uint64_t wanted = 0;
   std::uint32_t mapping = kNone;    ///< kNone: no mapping held it, and the arena grew.
-  std::uint32_t active_before = 0;  ///< So many spans were active when the request came.
-  std::uint32_t active_needed = 0;  ///< So many had to be active to serve it.
+  std::uint32_t active_before = 0;  ///< The number of active spans when the request came.
+  std::uint32_t active_needed = 0;  ///< The number of spans that had to be active to serve it.
   DevicePtr address{};
 };
 
@@ -63,25 +64,25 @@ enum class Inactive : std::uint8_t {
   any,
 };
 
-/// Does `mapping` hold a block of `wanted` bytes? The first span must be free at its end, the last
-/// one at its start, and those between wholly; those between must not suffice; and the inactive
-/// ones must be the next that become active. `granule` is the smallest part that a block has of a
-/// span.
+/// Answers whether `mapping` can hold a block of `wanted` bytes. The first span must be free at its
+/// end, the last one at its start, and the spans between them wholly. The spans between alone must
+/// not suffice. Inactive spans must be the next to become active. A block takes at least `granule`
+/// bytes of each span.
 bool holds(const AliasMapping& mapping, std::uint64_t wanted, const SpanList& spans,
            const SpanEnds& ends, std::uint64_t granule, Inactive inactive) noexcept;
 
 /// Places a block of `wanted` bytes in a mapping that holds it and whose spans are active. Returns
-/// its address, and writes its parts. Of the first and the last span, the one that is not whole is
-/// used up first, so that a whole span stays as whole as it can.
+/// its address, and writes its parts. If only one of the outer spans is wholly free, the block
+/// takes as much as it can from the other, so that the free one keeps the most.
 DevicePtr place_in(const AliasMapping& mapping, std::uint64_t wanted, const SpanList& spans,
                    const SpanEnds& ends, std::uint64_t granule, std::vector<StitchedPart>& parts);
 
 /// The alias mappings of an arena, and what the last generation stitched. Knows no driver.
 ///
-/// A mapping stays when its stitched block is freed, and the oldest that holds a later request
-/// serves it: the one that was made when the same requests came before. So a program that repeats
-/// itself soon maps nothing. The history goes further: it replays the last generation without a
-/// scan of what is free, as long as each request and state is the one that came before.
+/// A mapping stays when its stitched block is freed. The oldest mapping that can hold a later
+/// request serves it, because that one was made when the same requests came before. So a program
+/// that repeats itself soon maps nothing. The history saves the scan of free blocks, too: as long
+/// as each request and state equals the last generation's, it replays what that generation did.
 class StitchCache {
  public:
   // Mappings
@@ -89,42 +90,42 @@ class StitchCache {
   const AliasMapping& operator[](std::uint32_t mapping) const noexcept {
     return mappings_[mapping];
   }
-  /// The number of spans of all mappings, added up.
+  /// The sum of the span counts of all mappings.
   std::size_t mapped_spans() const noexcept;
   std::uint32_t add(AliasMapping mapping) {
     mappings_.push_back(std::move(mapping));
     return static_cast<std::uint32_t>(mappings_.size() - 1);
   }
-  /// The oldest that holds `wanted`; kNone where none does.
+  /// The oldest mapping that holds `wanted` bytes; kNone if none does.
   std::uint32_t find(std::uint64_t wanted, const SpanList& spans, const SpanEnds& ends,
                      std::uint64_t granule, Inactive inactive) const noexcept;
   /// Notes that `generation` uses the mapping. Returns the number of its spans at the first use in
-  /// that generation, later 0.
+  /// that generation, and 0 later.
   std::uint64_t use_in(std::uint64_t generation, std::uint32_t mapping) noexcept;
 
   // History
-  /// The next record of the last generation, if that is of a stitched block for the same request in
-  /// the same state; else null.
+  /// The last generation's next record, if it is a stitched block for the same request in the same
+  /// state; else null.
   const StitchRecord* expected(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto* next = next_of_last(wanted, active);
     return next != nullptr && next->mapping != kNone ? next : nullptr;
   }
   std::span<const StitchedPart> expected_parts() const noexcept;
-  /// Did the last generation look for a mapping in vain here, and grow?
+  /// Answers whether the last generation found no mapping here and grew.
   bool expects_growth(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto* next = next_of_last(wanted, active);
     return next != nullptr && next->mapping == kNone;
   }
   void remember(const StitchRecord& record, std::span<const StitchedPart> parts);
   void begin_generation() noexcept;
-  /// Did this generation stitch anything?
+  /// Answers whether this generation stitched anything.
   bool has_stitched() const noexcept { return !now_.parts.empty(); }
 
-  /// Takes out the mappings that have a span of `gone`; the caller unmaps them. Forgets the
-  /// history.
+  /// Takes out the mappings that have a span of `gone`, and forgets the history. The caller unmaps
+  /// them.
   std::vector<AliasMapping> take_mappings_of(const std::vector<std::uint32_t>& gone,
                                              std::size_t span_count);
-  /// After SpanList::erase().
+  /// Takes over the new indexes that SpanList::erase() returned.
   void rename_spans(const std::vector<std::uint32_t>& new_index) noexcept;
 
   std::uint64_t metadata_bytes() const noexcept;
@@ -141,7 +142,7 @@ class StitchCache {
     }
     std::uint64_t metadata_bytes() const noexcept;
   };
-  /// The next record of the last generation, if its request and state are these.
+  /// The last generation's next record, if it has this request and state.
   const StitchRecord* next_of_last(std::uint64_t wanted, std::uint32_t active) const noexcept {
     const auto at = now_.records.size();
     if (at >= last_.records.size()) return nullptr;

@@ -7,12 +7,13 @@
 namespace emm::pool {
 namespace {
 
-/// A free run, and the whole spans in it.
+/// A free run, and the spans that lie wholly in it.
 struct Candidate {
   std::uint64_t start = 0;
   std::uint64_t end = 0;
-  std::uint64_t whole_start = 0;  ///< The first start of a span in it; its end where it has none.
-  std::uint64_t whole_end = 0;    ///< The last end of a span in it.
+  std::uint64_t whole_start =
+      0;  ///< The first start of a span in the run; the run's end if it has none.
+  std::uint64_t whole_end = 0;  ///< The last end of a span in it.
   std::uint64_t as_first() const noexcept { return whole_end > start ? whole_end - start : 0; }
   std::uint64_t as_last() const noexcept { return end > whole_start ? end - whole_start : 0; }
   std::uint64_t whole() const noexcept {
@@ -22,12 +23,12 @@ struct Candidate {
   std::uint64_t part_behind() const noexcept { return as_last() - whole(); }
 };
 
-/// The runs at both ends of the block; null where the block begins or ends with a whole span.
+/// The runs at both ends of the block. Null if the block begins or ends with a whole span.
 struct Outer {
   const Candidate* first = nullptr;
   const Candidate* last = nullptr;
-  /// The start of the last run in the block. A run that is also the first gives its whole spans
-  /// once.
+  /// The start of the last run in the block. A run that is both first and last counts its whole
+  /// spans as the first run's.
   std::uint64_t last_start() const noexcept {
     return last == first ? last->whole_end : last->whole_start;
   }
@@ -54,8 +55,8 @@ std::vector<Candidate> candidates_of(const BlockMap& blocks, const SpanList& spa
   return candidates;
 }
 
-// A run may be best at both ends. Then it takes one of them, with the next best at the other; or,
-// as a last resort, both: the block goes from its one end to its other by way of other memory.
+// One run may be the best for both ends. It then takes one end, and the next best run the other. As
+// a last resort it takes both ends, with other memory mapped between them.
 Outer choose_outer(std::span<const Candidate> candidates, bool last_resort) noexcept {
   const auto most = [&](auto part, const Candidate* but) {
     const Candidate* found = nullptr;
@@ -81,7 +82,7 @@ const Candidate* run_that_ends_at(std::span<const Candidate> candidates,
   return found != candidates.end() ? &*found : nullptr;
 }
 
-/// Spans chosen one run after the other.
+/// The chosen spans, one run after the other.
 class Choice {
  public:
   explicit Choice(const SpanList& spans) noexcept : list_(&spans) {}
@@ -137,8 +138,8 @@ std::optional<StitchPlan> plan_stitch(const BlockMap& blocks, const SpanList& sp
   };
   auto outer = choose_outer(candidates, request.last_resort);
   auto chosen = choose(outer);
-  // New spans that are at home keep the runs from their best order, which takes more memory: this
-  // is not done as a last resort.
+  // To be at home, new spans must follow the last run of addresses, even if another run would be a
+  // better first. That costs memory, so it is not done as a last resort.
   const bool at_home = chosen.missing > 0 && request.prefer_at_home && !request.last_resort;
   if (at_home) {
     outer.first = run_that_ends_at(candidates, request.end_address);

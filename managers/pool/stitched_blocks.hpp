@@ -12,13 +12,13 @@ namespace emm::pool {
 struct StitchedBlock {
   DevicePtr address{};
   std::uint64_t requested = 0;
-  std::vector<std::uint32_t> parts{};  ///< The blocks. Empty: not in use.
+  std::vector<std::uint32_t> parts{};  ///< The blocks. Empty if the entry is unused.
 };
 
 /// The stitched blocks of an arena by index. Indexes are reused, and so is the memory of `parts`.
 class StitchedBlocks {
  public:
-  /// A stitched block without parts.
+  /// Returns the index of a stitched block without parts.
   std::uint32_t add() {
     if (unused_.empty()) {
       blocks_.emplace_back();

@@ -4,7 +4,8 @@
 
 namespace emm::allocators {
 
-/// How many there were, and how many the model would have made the same way.
+/// Counts the events of one kind in a recording, and how many of them the model would have made the
+/// same way.
 struct Agreement {
   std::uint64_t recorded = 0, as_recorded = 0;
 };

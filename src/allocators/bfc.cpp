@@ -44,8 +44,9 @@ bool BfcPool::splits(const Chunk& chunk, std::uint64_t size) const noexcept {
   return chunk.size / 2 >= size || chunk.size - size >= waste;
 }
 
-/// A region of `region_` bytes, which doubles until the request fits and once more when a region of
-/// that size was given; where the device refuses, nine tenths of it, again and again.
+/// Allocates a region of `region_` bytes from the device, or of what the limit leaves if that is
+/// less. `region_` first doubles until the request fits; if it fits at once, `region_` doubles
+/// afterwards. If the device refuses, each further attempt asks for nine tenths of the size before.
 bool BfcPool::extend(std::uint64_t size) {
   const auto held = memory_.counts.reserved;
   const auto available = (limit_ - std::min(limit_, held)) / kMinimum * kMinimum;
@@ -70,7 +71,7 @@ bool BfcPool::extend(std::uint64_t size) {
   return true;
 }
 
-/// Releases all free regions, where that makes room below the limit.
+/// Releases all free regions if the request then fits below the limit. Returns whether it did.
 bool BfcPool::collect(std::uint64_t size) {
   if (!settings_.garbage_collection) return false;
   const auto idle = heap_.idle_regions();

@@ -9,19 +9,20 @@
 
 namespace emm::allocators {
 
-/// JAX's defaults.
+/// Holds the options of a BfcPool. The defaults are JAX's.
 struct BfcSettings {
-  double memory_fraction = 0.75;         ///< Of the device's total.
-  std::optional<std::uint64_t> limit{};  ///< Bytes, instead of the fraction.
-  bool preallocate = true;            ///< The limit at the first request; else regions that double.
+  double memory_fraction = 0.75;         ///< Part of the device's total that is the limit.
+  std::optional<std::uint64_t> limit{};  ///< Bytes. Replaces the fraction.
+  bool preallocate = true;  ///< True: the first region is the whole limit. False: regions double.
   bool garbage_collection = false;    ///< TensorFlow's default is true.
-  double fragmentation_fraction = 0;  ///< A remainder above this part of the limit is split off.
+  double fragmentation_fraction = 0;  ///< Part of the limit that a rest needs to split; 0: 128 MiB.
 };
 
-/// XLA's BFCAllocator, which JAX and TensorFlow use: best fit over all streams, ties to the lowest
-/// address; a chunk is split where it is twice the request or 128 MiB larger; regions that double.
-/// Without timestamps, and without the ten seconds that TensorFlow waits for frees of other
-/// threads.
+/// Models XLA's BFCAllocator, which JAX and TensorFlow use. A request gets the best fit over all
+/// streams, the lowest address among equals. A chunk is split where it is at least twice the
+/// request, or larger by 128 MiB or by fragmentation_fraction of the limit. Regions double in size.
+/// The model has no timestamps, and it does not wait ten seconds for frees of other threads as
+/// TensorFlow does.
 class BfcPool final : public PoolModel {
  public:
   BfcPool(const BfcSettings& settings, DeviceMemory& memory)

@@ -30,8 +30,8 @@ std::optional<PoolModel::Block> CupyPool::allocate(std::uint64_t size, std::uint
   return Block{.address = chunk->address, .size = rounded, .stream = stream, .handle = chunk};
 }
 
-/// The device is asked for the request, three times at most: garbage collection, which may end
-/// arrays between the second and the third, is the program's and not in a trace.
+/// Asks the device up to three times. Before the third attempt, CuPy runs Python's garbage
+/// collector, which may free arrays. A trace does not show that, so the model leaves it out.
 Chunk* CupyPool::grow(std::uint64_t size, std::uint64_t stream) {
   const auto limit = settings_.limit;
   const auto over = [&] { return limit != 0 && memory_.counts.reserved + size > limit; };

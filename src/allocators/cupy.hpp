@@ -10,15 +10,16 @@
 namespace emm::allocators {
 
 struct CupySettings {
-  std::uint64_t limit = 0;         ///< Bytes; 0: none.
-  double limit_fraction = 0;       ///< Of the device's total; 0: none.
-  bool flushes_too_large = false;  ///< Up to 14.0: also for a request that is above the limit.
+  std::uint64_t limit = 0;         ///< Bytes; 0 means no limit.
+  double limit_fraction = 0;       ///< Part of the device's total; 0 means no limit.
+  bool flushes_too_large = false;  ///< CuPy up to 14.0 flushes even for a request above the limit.
 };
 
-/// CuPy's MemoryPool on one device: cupy/cuda/memory.pyx, from 13.0. An arena for each stream;
-/// best fit; what is too large is always split; memory is freed into the arena that it was born in.
-/// Among equal chunks CuPy takes the one whose Python object lies lowest, which no model can know:
-/// here the lowest address.
+/// Models CuPy's MemoryPool on one device (cupy/cuda/memory.pyx, from 13.0). Each stream has an
+/// arena, and the best fit serves. A chunk larger than the request is always split, and is freed
+/// into the arena that it came from. Among equal chunks CuPy takes the one whose Python object has
+/// the lowest address. A model cannot know that, so this one takes the chunk with the lowest
+/// address.
 class CupyPool final : public PoolModel {
  public:
   CupyPool(const CupySettings& settings, DeviceMemory& memory)
@@ -31,7 +32,7 @@ class CupyPool final : public PoolModel {
   void end() override { release_idle(); }
   Counts counts() const override { return memory_.counts; }
 
-  /// Among equal chunks the next allocate() takes the one at `address`, where that is one of them.
+  /// Among equal chunks, the next allocate() takes the one at `address`, if it is one of them.
   void prefer(std::uint64_t address) noexcept { preferred_ = address; }
 
   static std::uint64_t round_size(std::uint64_t size) noexcept { return round_up(size, 512); }

@@ -17,7 +17,7 @@ using Kind = CupyStep::Kind;
 
 constexpr std::size_t kMisses = 5;
 
-/// The state of the recorded pool. It follows the rows and not the model.
+/// Holds the state of the recorded pool. It follows the rows, not the model.
 class RecordedPool {
  public:
   RecordedPool(const CupySettings& settings, CupyOneStep& found)
@@ -33,7 +33,8 @@ class RecordedPool {
     const auto* const fit = heap_.best_fit(step.stream, size);
     if (fit != nullptr) return miss(step, "it was refused, and the pool had a chunk for it");
     if (is_over(size) && (size <= limit_ || flushes_too_large_)) flush();
-    // Where no limit refuses, the device did, and what that had is not recorded.
+    // Without a limit, the device refused. A recording does not say how much memory the device had,
+    // so every refusal counts as agreed.
     ++found_.refusals.as_recorded;
     if (limit_ == 0) flush();
   }
@@ -108,7 +109,8 @@ class RecordedPool {
     add_unknown(step, size);
   }
 
-  /// Would a smaller chunk than the recorded one be gone after a flush?
+  /// Answers whether the best fit is an idle region. A flush would have released it, and the
+  /// request would then have taken a larger chunk.
   bool has_idle_that_fits(std::uint64_t stream, std::uint64_t size) const {
     const auto* const fit = heap_.best_fit(stream, size);
     return fit != nullptr && fit->is_region();
@@ -124,7 +126,8 @@ class RecordedPool {
     const auto& chunk = std::prev(after)->second;
     return address - chunk.address < chunk.size;
   }
-  /// Addresses that are handed out again were released.
+  /// Infers a flush if a free region overlaps the new one: the device handed its addresses out
+  /// again, so the pool had released it.
   void make_room(std::size_t index, std::uint64_t address, std::uint64_t size) {
     const auto& chunks = heap_.chunks();
     const auto after = chunks.lower_bound(address + size);
@@ -133,7 +136,7 @@ class RecordedPool {
     if (chunk.address + chunk.size > address && chunk.is_free && chunk.is_region())
       infer_flush(index);
   }
-  /// Memory from before the recording. Pieces that touch are taken for one region's.
+  /// Adds memory from before the recording. Adjacent pieces count as parts of one region.
   void add_unknown(const CupyStep& step, std::uint64_t size) {
     heap_.forget(step.address, size);
     unknown_[step.address] = step.address + size;
@@ -143,7 +146,7 @@ class RecordedPool {
       heap_.join(before, chunk);
   }
 
-  /// Does it reach into memory whose beginning and end are not known?
+  /// Answers whether the range overlaps memory from before the recording, whose bounds are unknown.
   bool is_unknown(std::uint64_t address, std::uint64_t size) const {
     auto at = unknown_.lower_bound(address + size);
     return at != unknown_.begin() && std::prev(at)->second > address;
@@ -194,7 +197,7 @@ void CupyRecording::add(const Operation& operation) {
     return;
   }
   if (operation.op == Op::free) {
-    if (operation.has(Member::layer)) return;  // which the importer inferred
+    if (operation.has(Member::layer)) return;  // The importer inferred it.
     const auto found = live_.find(operation.id.number);
     if (found == live_.end()) return;
     steps_.push_back({.kind = Kind::free,

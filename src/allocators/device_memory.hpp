@@ -5,31 +5,32 @@
 
 namespace emm::allocators {
 
-/// Where the memory of a modelled pool comes from: the driver, or addresses that are made up.
-/// Sizes and addresses in bytes; a stream is named by a number of the caller's. Not safe for
-/// several threads.
+/// Supplies a modelled pool with memory: from the driver, or as made-up addresses. Sizes and
+/// addresses are in bytes. The caller chooses the numbers that name streams. Not safe for several
+/// threads.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  /// cudaMalloc; nothing where the device has no room.
+  /// Does what cudaMalloc does. Returns nothing where the device has no room.
   virtual std::optional<std::uint64_t> allocate(std::uint64_t size) = 0;
   virtual void free(std::uint64_t address, std::uint64_t size) = 0;
-  /// A range of addresses for memory that is mapped in parts; nothing where there is none.
+  /// Reserves a range of addresses, to be mapped in parts. Returns nothing if no range is free.
   virtual std::optional<std::uint64_t> reserve(std::uint64_t size) = 0;
   virtual void release(std::uint64_t address, std::uint64_t size) = 0;
-  /// False where the device has no room. `granule` divides the size.
+  /// Maps memory in pieces of `granule` bytes. `granule` divides `size`. Returns false if the
+  /// device has no room.
   virtual bool map(std::uint64_t address, std::uint64_t size, std::uint64_t granule) = 0;
   virtual void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t granule) = 0;
-  /// Waits for what streams still do with memory whose free waits.
+  /// Waits until the streams have done the work that deferred frees wait for.
   virtual void synchronize() {}
-  /// cudaStreamSynchronize, cudaDeviceSynchronize.
+  /// These do what cudaStreamSynchronize and cudaDeviceSynchronize do.
   virtual void synchronize_stream([[maybe_unused]] std::uint64_t stream) {}
   virtual void synchronize_device() {}
-  /// Something was freed on `stream`, which may still be in use on the stream that it was asked
-  /// for: order() is to wait for what both have to do.
+  /// Notes that memory which was requested on `asked_on` was freed on `stream`. Both streams may
+  /// still use it, and a later order() waits for both.
   virtual void freed([[maybe_unused]] std::uint64_t stream,
                      [[maybe_unused]] std::uint64_t asked_on) {}
-  /// Later work on `stream` waits for what `freed_on` had to do at its last freed().
+  /// Makes later work on `stream` wait for the work that preceded the last freed() on `freed_on`.
   virtual void order([[maybe_unused]] std::uint64_t stream,
                      [[maybe_unused]] std::uint64_t freed_on) {}
 };

@@ -7,8 +7,8 @@
 
 namespace emm::allocators {
 
-/// Which streams have freed into a list, and how far those that take from it have waited for them.
-/// Pools that leave the order to the program have no such thing; a manager may not leave it.
+/// Tracks which streams freed into a list, and up to which free each stream that takes from the
+/// list has waited for them. Some pools leave this order to the program; a manager may not.
 class FreedOn {
  public:
   void note(std::uint64_t list, std::uint64_t stream, std::uint64_t asked_on,
@@ -16,7 +16,7 @@ class FreedOn {
     memory.freed(stream, asked_on);
     lists_[list][stream].last = ++frees_;
   }
-  /// `stream` takes from the list.
+  /// Makes `stream`, which takes from the list, wait for the other streams that have freed into it.
   void wait(std::uint64_t list, std::uint64_t stream, DeviceMemory& memory) {
     const auto of = lists_.find(list);
     if (of == lists_.end()) return;
@@ -30,7 +30,7 @@ class FreedOn {
  private:
   struct Freed {
     std::uint64_t last = 0;
-    std::map<std::uint64_t, std::uint64_t> seen{};  // by the stream that waited
+    std::map<std::uint64_t, std::uint64_t> seen{};  // The last free waited for, by waiting stream.
   };
   std::map<std::uint64_t, std::map<std::uint64_t, Freed>> lists_;
   std::uint64_t frees_ = 0;

@@ -13,18 +13,18 @@
 
 namespace emm::allocators {
 
-/// How addresses are made up: they decide between equal blocks of two segments. `recorded` goes on
-/// as `driver` does where what was recorded does not fit.
+/// Says how addresses are made up. Addresses decide which of two equal blocks in different segments
+/// serves. `recorded` falls back to `driver` if a recorded address does not fit.
 enum class Addresses : std::uint8_t { recorded, driver, first_fit, ascending, descending };
 
-/// Addresses without a device: those of a recording, in its order, as far as they fit, else such as
-/// nothing else has.
+/// Hands out addresses without a device. It uses the recorded addresses in their order while they
+/// fit, and otherwise any free address.
 class MadeUpMemory final : public DeviceMemory {
  public:
   /// Address and size of each segment that was recorded.
   using Segments = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 
-  /// `recorded` outlives this; null where none are to be used.
+  /// `recorded` must outlive this object. Null means that there are no recorded addresses.
   MadeUpMemory(Addresses addresses, std::uint64_t capacity, const Segments* recorded)
       : addresses_(addresses), capacity_(capacity), recorded_(recorded) {}
 
@@ -54,7 +54,7 @@ class MadeUpMemory final : public DeviceMemory {
   }
   void unmap(std::uint64_t, std::uint64_t size, std::uint64_t) override { held_ -= size; }
 
-  /// With a capacity from `least` on and below `below` every answer would have been the same.
+  /// With any capacity from `least` to `below` - 1, all answers so far would have been the same.
   struct Alike {
     std::uint64_t least = 0, below = std::numeric_limits<std::uint64_t>::max();
   };

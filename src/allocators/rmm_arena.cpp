@@ -13,7 +13,7 @@ auto first_fit(Map& superblocks, std::uint64_t size) {
                       [&](const auto& each) { return each.second.fits(size); });
 }
 
-/// The one that holds the address; the end where none does.
+/// Returns the superblock that holds the address, or the end.
 Superblocks::iterator holder(Superblocks& superblocks, std::uint64_t address) {
   auto at = superblocks.upper_bound(address);
   if (at == superblocks.begin()) return superblocks.end();
@@ -90,7 +90,8 @@ std::optional<std::uint64_t> RmmArena::find(std::uint64_t size, std::uint64_t st
   return address;
 }
 
-/// One that is free and has more than another's least room to spare is split; else all of it goes.
+/// Takes a superblock with room for `size` bytes. A free one is split if the rest makes a
+/// superblock of its own. Otherwise all of it is taken.
 std::optional<Superblock> RmmArena::acquire(std::uint64_t size) {
   const auto at = first_fit(global_, size);
   if (at == global_.end()) return std::nullopt;
@@ -103,7 +104,7 @@ std::optional<Superblock> RmmArena::acquire(std::uint64_t size) {
   return Superblock(found.address(), least);
 }
 
-/// Into the global arena, merged with its neighbours where they are free.
+/// Returns the superblock to the global arena and merges it with its free neighbours there.
 void RmmArena::give(Superblock superblock) {
   if (superblock.is_free()) {
     const auto next = global_.find(superblock.address() + superblock.size());
@@ -149,7 +150,7 @@ void RmmArena::free(const Block& block, std::uint64_t, std::uint64_t stream) {
       release(own_[stream], block.address, block.size))
     return;
   memory_->synchronize_stream(stream);
-  // RMM leaves it to the program that the stream of the request is done.
+  // RMM relies on the program to have finished the work of the request's stream.
   if (block.stream != stream) memory_->synchronize_stream(block.stream);
   for (auto& [other, superblocks] : own_) {
     if (release(superblocks, block.address, block.size)) return;

@@ -8,7 +8,7 @@
 
 namespace emm::allocators {
 
-/// A part of an arena, with its free blocks; the first that fits serves.
+/// A part of an arena, with its free blocks. The first free block that fits serves.
 class Superblock {
  public:
   Superblock() = default;
@@ -31,9 +31,9 @@ class Superblock {
 /// Superblocks by address.
 using Superblocks = std::map<std::uint64_t, Superblock>;
 
-/// RMM's arena_memory_resource: one piece of the device's memory, taken when it is made, out of
-/// which the arena of each stream acquires superblocks; requests above 1 MiB are the global
-/// arena's. First fit by address.
+/// Models RMM's arena_memory_resource, which takes one piece of the device's memory when it is
+/// made. The arena of each stream acquires superblocks from it. The global arena serves requests
+/// above 1 MiB. First fit by address.
 class RmmArena final : public PoolModel {
  public:
   RmmArena(std::optional<std::uint64_t> arena_size, DeviceMemory& memory)
@@ -45,7 +45,7 @@ class RmmArena final : public PoolModel {
   void end() override;
   Counts counts() const override { return memory_.counts; }
 
-  static constexpr std::uint64_t kSuperblock = std::uint64_t{1} << 20;  ///< The least of one.
+  static constexpr std::uint64_t kSuperblock = std::uint64_t{1} << 20;  ///< The minimum size.
 
  private:
   std::optional<std::uint64_t> find(std::uint64_t size, std::uint64_t stream);

@@ -11,8 +11,9 @@
 
 namespace emm::allocators {
 
-/// RMM's fixed_size_memory_resource: blocks of one size, 128 in each request to what is below it,
-/// which gives them in ascending order; a freed block goes to the end of its stream's list.
+/// Models RMM's fixed_size_memory_resource: blocks of one size. It requests 128 blocks at a time
+/// from the resource below and serves them in ascending order. A freed block goes to the end of its
+/// stream's list.
 class RmmFixedSize {
  public:
   RmmFixedSize(std::uint64_t block_size, PoolModel& below, DeviceMemory& memory)
@@ -36,7 +37,7 @@ class RmmFixedSize {
   std::vector<PoolModel::Block> taken_;
 };
 
-/// cuda_memory_resource: the device itself.
+/// Models cuda_memory_resource, the device itself.
 class DirectMemory final : public PoolModel {
  public:
   explicit DirectMemory(DeviceMemory& memory) : memory_(memory) {}
@@ -51,12 +52,12 @@ class DirectMemory final : public PoolModel {
 
 struct RmmBinningSettings {
   unsigned min_size_exponent = 18, max_size_exponent = 22;
-  bool over_pool = true;  ///< Else over the device itself.
+  bool over_pool = true;  ///< False: over the device itself.
   RmmPoolSettings pool{};
 };
 
-/// RMM's binning_memory_resource: a fixed_size_memory_resource for each power of two, and what is
-/// larger from below. Made as RMM's benchmarks make it: over a pool.
+/// Models RMM's binning_memory_resource: a fixed_size_memory_resource for each power of two, and
+/// the resource below for larger requests. By default it lies over a pool, as in RMM's benchmarks.
 class RmmBinning final : public PoolModel {
  public:
   RmmBinning(const RmmBinningSettings& settings, DeviceMemory& memory);

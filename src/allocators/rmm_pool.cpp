@@ -33,8 +33,8 @@ std::optional<PoolModel::Block> RmmPool::allocate(std::uint64_t size, std::uint6
   return Block{.address = chunk->address, .size = chunk->size, .stream = stream, .handle = chunk};
 }
 
-/// Its own list; then the first other list that has a fit, which keeps the remainder; then its own
-/// again, with one other list after the other merged into it.
+/// Looks into the stream's own list. Then takes from the first other list with a fit, which keeps
+/// the remainder. Then merges the other lists into its own, one by one, until its own has a fit.
 Chunk* RmmPool::find(std::uint64_t size, std::uint64_t stream) {
   if (auto* own = heap_.best_fit(stream, size)) return own;
   for (const auto other : streams_.all()) {
@@ -48,7 +48,8 @@ Chunk* RmmPool::find(std::uint64_t size, std::uint64_t stream) {
     if (other == stream || heap_.is_empty(other)) continue;
     memory_->order(stream, other);
     heap_.move_all(other, stream);
-    // RMM does not: a third stream that takes from this list would not wait for the other.
+    // RMM does not do this. Without it, a third stream that takes from this list would not wait for
+    // `other`.
     memory_->freed(stream, stream);
     if (auto* merged = heap_.best_fit(stream, size)) return merged;
   }
@@ -63,7 +64,7 @@ Chunk* RmmPool::grow(std::uint64_t size, std::uint64_t stream) {
   return size > remaining ? nullptr : ask(std::max(size, remaining / 2), size, stream);
 }
 
-/// Halves what is refused, not aligned again, down to `least`.
+/// Asks for `most` bytes. Halves what is refused, without aligning it again, down to `least`.
 Chunk* RmmPool::ask(std::uint64_t most, std::uint64_t least, std::uint64_t stream) {
   for (auto size = most;; size = std::max(least, size / 2)) {
     if (const auto address = memory_.ask(size)) return heap_.add_region(*address, size, stream);

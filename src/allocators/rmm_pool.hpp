@@ -11,8 +11,8 @@ namespace emm::allocators {
 
 inline constexpr std::uint64_t kRmmAlignment = 256;
 
-/// Streams in the order in which they were first seen. RMM takes that of the addresses of its
-/// events, which changes from run to run.
+/// Streams in the order of their first use. RMM orders them by the addresses of its events, which
+/// change from run to run.
 class StreamOrder {
  public:
   void see(std::uint64_t stream);
@@ -23,13 +23,14 @@ class StreamOrder {
 };
 
 struct RmmPoolSettings {
-  std::optional<std::uint64_t> initial_size{};  ///< Else half of what is free.
+  std::optional<std::uint64_t> initial_size{};  ///< Default: half of the free bytes.
   std::optional<std::uint64_t> maximum_size{};
 };
 
-/// RMM's pool_memory_resource: a free list for each stream that freed, in the order of addresses;
-/// best fit; another stream's memory after a wait for its event; growth by doubling, or by half of
-/// what a maximum leaves. Nothing is released to the device.
+/// Models RMM's pool_memory_resource. Each stream that frees has a free list in the order of
+/// addresses, and the best fit serves. Memory of another stream serves after a wait for that
+/// stream's event. The pool doubles, or grows by half of what a maximum leaves. It releases nothing
+/// to the device.
 class RmmPool final : public PoolModel {
  public:
   RmmPool(const RmmPoolSettings& settings, DeviceMemory& memory)

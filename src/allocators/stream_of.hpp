@@ -7,7 +7,7 @@
 
 namespace emm::allocators {
 
-/// The stream of a recorded operation as a number: its handle, 0 where it names none.
+/// Returns the stream handle of a recorded operation; 0 if it names none.
 inline std::uint64_t stream_of(const trace::Operation& operation) {
   if (!operation.has(trace::Member::stream)) return 0;
   const auto text = operation.stream.text;

@@ -9,13 +9,14 @@ namespace emm {
   std::fprintf(stderr, "emmctl: %s:%d: a bug of ours: expected %s\n", file, line, condition);
   std::fflush(nullptr);
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
-  std::abort();  // a fuzzer keeps what led here
+  std::abort();  // a fuzzer keeps the input
 #else
   std::_Exit(70);
 #endif
 }
 }  // namespace emm
 
-/// What only our own mistake can make false. On in every build; ends the process with exit code 70.
+/// Checks a condition that only a bug of ours can make false. On in every build; ends the process
+/// with exit code 70.
 #define EMM_ASSERT(condition) \
   (static_cast<bool>(condition) ? void() : ::emm::assertion_failed(#condition, __FILE__, __LINE__))

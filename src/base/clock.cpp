@@ -23,7 +23,8 @@ std::uint64_t monotonic_ns() noexcept { return kernel_ns(CLOCK_MONOTONIC); }
 #if defined(__x86_64__)
 std::uint64_t ticks() noexcept { return __rdtsc(); }
 
-/// The kernel has found the counter to run at one rate on all processors, also while they sleep.
+/// Answers whether the kernel uses the counter for its own time. It does so only if it has found
+/// that the counter runs at one rate on all processors, even while they sleep.
 bool counter_is_trusted() noexcept {
   auto* file = std::fopen("/sys/devices/system/clocksource/clocksource0/current_clocksource", "re");
   if (file == nullptr) return false;
@@ -37,7 +38,8 @@ struct Moment {
   std::uint64_t ticks = 0, ns = 0;
 };
 
-/// Both clocks at one moment: of several tries the one in which the kernel answered fastest.
+/// Reads both clocks at nearly the same time: of several tries, takes the one in which the kernel
+/// answered fastest.
 Moment both_clocks() noexcept {
   Moment best;
   auto shortest = ~std::uint64_t{0};

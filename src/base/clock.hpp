@@ -10,15 +10,14 @@ namespace emm {
 class Clock {
  public:
   virtual ~Clock() = default;
-  /// Nanoseconds since the clock's own zero; never goes back.
+  /// Nanoseconds since the clock's own zero. Never decreases.
   virtual std::uint64_t now_ns() const noexcept = 0;
-  /// "host" for a clock that measures, "simulated" for one that is a model.
+  /// "host" for a clock that measures, "simulated" for a model.
   virtual std::string_view kind() const noexcept = 0;
 };
 
-/// Real time from the moment of construction, at CLOCK_MONOTONIC's rate within 0.01 %. Read from
-/// the processor's time stamp counter where the kernel keeps its own time by that, which costs half
-/// of asking the kernel.
+/// Real time since construction, at CLOCK_MONOTONIC's rate within 0.01 %. Reads the processor's
+/// time stamp counter if the kernel uses it too, which costs half as much as asking the kernel.
 class SteadyClock final : public Clock {
  public:
   SteadyClock();
@@ -26,19 +25,19 @@ class SteadyClock final : public Clock {
   std::string_view kind() const noexcept override { return "host"; }
 
  private:
-  std::uint64_t ns_per_tick_;  ///< In units of 2^-32; 0: ask the kernel.
+  std::uint64_t ns_per_tick_;  ///< In units of 2^-32 ns; 0 means that the kernel is asked.
   std::uint64_t start_;        ///< Ticks, or nanoseconds.
 };
 
-/// What the processors spent on this process and all its threads: time in which others were served
-/// is not in it. Each reading asks the kernel, which takes some 300 ns.
+/// The processor time of this process and all its threads. Each reading asks the kernel, which
+/// takes some 300 ns.
 class ProcessorClock final : public Clock {
  public:
   std::uint64_t now_ns() const noexcept override;
   std::string_view kind() const noexcept override { return "host"; }
 };
 
-/// Moves only when told. The simulated device tells it what a call would have cost.
+/// Moves only by advance(). The simulated device advances it by what a call would have cost.
 class ManualClock final : public Clock {
  public:
   std::uint64_t now_ns() const noexcept override { return now_ns_.load(std::memory_order_relaxed); }

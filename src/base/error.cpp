@@ -7,8 +7,7 @@
 namespace emm {
 namespace {
 
-// The CUresults that memory management can meet. cudart's codes of the same meaning share the
-// numbers.
+// The CUresults that memory management may return. cudart uses the same numbers for these meanings.
 constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
     {0, "CUDA_SUCCESS"},
     {1, "CUDA_ERROR_INVALID_VALUE"},

@@ -8,7 +8,7 @@
 
 namespace emm {
 
-/// Why something could not be done. What a caller may branch on; the wording is in Error.
+/// The kind of a failure, for callers to branch on. Error has the wording.
 enum class Errc : std::uint8_t {
   out_of_memory,
   invalid_value,  ///< An argument that the callee refuses.
@@ -16,7 +16,7 @@ enum class Errc : std::uint8_t {
   not_supported,  ///< A legal answer of a manager or device: it does not offer this.
   already_registered,
   not_registered,
-  invalid_context,  ///< No such context, or it is not the one that is current.
+  invalid_context,  ///< There is no such context, or it is not current.
   context_destroyed,
   not_found,
   dead_pointer,  ///< Memory that was freed, or that a reset ended.
@@ -27,12 +27,12 @@ enum class Errc : std::uint8_t {
   driver_error,  ///< Any other failure that the driver reports; see Error::native.
   usage,         ///< A person asked for something that does not exist.
   interrupted,
-  internal,  ///< A bug of ours, met where asserting would lose data.
+  internal,  ///< A bug of ours, found where an assertion would lose data.
 };
 
-/// The words of an Error: a std::string whose copies, moves and end are calls. Every Result in the
-/// tree moves one on a path that is not taken; inlined there, they are much of the code and of the
-/// compiler's time.
+/// The message of an Error: a std::string whose copy, move and destruction are not inlined. Every
+/// Result moves one on its failure path. Inlined, these would be much of the code and of the
+/// compile time.
 class ErrorWords : public std::string {
  public:
   ErrorWords() noexcept = default;
@@ -46,7 +46,7 @@ class ErrorWords : public std::string {
   ~ErrorWords();
 };
 
-/// A failure as a value. Making one that has no message allocates nothing: running out of device
+/// A failure as a value. An Error without a message allocates nothing, since running out of device
 /// memory is an ordinary outcome here.
 struct Error {
   Errc code = Errc::internal;
@@ -59,12 +59,12 @@ struct Error {
 /// CUDA_ERROR_...".
 std::string describe(const Error& error);
 
-/// The driver's name of a CUresult, "CUDA_ERROR_OUT_OF_MEMORY"; "CUDA_ERROR_<n>" of one not in the
-/// table.
+/// The driver's name of a CUresult, "CUDA_ERROR_OUT_OF_MEMORY"; "CUDA_ERROR_<n>" if the table lacks
+/// it.
 std::string_view native_name(std::int32_t native);
 
-/// An error with words. `words` is a literal in which each {} takes the next argument; every such
-/// literal is a message that some golden in tests/golden/messages shows.
+/// An error with a message. `words` is a literal in which each {} takes the next argument. A golden
+/// file in tests/golden/messages shows every such message.
 template <class... Args>
 [[nodiscard]] Error fail(Errc code, std::string_view words, const Args&... args) {
   return Error{.code = code, .message = text::format(words, args...)};

@@ -14,21 +14,21 @@
 namespace emm {
 namespace {
 
-constexpr int kInconclusive = 3;  // the exit code of what could not be judged
+constexpr int kInconclusive = 3;  // the exit code for "could not be judged"
 
 std::array<std::atomic<void (*)() noexcept>, 8> last_acts;
 std::atomic_flag ending;
 
-/// The limit on the address space in MiB; 0 where there is none.
+/// The limit on the address space in MiB; 0 if there is none.
 unsigned long long limit_mib() noexcept {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
   return limit.rlim_cur >> 20u;
 }
 
-/// Nothing here allocates.
+/// Must not allocate.
 [[noreturn]] void end_with(const char* what, const char* how) noexcept {
-  while (ending.test_and_set()) pause();  // another thread says it, and ends this one
+  while (ending.test_and_set()) pause();  // another thread prints the message and ends the process
   const auto act = [] {
     for (const auto& each : last_acts) {
       if (auto* const known = each.load()) known();
@@ -46,7 +46,7 @@ unsigned long long limit_mib() noexcept {
                 what, limit, "needs more: raise that limit");
   if (size > 0) [[maybe_unused]]
     const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
-  act();  // another thread may have made meanwhile what is to be taken away
+  act();  // again, since another thread may have made something to clean up meanwhile
   _exit(kInconclusive);
 }
 
@@ -90,8 +90,8 @@ SharedObject open_shared_object(const char* file, int flags) {
   const auto says = [&](std::string_view words) {
     return made.why_not.find(words) != std::string::npos;
   };
-  // The loader names only the purpose of an mmap that failed; without a limit the cause is seldom
-  // memory.
+  // The loader names only the purpose of a failed mmap. Without a limit, memory is seldom the
+  // cause.
   const bool refused = says("annot allocate") ||
                        (limit_mib() != 0 && (says("failed to map segment") || says("cannot map")));
   if (refused) host_memory_refused();

@@ -7,30 +7,31 @@
 
 namespace emm {
 
-/// Makes the process end where the system refuses it memory, or room for a thread: with a sentence
-/// on stderr and exit code 3. Threads, destructors and functions that must not throw allocate too,
-/// and an exception cannot leave those.
+/// Makes the process end with a message on stderr and exit code 3 if the system refuses memory or a
+/// thread. Threads, destructors and noexcept functions allocate too, and no exception can leave
+/// them.
 ///
-/// Once, by a program, before it allocates. A library leaves it to its host: there operator new
-/// throws as ever.
+/// A program calls it once, before it allocates. A library does not call it, so that operator new
+/// throws as usual.
 void end_where_host_memory_ends() noexcept;
 
-/// `act` is done before the process ends so. It must not allocate. A second call with the same
-/// `act` changes nothing.
+/// Calls `act` before the process ends in this way. It must not allocate. A second call with the
+/// same `act` changes nothing.
 void before_host_memory_ends(void (*act)() noexcept) noexcept;
 
-/// Memory was refused to a call that is no operator new (mmap, a C library): ends the process if
-/// the program asked for that, else returns, and the caller fails as it can.
+/// To be called after something other than operator new (mmap, a C library) was refused memory.
+/// Ends the process if the program asked for that. Else returns, and the caller must fail in its
+/// own way.
 void host_memory_refused();
 
-/// As host_memory_refused(), but throws std::bad_alloc where that returns.
+/// Like host_memory_refused(), but throws std::bad_alloc instead of returning.
 [[noreturn]] void out_of_host_memory();
 
-/// As host_memory_refused(), for a thread that could not be started.
+/// Like host_memory_refused(), for a thread that could not be started.
 void thread_refused();
 
-/// Starts a thread. Where the system has no room for one and the process goes on, throws what
-/// std::thread throws.
+/// Starts a thread. If the system refuses and the process goes on, throws the exception of
+/// std::thread.
 template <class Function>
 std::thread start_thread(Function&& function) {
   try {
@@ -41,13 +42,13 @@ std::thread start_thread(Function&& function) {
   }
 }
 
-/// What dlopen() gave.
+/// The result of dlopen().
 struct SharedObject {
   void* handle = nullptr;
-  std::string why_not;  ///< dlerror()'s words where there is none.
+  std::string why_not;  ///< dlerror()'s message if the handle is null.
 };
 
-/// dlopen() that does not take a want of memory for a library that is absent or broken.
+/// Calls dlopen(), and tells lack of memory from an absent or broken library.
 SharedObject open_shared_object(const char* file, int flags);
 
 }  // namespace emm

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Identities of things in a trace and in a run. Each is dense, counted from 0 in the order of
-/// first appearance, so that it indexes a table; the names a file gave them are in trace::Trace.
+/// Identities of things in a trace and in a run. Each is counted from 0 without gaps in the order
+/// of first appearance, so that it indexes a table. trace::Trace has the names from the file.
 namespace emm {
 
 enum class AllocId : std::uint32_t {};  ///< One allocation, pin or import; never reused.

@@ -28,7 +28,8 @@ constexpr Names kLaunchers[] = {
      "WORLD_SIZE",
      "LOCAL_RANK",
      {"TORCHELASTIC_RUN_ID", "MASTER_PORT"}},
-    // The script of a batch job has a rank too, and is none of several.
+    // Requires a step, because the script of a batch job has a rank too, but is not one of several
+    // processes.
     {"Slurm",
      "SLURM_STEP_ID",
      "SLURM_PROCID",
@@ -60,7 +61,8 @@ std::optional<Launched> launched() {
     for (const char* name : names.launch) {
       if (const char* value = variable(name)) out.launch += text::format("-{}", value);
     }
-    // Without a name, what the launcher's process is tells it on one machine.
+    // A launch without a name is identified by the launcher's process id, which suffices on one
+    // machine.
     if (out.launch.empty()) out.launch = text::format("-{}", getppid());
     for (auto& c : out.launch) {
       if (c == '/' || c == ' ') c = '_';

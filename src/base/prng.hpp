@@ -9,16 +9,16 @@
 
 namespace emm {
 
-/// A seed that differs from run to run. std::random_device would need glibc 2.36 where libstdc++ is
+/// A seed that differs from run to run. std::random_device would need glibc 2.36 if libstdc++ is
 /// linked statically.
 inline std::uint64_t random_seed() {
-  std::uint32_t seed = 0;  // 32 bits, which a person may type
+  std::uint32_t seed = 0;  // only 32 bits, so that a person may type it
   EMM_ASSERT(getentropy(&seed, sizeof seed) == 0);
   return seed;
 }
 
 /// The one source of randomness: the same seed gives the same numbers on every machine and compiler
-/// (xoshiro256**, seeded by splitmix64; std's distributions are not specified to that degree).
+/// (xoshiro256**, seeded by splitmix64; the standard does not specify std's distributions exactly).
 class Prng {
  public:
   explicit Prng(std::uint64_t seed) noexcept {
@@ -56,8 +56,9 @@ class Prng {
   /// Uniform in [0, 1).
   double unit() noexcept { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   bool chance(double probability) noexcept { return unit() < probability; }
-  /// As likely between 1 KiB and 2 KiB as between 1 GiB and 2 GiB. Integer arithmetic picks the
-  /// octave, so that no libm takes part. REQUIRES: 0 < low <= high.
+  /// Log-uniform in [low, high]: as likely between 1 KiB and 2 KiB as between 1 GiB and 2 GiB.
+  /// Integer arithmetic picks the octave, so that the result does not depend on libm. REQUIRES: 0 <
+  /// low <= high.
   std::uint64_t log_uniform(std::uint64_t low, std::uint64_t high) noexcept {
     const auto first = static_cast<int>(std::bit_width(low));
     const auto octave =

@@ -16,14 +16,14 @@
 namespace emm::run_files {
 namespace {
 
-constexpr std::string_view kStdout = "-";  ///< The place of standard output, which no path has.
+constexpr std::string_view kStdout = "-";  ///< The place of standard output; no path equals it.
 
 struct File {
-  std::string place{};  ///< The one path of it without links, also of a file that is not there yet.
+  std::string place{};  ///< The path without links, also of a file that does not exist yet.
   dev_t device = 0;
   ino_t inode = 0;
   bool there = false;
-  bool shared = false;  ///< A device, which any number may read and write.
+  bool shared = false;  ///< A device, which any number of users may share.
 };
 
 struct NamedFile {
@@ -32,9 +32,9 @@ struct NamedFile {
   bool output = false, open = false;
 };
 
-/// The first failed write, where forked children can leave it too.
+/// The first failed write, in memory that forked children share.
 struct Failure {
-  std::atomic<int> state{0};  ///< 1: being written, 2: there.
+  std::atomic<int> state{0};  ///< 0 for none, 1 while it is written, 2 when it is complete.
   std::array<char, 4000> words{};
 };
 
@@ -43,10 +43,10 @@ struct Run {
   Failure* failure = nullptr;
 };
 
-// Never destroyed: what closes a file while the process exits still asks.
+// Never destroyed, because files may be closed while the process exits.
 std::mutex& mutex = *new std::mutex;
 std::optional<Run>& run = *new std::optional<Run>;
-std::atomic<Failure*> failure{nullptr};  // as run->failure, without the lock
+std::atomic<Failure*> failure{nullptr};  // equals run->failure; read without the lock
 
 std::string real_path(const std::string& path) {
   char* const real = realpath(path.c_str(), nullptr);
@@ -55,8 +55,7 @@ std::string real_path(const std::string& path) {
   return place;
 }
 
-/// The path at which opening `path` would make a file: follows links, also one that leads to
-/// nothing.
+/// The path at which opening `path` would create a file. Follows links, also dangling ones.
 std::string place_of_new(std::string path) {
   constexpr int kLinksMost = 40;
   for (int links = 0; links < kLinksMost; ++links) {
@@ -67,7 +66,7 @@ std::string place_of_new(std::string path) {
     path = to.starts_with('/') ? std::string(to)
                                : path.substr(0, path.rfind('/') + 1) + std::string(to);
   }
-  const auto name = path.rfind('/') + 1;  // of no slash: npos + 1 is 0
+  const auto name = path.rfind('/') + 1;  // without a slash: npos + 1 is 0
   const auto folder = real_path(name == 0 ? "." : path.substr(0, name));
   return folder.empty() ? path : folder + (folder == "/" ? "" : "/") + path.substr(name);
 }
@@ -102,8 +101,8 @@ File file_of(int descriptor) {
 bool same(const NamedFile& entry, const File& file) {
   if (!file.place.empty() && file.place == entry.file.place) return true;
   if (!file.there) return false;
-  // An output may have been made since, or a new file may have taken its place and left its inode
-  // to another.
+  // The output may have been created since. Or a new file has replaced it, and its old inode may
+  // now be another file's.
   struct stat now {};
   if (entry.output && !entry.file.place.empty()) {
     return stat(entry.file.place.c_str(), &now) == 0 && now.st_dev == file.device &&
@@ -135,7 +134,7 @@ File output_at(const std::string& path) {
   return File{.place = std::string(kStdout)};
 }
 
-/// The entry of an output; null where it is shared.
+/// The entry of an output; null if it is shared.
 Result<NamedFile*> output(const std::string& path, std::string_view who) {
   auto file = output_at(path);
   if (file.shared) return nullptr;
@@ -247,6 +246,10 @@ std::optional<Error> write_error() {
   const auto* const kept = failure.load();
   if (kept == nullptr || kept->state.load() != 2) return std::nullopt;
   return Error{.code = Errc::io_error, .message = kept->words.data()};
+}
+
+void forget_write_error() noexcept {
+  if (auto* const kept = failure.load(); kept != nullptr) kept->state.store(0);
 }
 
 }  // namespace emm::run_files

@@ -7,27 +7,29 @@
 
 #include "base/result.hpp"
 
-/// What one run of the program reads and writes. No output is an input, or another output: whoever
-/// opens a file asks here first, and is refused with a usage error that names both.
+/// The files that one run of the program reads and writes. No output may be an input or another
+/// output. All code that opens a file asks here first, and gets a usage error that names both uses.
 ///
-/// Files are told apart by what they are: a symbolic link, a hard link and another path mean the
-/// same file. Devices such as /dev/null may be shared. "-" is standard input to a reader and
-/// standard output to a writer. `who` names the user of a path in messages: "TRACE", "--json".
+/// Files are compared by identity: a symbolic link, a hard link and another path mean the same
+/// file. Devices such as /dev/null may be shared. "-" is standard input to a reader and standard
+/// output to a writer. `who` names the user of a path in messages: "TRACE", "--json".
 ///
-/// Until begin() nothing is kept and nothing refused: what a library's process does with its files
-/// is not known here. Any thread.
+/// Before begin() nothing is recorded and nothing refused, since a library does not know its
+/// process's files. Any thread may call.
 namespace emm::run_files {
 
-/// The program begins: its executable is an input, standard output and standard error are outputs
-/// where they are files. What was kept before is forgotten.
+/// Forgets all earlier records, and begins a run: its executable is an input, and standard output
+/// and standard error are outputs if they are files.
 void begin();
-void end();  ///< As before begin(). For tests.
+void end();  ///< Restores the state before begin(). For tests.
 
 Status reads(const std::string& path, std::string_view who = {});
-/// An output that will be opened later, so that a conflict is found before there is work to lose.
+/// Records an output that will be opened later, so that a conflict is found before work can be
+/// lost.
 Status reserve(const std::string& path, std::string_view who);
 
-/// An output that is open. It stays this run's afterwards: only the same `who` may open it again.
+/// An open output. After its end the file still belongs to this run: only the same `who` may open
+/// it again.
 class Output {
  public:
   Output() = default;
@@ -42,16 +44,19 @@ class Output {
  private:
   std::optional<std::size_t> number_;
 };
-/// To be asked before the file is opened. Without `who` it is whoever reserved that very path.
+/// Must be called before the file is opened. Without `who` it stands for the one that reserved this
+/// exact path.
 Result<Output> writes(const std::string& path, std::string_view who = {});
 
 /// The descriptor that a path names: /dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N. Such a
-/// file must not be opened anew, which would cut it and write from its beginning.
+/// file must not be opened again, since that would truncate it and write from its start.
 std::optional<int> descriptor_named(const std::string& path);
 
-/// A write that failed, in this process or one forked from it. The first is kept until the run
-/// ends, so that it can fail even if whoever wrote has nobody to tell, as a destructor.
+/// Notes a write that failed in this process or in a fork of it. The first failure is kept until
+/// the run ends, so that the run fails even if the writer could not report it, like a destructor.
 void note_write_error(const Error& error) noexcept;
 std::optional<Error> write_error();
+/// For a command that has reported the failure and exits with another program's code.
+void forget_write_error() noexcept;
 
 }  // namespace emm::run_files

@@ -5,9 +5,9 @@
 
 namespace emm::text {
 
-/// `path` as a person may copy it into a shell: quoted where it has a space or what a shell obeys.
-/// What a terminal obeys or does not show is written as printable() writes it: a shell would not
-/// find it.
+/// `path` in a form that a person may copy into a shell: quoted if it has a space or a character
+/// that is special to the shell. Characters that a terminal obeys or hides are written as by
+/// printable(), and such a path cannot be copied.
 std::string shell_word(std::string_view path);
 
 }  // namespace emm::text

@@ -5,9 +5,9 @@
 
 namespace emm {
 
-/// Runs `job` of 0 to `count` - 1, begun in order, on several threads, of which the caller's is
-/// one; 0 threads: as many as there are processors. `job` must not throw. Returns when all are
-/// done.
+/// Calls job(0) to job(count - 1), begun in this order, on `threads` threads including the
+/// caller's; 0 means one for each processor. `job` must not throw. Returns when all calls have
+/// returned.
 void side_by_side(std::size_t threads, std::size_t count,
                   const std::function<void(std::size_t)>& job);
 

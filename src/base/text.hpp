@@ -48,8 +48,9 @@ std::optional<std::uint64_t> to_u64(
 std::optional<double> to_double(std::string_view digits);
 std::string lower(std::string_view value);
 std::string_view trim(std::string_view value);
-/// Text of a file as a terminal may be given it: what is_hidden() (base/utf8.hpp) says as "\x1b" or
-/// "\u{202e}", bytes that are no UTF-8 as "\xff", and no more than about `most` bytes, then "...".
+/// Makes text from a file safe for a terminal: hidden characters (is_hidden() of base/utf8.hpp)
+/// become "\x1b" or "\u{202e}", bytes that are not UTF-8 become "\xff", and after about `most`
+/// bytes comes "...".
 std::string printable(std::string_view value, std::size_t most);
 /// "a, b, c"
 template <class Range>
@@ -61,8 +62,8 @@ std::string join(const Range& parts, std::string_view separator = ", ") {
   }
   return out;
 }
-/// The entry of `known` nearest to `word` by edit distance, if it is near enough to be what was
-/// meant.
+/// The entry of `known` that is nearest to `word` by edit distance, if it is near enough to
+/// suggest.
 std::optional<std::string_view> nearest(std::string_view word, const std::string_view* known,
                                         std::size_t count);
 

@@ -25,8 +25,13 @@ constexpr std::array<Unit, 14> kByteUnits{{{"", 1},
                                            {"t", 1_TiB},
                                            {"tb", 1_TiB},
                                            {"tib", 1_TiB}}};
-constexpr std::array<Unit, 5> kTimeUnits{
-    {{"", 1}, {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+constexpr std::array<Unit, 7> kTimeUnits{{{"", 1},
+                                          {"ns", 1},
+                                          {"us", 1'000},
+                                          {"ms", 1'000'000},
+                                          {"s", 1'000'000'000},
+                                          {"min", 60'000'000'000},
+                                          {"h", 3'600'000'000'000}}};
 
 template <std::size_t N>
 std::optional<std::uint64_t> parse(std::string_view input, const std::array<Unit, N>& table) {
@@ -42,7 +47,7 @@ std::optional<std::uint64_t> parse(std::string_view input, const std::array<Unit
     }
     const auto fraction = text::to_double(number);
     if (!fraction || number.starts_with('.')) return std::nullopt;
-    // A part of a smallest unit is dropped: 139.8GiB is no whole number of bytes.
+    // Drops the fraction of a smallest unit: 139.8GiB is not a whole number of bytes.
     const auto scaled = std::floor(*fraction * static_cast<double>(scale));
     const bool lost_all = scaled == 0 && *fraction != 0;
     if (scale == 1 || lost_all || scaled >= 0x1.0p63) return std::nullopt;

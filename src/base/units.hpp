@@ -15,16 +15,16 @@ constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40; }
 
 namespace units {
 
-/// "512", "4KiB", "1.5GiB" (also "4K", "4KB": both are 1024), case ignored, to bytes. A fraction
-/// must come out as whole bytes.
+/// Reads a size: "512", "4KiB", "1.5GiB" (also "4K" and "4KB", which both are 1024), case ignored.
+/// Drops a fraction of a byte; but a plain count of bytes must be whole.
 Result<std::uint64_t> parse_bytes(std::string_view text);
-/// "250ns", "10us", "1.5ms", "2s", and a bare count of nanoseconds, to nanoseconds.
+/// Reads a time in nanoseconds: "250ns", "10us", "1.5ms", "2s", or a plain count of nanoseconds.
 Result<std::uint64_t> parse_ns(std::string_view text);
-/// 1610612736 to "1.50 GiB"; below 1 KiB, "512 B". For people: not exact.
+/// Formats 1610612736 as "1.50 GiB", and below 1 KiB as "512 B". For people: not exact.
 std::string bytes(std::uint64_t value);
-/// As bytes(), but 4194304 to "4 MiB": for the marks of an axis.
+/// Like bytes(), but 4194304 as "4 MiB". For the marks of an axis.
 std::string round_bytes(std::uint64_t value);
-/// 1500 to "1.50 us". For people: not exact.
+/// Formats 1500 as "1.50 us". For people: not exact.
 std::string ns(double value);
 
 }  // namespace units

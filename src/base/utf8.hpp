@@ -9,18 +9,18 @@ namespace emm::text {
 /// 3629).
 std::size_t utf8_length(std::string_view text) noexcept;
 
-/// Is this character, of the sequence that `text` begins with, one that a terminal obeys or does
-/// not show: a control character, also one of eight bits; a mark of direction, which turns what
-/// stands beside it around; of no width; a separator of lines; or no character at all? REQUIRES:
-/// utf8_length(text) != 0.
+/// Answers whether a terminal obeys or hides the first character of `text`: a control character (C0
+/// or C1), a mark of direction, a character of no width, a line separator, or a code point that is
+/// no character. REQUIRES: utf8_length(text) != 0.
 bool is_hidden(std::string_view text) noexcept;
 
-/// U+202E as 0x202e. REQUIRES: utf8_length(text) != 0.
+/// The code point of the first character: 0x202e for U+202E. REQUIRES: utf8_length(text) != 0.
 char32_t code_point(std::string_view text) noexcept;
 
-/// At most `most` bytes of `text`, without half a character at the end. REQUIRES: `text` is UTF-8.
+/// The first bytes of `text`, at most `most`, without a cut character at the end. REQUIRES: `text`
+/// is UTF-8.
 std::string_view head(std::string_view text, std::size_t most) noexcept;
-/// The same, of its end.
+/// The last bytes of `text`, likewise.
 std::string_view tail(std::string_view text, std::size_t most) noexcept;
 
 }  // namespace emm::text

@@ -8,9 +8,9 @@
 
 namespace emm::cli {
 
-/// What a command can be asked: it says so here, in the order of --help, and finds the answers in
-/// its own fields. A field's value at that time is the default that --help shows. Text of sizes and
-/// times is parsed by the command.
+/// The arguments that a command takes. A command declares them here in the order of --help and
+/// finds the given values in its own fields. The value of a field at the declaration is the default
+/// that --help shows. The command itself parses texts of sizes and times.
 class Arguments {
  public:
   virtual ~Arguments() = default;
@@ -22,13 +22,13 @@ class Arguments {
   /// A program to run and its arguments: everything from the first positional or `--` on.
   virtual void program(std::string_view name, std::vector<std::string>& into,
                        std::string_view help) = 0;
-  /// A positional that is a file which the command reads. Before the command runs, an output that
-  /// is also an input, or another output, is refused (run_files.hpp).
+  /// A positional that names a file which the command reads. Before the command runs, an output
+  /// that is also an input or another output is refused (run_files.hpp).
   virtual void input(std::string_view name, std::string& into, std::string_view help,
                      bool required = true) = 0;
   virtual void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
                       std::string_view help) = 0;  ///< Repeatable.
-  /// A file that the command writes: an option, whose value is "FILE|-", or an optional positional.
+  /// A file that the command writes: an option with the value "FILE|-", or an optional positional.
   /// A path that means standard output becomes "-".
   virtual void output(std::string_view name, std::string& into, std::string_view help) = 0;
   /// Repeatable.

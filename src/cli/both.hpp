@@ -4,7 +4,7 @@
 
 namespace emm::cli {
 
-/// Passes a trace on to two sinks. Both outlive it; `second` may be null.
+/// Passes a trace on to two sinks. Both must outlive it; `second` may be null.
 class Both final : public trace::OperationSink {
  public:
   Both(trace::OperationSink& first, trace::OperationSink* second)

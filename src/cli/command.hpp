@@ -11,11 +11,11 @@
 
 namespace emm::cli {
 
-/// One command with the answers to its arguments.
+/// One command with the values of its arguments.
 class CommandRun {
  public:
   virtual ~CommandRun() = default;
-  /// An error becomes "emmctl: <words>" on stderr and exit_code_of it.
+  /// An error becomes "emmctl: <words>" on stderr and the exit code exit_code_of() gives.
   virtual Result<ExitCode> run(Console& console) = 0;
 };
 
@@ -27,7 +27,7 @@ std::unique_ptr<CommandRun> make_run(Arguments& arguments) {
 struct Command {
   std::string_view name;
   std::string_view summary;
-  bool hidden;  ///< For emmctl's own use; not in --help.
+  bool hidden;  ///< Only for emmctl's own use. --help does not list it.
   std::unique_ptr<CommandRun> (*make)(Arguments& arguments);
 };
 

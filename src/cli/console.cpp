@@ -29,14 +29,15 @@ extern "C" void on_interrupt(int signal) {
   interrupted_flag.store(true, std::memory_order_relaxed);
 }
 
-// Not SteadyClock, whose first use measures for two milliseconds: this one is asked at every start.
+// Does not use SteadyClock: its first use measures for two milliseconds, and this runs at every
+// start.
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
                                     std::chrono::nanoseconds(1));
 }
 
-/// Lines as a terminal may be given them. Whoever put words of a file into them has quoted its ends
-/// of lines; the rest is seen to here, for all commands.
+/// Makes lines safe for a terminal. Callers have quoted the newlines in a file's words; this quotes
+/// all other control characters, for every command.
 std::string shown_lines(std::string_view lines) {
   std::string out;
   while (!lines.empty()) {
@@ -48,7 +49,7 @@ std::string shown_lines(std::string_view lines) {
   return out;
 }
 
-/// The columns of a terminal; nothing where `descriptor` is none.
+/// The columns of a terminal. Nothing if `descriptor` is not a terminal.
 std::optional<std::size_t> columns_of(int descriptor) {
   constexpr std::size_t kLeast = 40;
   winsize size{};
@@ -57,8 +58,8 @@ std::optional<std::size_t> columns_of(int descriptor) {
   return size.ws_col;
 }
 
-/// Breaks lines that a terminal has no room for at a space, where it would break them inside of a
-/// word. What follows stands two columns further in than the line began.
+/// Breaks lines that are too long for a terminal at spaces, where the terminal would break them
+/// inside a word. A continuation is indented two columns more than its line.
 std::string broken_at_spaces(std::string_view lines, std::size_t columns) {
   std::string out;
   while (!lines.empty()) {
@@ -67,7 +68,7 @@ std::string broken_at_spaces(std::string_view lines, std::size_t columns) {
     const auto inset = std::min(line.find_first_not_of(' '), line.size());
     std::size_t before = 0;
     while (true) {
-      // The last space that has room before it; of UTF-8 the first byte of each character counts.
+      // Finds the last space that fits. Of a UTF-8 character only the first byte counts.
       std::size_t width = before, space = line.npos, at = 0;
       for (; at < line.size() && width <= columns; ++at) {
         if (line[at] == ' ' && at > inset) space = at;
@@ -87,7 +88,7 @@ std::string broken_at_spaces(std::string_view lines, std::size_t columns) {
   return out;
 }
 
-/// Is stdout a terminal that may be given colours? https://no-color.org
+/// Is stdout a terminal that accepts colours? https://no-color.org
 bool stdout_takes_colours() {
   const auto set = [](const char* name) {
     const char* const value = std::getenv(name);
@@ -98,8 +99,8 @@ bool stdout_takes_colours() {
          std::string_view(terminal) != "dumb";
 }
 
-/// The words that matter, in colours. A verdict stands behind two spaces, and is followed by its
-/// number, by the next column or by the end of the line.
+/// Colours the words that matter. A verdict follows two spaces; after it comes its number, the next
+/// column or the end of the line.
 std::string coloured(std::string_view lines) {
   struct Colour {
     std::string_view word, begins;
@@ -147,15 +148,15 @@ void Console::result(std::string_view text) {
   written(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
 }
 
-/// stdio forgets why a write failed once it was tried.
+/// Saves errno at once, since stdio does not keep why a write failed.
 void Console::written(bool whole) noexcept {
   if (!whole && stdout_failed_ == 0) stdout_failed_ = errno;
 }
 
 void Console::say(std::string_view words) {
   end_progress();
-  constexpr std::size_t kLong =
-      4000;  // whole paths and lists of names, but no line of a damaged file
+  // enough for paths and lists of names, but not for a line of a damaged file
+  constexpr std::size_t kLong = 4000;
   auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
   if (const auto columns = columns_of(STDERR_FILENO)) line = broken_at_spaces(line, *columns);
   written(std::fflush(stdout) == 0);
@@ -211,7 +212,7 @@ void Console::step(std::string_view what) {
 
 void Console::overwrite(std::string_view line) {
   showing_ = true;
-  // What a terminal breaks stays: only its last line is written over.
+  // Only the last line of wrapped text could be overwritten, so it is cut to one line.
   const auto columns = columns_of(STDERR_FILENO).value_or(80) - 1;
   std::size_t characters = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {

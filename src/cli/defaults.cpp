@@ -40,7 +40,7 @@ const PageOption* option_of(const Page& page, std::string_view name) {
   return nullptr;
 }
 
-/// The value as the command line would have it; nothing where it is none.
+/// The value as a word of the command line. Nothing if it cannot be one.
 std::optional<std::string> word_of(const JsonValue& value) {
   if (const auto string = value.as_string()) return std::string(*string);
   if (const auto number = value.as_u64()) return text::format("{}", *number);
@@ -48,8 +48,8 @@ std::optional<std::string> word_of(const JsonValue& value) {
   return std::nullopt;
 }
 
-/// A list, such as the managers that `compare` compares, means something else in each command; so
-/// does a --device that only stands for --capacity.
+/// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
+/// something else in each command. So does a --device that only replaces --capacity.
 bool is_for_all(const PageOption& option) {
   return !option.repeatable && option.help != kDeviceHelp;
 }

@@ -4,14 +4,14 @@
 
 namespace emm::cli {
 
-/// What a shell sees. A process that a signal ends gives 128 + the signal's number.
+/// The exit codes. A process that ends on a signal exits with 128 + the signal's number.
 enum class ExitCode : int {
+  /// It ran and found what it looks for: a failed operation, a difference, a leak.
   fine = 0,
-  failure = 1,  ///< It ran, and found what it looks for: a failing operation, a difference, a leak.
-  usage = 2,    ///< The command line, or a file that it names and that cannot be opened.
-  inconclusive =
-      3,        ///< Nothing could be judged, or not to the end: an interrupted write, a full disk.
-  damaged = 4,  ///< Input that is not what it claims to be.
+  failure = 1,
+  usage = 2,         ///< A wrong command line, or a file that cannot be opened.
+  inconclusive = 3,  ///< No judgement, or not on everything: interrupted, or the disk is full.
+  damaged = 4,       ///< The input is not what it claims to be.
   no_device = 5,
   bug = 70,
 };

@@ -12,7 +12,7 @@ namespace {
 
 using Held = report::Replayed::Held;
 
-/// A manager that asks the driver for each allocation has no segments that are worth a picture.
+/// The limit for a picture. A manager that calls the driver for each allocation exceeds it.
 constexpr std::size_t kMost = 200'000;
 
 }  // namespace
@@ -56,7 +56,7 @@ class HeldSegments::Device final : public CallHook {
   }
   void begin(std::uint64_t address, std::uint64_t size, std::uint64_t handle) {
     if (all_.size() > kMost) return;
-    end(address, size);  // a reset of the context has ended it
+    end(address, size);  // a segment that a reset of the context has ended
     live_[address] = all_.size();
     all_.push_back({.birth = now(),
                     .death = report::Replayed::kNever,
@@ -65,7 +65,7 @@ class HeldSegments::Device final : public CallHook {
                     .device = ordinal_,
                     .handle = number_of(handle)});
   }
-  /// Handles in the order in which they are met, from 1.
+  /// Numbers handles from 1, in the order of their first use.
   std::uint64_t number_of(std::uint64_t handle) {
     return handle == 0 ? 0 : numbers_.try_emplace(handle, numbers_.size() + 1).first->second;
   }
@@ -82,7 +82,7 @@ class HeldSegments::Device final : public CallHook {
   ForwardingDriver driver_;
   std::unique_ptr<ForwardingRuntime> runtime_;
   std::vector<Held> all_;
-  std::map<std::uint64_t, std::size_t> live_;  // by address: its place in all_
+  std::map<std::uint64_t, std::size_t> live_;  // by address: the index in all_
   std::map<std::uint64_t, std::uint64_t> numbers_;
 };
 

@@ -13,9 +13,9 @@
 
 namespace emm::cli {
 
-/// Which segments the managers of a replay hold, and from which event to which: seen by the calls
-/// that they make of the driver. Memory of a stream-ordered pool is the driver's business and none
-/// of them. Outlives the managers. Any thread may call its hooks.
+/// Records which segments the managers of a replay hold, from which event to which, by watching
+/// their driver calls. It does not record memory of stream-ordered pools, which the driver manages.
+/// Must outlive the managers. Any thread may call its hooks.
 class HeldSegments {
  public:
   HeldSegments();
@@ -23,10 +23,11 @@ class HeldSegments {
   HeldSegments(const HeldSegments&) = delete;
   HeldSegments& operator=(const HeldSegments&) = delete;
 
-  /// Makes the same managers, over drivers that tell this.
+  /// Returns a factory for the same managers over watched drivers.
   ManagerFactory watch(ManagerFactory manager);
 
-  /// For the process that asked for the replay, which may be another.
+  /// Writes the segments as text, since the replay may run in a child of the process that wants
+  /// them.
   std::string to_text() const;
   static std::vector<report::Replayed::Held> from_text(std::string_view text);
 

@@ -1,5 +1,4 @@
-// What stands in help beside what the commands say of themselves: headings and examples. A test
-// runs the examples.
+// Headings and examples of the help, beyond what the commands declare. A test runs the examples.
 #include "cli/page.hpp"
 
 namespace emm::cli {

@@ -17,7 +17,7 @@ namespace {
 using conformance::Subject;
 using conformance::Verdict;
 
-/// What a child is to judge, in the child: the library loaded, the device told.
+/// The subject inside a child process, with the library loaded and the device set.
 struct Ready {
   Subject subject;
   std::optional<plugin::StandIns> standins;
@@ -35,10 +35,7 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
   if (given.foreign) ready.subject.has_trim = plugin::has_trim(name);
   if (!simulated || !ready.standins || !ready.subject.foreign || !plugin::calls_cuda(name))
     return {};
-  const auto device = given.device == "sim"
-                          ? text::format("sim:capacity=1GiB,devices=2,seed={}", given.seed)
-                          : given.device;
-  setenv("EMM_STANDIN_DEVICE", device.c_str(), 1);
+  setenv("EMM_STANDIN_DEVICE", conformance::device_of(given).c_str(), 1);
   ready.subject.device = "cuda";
   ready.subject.standins = &*ready.standins;
   return {};
@@ -54,7 +51,7 @@ class Counted final : public CallHook {
   std::atomic<std::uint64_t> calls{0};
 };
 
-/// Asks a manager for memory of each kind, once, and ends it.
+/// Allocates memory of each kind once and frees it.
 void ask_of_each_kind(MemoryManager& manager) {
   constexpr std::size_t kPage = 4096;
   const auto region = std::make_unique<std::byte[]>(2 * kPage);
@@ -66,9 +63,9 @@ void ask_of_each_kind(MemoryManager& manager) {
   const auto info = manager.get_memory_info();
 }
 
-/// Why a library that does not say that it calls CUDA itself cannot be judged; empty: it can. It
-/// calls CUDA where calls reach the stand-in, or where it knows CUDA by name and makes no call
-/// through its table: then it finds another libcuda, or none.
+/// Says why a library without the flag EMM_PLUGIN_CALLS_CUDA cannot be judged; empty if it can. The
+/// library calls CUDA itself if calls reach the stand-in. It also does if its file names CUDA and
+/// it makes no call through its table: then it found another libcuda, or none.
 std::string why_undeclared(const Ready& ready) {
   if (!ready.standins) return {};
   const auto platform = open_platform(ready.subject.device, {});
@@ -94,7 +91,7 @@ std::string why_undeclared(const Ready& ready) {
          "table, or make the calls through emm_create_v1.driver";
 }
 
-/// Asks the manager for memory, once, to see what it asks of libcuda.
+/// Allocates memory once, to see what the manager calls in libcuda.
 std::string why_not_judged(const Ready& ready) {
   if (ready.subject.standins == nullptr) return why_undeclared(ready);
   const auto platform = open_platform(ready.subject.device, {});
@@ -115,7 +112,8 @@ std::string why_not_judged(const Ready& ready) {
          "judged without a GPU";
 }
 
-/// An error as the bytes of a child's answer, and back. The first is no digit.
+/// Packs an error into the bytes of a child's answer, and unpacks it. The first byte is never a
+/// digit.
 std::string to_bytes(const Error& error) {
   return text::format("{}{}", static_cast<char>('A' + static_cast<int>(error.code)),
                       describe(error));
@@ -166,8 +164,8 @@ Verdict Apart::judge(const conformance::Clause& clause) {
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made)
       return Verdict{.words = describe(made.error())}.to_bytes();
-    constexpr int kPart =
-        4;  // so that a clause says itself which thread waits, before it is killed
+    // so that a clause itself reports a waiting thread before it is killed
+    constexpr int kPart = 4;
     ready.subject.patience = std::min(ready.subject.patience, options.deadline / kPart);
     return conformance::judge(clause, ready.subject).to_bytes();
   });
@@ -189,6 +187,9 @@ Verdict Apart::judge(const conformance::Clause& clause) {
                   .seen = plugin::describe(*end, options.deadline),
                   .expected = "an end without harm",
                   .calls = end->said};
+  const bool hung = end->kind == plugin::ChildEnd::Kind::hung;
+  if (hung && clause.source.starts_with("emm_plugin.h"))
+    failure.expected += text::format("; {}", clause.source);
   if (clause.id == kHarmless) return failure;
   return {.words = text::format("{} is broken here", kHarmless),
           .broken = std::string(kHarmless),

@@ -9,38 +9,37 @@
 
 namespace emm::cli {
 
-/// A manager that is judged in child processes, one for each clause: none can harm another, and
-/// nothing of a shared object is ever loaded into this one.
+/// Judges a manager in child processes, one for each clause. So no clause can harm another, and
+/// this process never loads a shared object.
 ///
-/// On the simulated device a child has the stand-ins for libcuda.so.1 and libcudart.so.13 before it
-/// loads the library, so that one which calls CUDA itself runs on the simulated device that they
-/// are.
+/// On the simulated device a child loads the stand-ins for libcuda.so.1 and libcudart.so.13 before
+/// the library. So a library that calls CUDA itself runs on the simulated device behind them.
 class Apart {
  public:
-  /// `subject` has no factory.
+  /// `subject` must have no factory.
   Apart(const ManagerChoice& manager, const conformance::Subject& subject,
         std::chrono::milliseconds deadline)
       : manager_(manager), subject_(subject), deadline_(deadline) {}
 
-  /// Whether it can be judged at all: usage errors of the manager, no_device of the device. A
-  /// library that is harmful already when it is loaded is for the clauses to tell; one that hangs
-  /// is waited for a quarter of the deadline. What comes back is why nothing can be judged; empty:
-  /// it can.
+  /// Says why nothing can be judged; empty if the manager can be judged. Errors: usage errors of
+  /// the manager, no_device of the device. Harm while the library is loaded is left to the clauses.
+  /// A library that hangs is given a quarter of the deadline.
   Result<std::string> look() const;
 
-  /// A crash, an exit, a damaged heap and a clause that gets no further for the deadline break the
-  /// rule of abi/harmless; the failure says what happened, with what the child last wrote.
+  /// Runs one clause. A crash, an exit, a damaged heap, or a clause without progress for the
+  /// deadline breaks the rule of abi/harmless. The failure says what happened, with the child's
+  /// last output.
   ///
-  /// A hang costs the deadline once. From then on a call may take a hundredth of it; a clause whose
-  /// call takes longer is not asked, and the words name that call. Once half a deadline was spent
-  /// so, no clause is asked.
+  /// The first hang costs the whole deadline. After that a call may take a hundredth of the
+  /// deadline. A clause whose call takes longer gets no verdict, and its words name the call. Once
+  /// such calls have cost half a deadline, no more clauses are run.
   conformance::Verdict judge(const conformance::Clause& clause);
 
  private:
   const ManagerChoice& manager_;
   const conformance::Subject& subject_;
   const std::chrono::milliseconds deadline_;
-  std::string hung_;                   ///< Where it hung first, "in free"; empty: nowhere.
+  std::string hung_;                   ///< Where it hung first, "in free". Empty if it never did.
   std::chrono::nanoseconds spent_{0};  ///< On hangs after the first.
 };
 

@@ -18,7 +18,7 @@ Beyond store_of(const pytorch::OneStep::SegmentPool& pool) {
   return pool.small ? Beyond::free_small : Beyond::free_large;
 }
 
-/// The last segment at each address: what lies in it is of its pool.
+/// Maps addresses to the last segment there. A block belongs to the pool of its segment.
 class Segments {
  public:
   void add(std::uint64_t address, std::uint64_t size, Beyond store) {
@@ -67,7 +67,7 @@ inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
   auto step = of_pytorch.steps().begin();
   for (std::uint32_t event = 0; event < trace.size(); ++event) {
     const auto id = trace[event].id;
-    if (index(id) >= lifetimes.all().size()) continue;  // of what is about no memory
+    if (index(id) >= lifetimes.all().size()) continue;  // the event is about no memory
     const auto& memory = lifetimes[id];
     const bool begins = memory.birth == event;
     const bool is_here = begins && lifetimes.device(memory) == of_pytorch.device();
@@ -84,7 +84,8 @@ inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
         };
       }
     }
-    // What stays of a segment has no step of its own: it is of the pool of what it was a part of.
+    // The remainder of a segment has no step. It belongs to the pool of the segment that it was a
+    // part of.
     if (is_here && memory.what == What::backing)
       segments.add(address, memory.size, known.stores[index(id)]);
     if (is_here && memory.what == What::device) known.stores[index(id)] = segments.at(address);

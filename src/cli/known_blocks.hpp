@@ -5,8 +5,8 @@
 
 namespace emm::cli {
 
-/// What the model of PyTorch's allocator knows of the blocks of a recording: how large each was,
-/// and in which pool. Empty where the recording is none of PyTorch's.
+/// What the model of PyTorch's allocator knows of the blocks of a recording: the size and the pool
+/// of each. Empty if PyTorch did not make the recording.
 inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
                                   const inspect::Lifetimes& lifetimes,
                                   const allocators::pytorch::Recording& of_pytorch);

@@ -47,9 +47,9 @@ class Watched final : public trace::OperationSink {
   std::uint64_t not_linear() const noexcept { return not_linear_; }
 
  private:
-  static constexpr std::uint64_t kBetween = 0xffff;  ///< Operations, but one, between two looks.
+  static constexpr std::uint64_t kBetween = 0xffff;  ///< Operations between two looks, minus one.
 
-  /// Shows how far it is, and asks whether to go on.
+  /// Shows the progress, and fails if the person interrupted.
   Status look() {
     if (source_ != nullptr) {
       console_.progress(words_, source_->consumed(), source_->total());
@@ -163,7 +163,7 @@ void offer_all_frames(Arguments& arguments, bool& all_frames) {
 
 namespace {
 
-/// Reads into `to`; what the summary should carry goes to `loaded`, and all to stderr.
+/// Reads into `to`. `loaded` gets what the summary should carry, and stderr gets everything.
 Status read_and_say(Console& console, const trace::Importer& importer, format::ByteSource& source,
                     trace::OperationSink& to, bool partial, LoadedTrace& loaded) {
   Watched watching(console, &source, to);
@@ -185,7 +185,7 @@ Status read_and_say(Console& console, const trace::Importer& importer, format::B
   return {};
 }
 
-/// What the system says that programs can still have, in bytes; 0 where it does not say.
+/// The bytes that the system has available for programs, or 0 if it does not say.
 std::uint64_t available_memory() {
   std::ifstream said("/proc/meminfo");
   for (std::string word; said >> word;) {
@@ -195,7 +195,7 @@ std::uint64_t available_memory() {
   return 0;
 }
 
-/// A compact file of which an event takes much more room in memory, and which is large.
+/// Whether it is a large compact file. Its events take much more room in memory.
 bool is_long(const TraceArgument& argument) {
   constexpr off_t kLong = off_t{24} << 20;  // some ten million operations
   struct stat of {};

@@ -5,8 +5,8 @@
 
 namespace emm::cli {
 
-/// Reads a recording as load_trace() does, with all that inspect shows of it.
-/// `also`, where it is given, takes the same operations.
+/// Reads a recording like load_trace(), with everything that inspect shows. `also`, if given, gets
+/// the same operations.
 Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
                                           trace::OperationSink* also = nullptr);
 

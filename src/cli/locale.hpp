@@ -2,7 +2,7 @@
 
 namespace emm::cli {
 
-/// Does the terminal show UTF-8, as the locale says?
+/// Does the locale say that the terminal shows UTF-8?
 bool speaks_utf8();
 
 }  // namespace emm::cli

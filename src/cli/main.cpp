@@ -1,4 +1,4 @@
-// The program. The only file that includes CLI11.
+// The program. Only this file includes CLI11.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <sstream>
@@ -31,7 +32,7 @@ using namespace emm::cli;
 /// A command's arguments as options of a CLI11 subcommand.
 class Cli11Arguments final : public Arguments {
  public:
-  /// What the command says of its files, which are looked at once all is parsed.
+  /// The files that the command declared. They are checked after all arguments are parsed.
   struct Files {
     struct Named {
       std::string who;
@@ -45,8 +46,8 @@ class Cli11Arguments final : public Arguments {
     std::vector<Listed> input_lists;
     std::vector<std::string>* program = nullptr;
     std::string* device = nullptr;    ///< --device
-    std::string* capacity = nullptr;  ///< --capacity, where it takes one
-    /// The one of the two that the command does not have: main() offers it.
+    std::string* capacity = nullptr;  ///< --capacity, if the command has it
+    /// The value of --capacity or --device, whichever the command lacks and main() offers.
     std::string offered{};
   };
 
@@ -128,7 +129,7 @@ class Cli11Arguments final : public Arguments {
   }
 
  private:
-  /// CLI11 would take -1 for the largest number.
+  /// Checks numbers here, because CLI11 would take -1 for the largest number.
   static std::string whole_number(const std::string& given) {
     return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
   }
@@ -140,22 +141,37 @@ class Cli11Arguments final : public Arguments {
   Files& files_;
 };
 
-/// A folder that a killed `emmctl record` left stands for the recording in it.
-Status name_recording(std::string& path) {
+/// The recordings in a folder that a killed `emmctl record` left. None if `path` is no such folder.
+std::vector<std::string> recordings_in(const std::string& path) {
   std::error_code none;
-  if (!path.ends_with(".raw") && !path.ends_with(".raw/")) return {};
   std::vector<std::string> found;
+  if (!path.ends_with(".raw") && !path.ends_with(".raw/")) return found;
   for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
     if (entry.path().extension() == ".emmraw") found.push_back(entry.path().string());
   }
   std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// Replaces such a folder by the recording in it. In a list it stands for all recordings in it.
+Status name_recording(std::string& path) {
+  const auto found = recordings_in(path);
   if (found.size() == 1) path = found.front();
   if (found.size() < 2) return {};
   return fail(Errc::usage, "{} has the recordings of {} processes: expected one of {}", path,
               found.size(), text::join(found));
 }
+void name_recordings(std::vector<std::string>& paths) {
+  std::vector<std::string> named;
+  for (auto& path : paths) {
+    auto found = recordings_in(path);
+    if (found.empty()) found.push_back(std::move(path));
+    std::move(found.begin(), found.end(), std::back_inserter(named));
+  }
+  paths = std::move(named);
+}
 
-/// No output is an input or another output.
+/// Resolves the names of the files. Fails if an output is also an input or another output.
 Status look_at_files(const Cli11Arguments::Files& files) {
   for (const auto& [who, path] : files.inputs) {
     if (path->empty()) continue;
@@ -164,6 +180,7 @@ Status look_at_files(const Cli11Arguments::Files& files) {
     if (auto apart = run_files::reads(*path, who); !apart) return apart;
   }
   for (const auto& [who, paths] : files.input_lists) {
+    name_recordings(*paths);
     for (auto& path : *paths) {
       if (auto named = name_rank(path); !named) return named;
       if (auto apart = run_files::reads(path, who); !apart) return apart;
@@ -178,8 +195,8 @@ Status look_at_files(const Cli11Arguments::Files& files) {
   return {};
 }
 
-/// --device sim:capacity=SIZE and --capacity SIZE mean the same: the command receives the one that
-/// it has.
+/// --device sim:capacity=SIZE and --capacity SIZE mean the same. Passes either one to the option
+/// that the command has.
 Status apply_capacity(Cli11Arguments::Files& files) {
   constexpr std::string_view kOption = "capacity=";
   if (files.offered.empty()) return {};
@@ -213,7 +230,8 @@ Status apply_capacity(Cli11Arguments::Files& files) {
   return {};
 }
 
-/// The command line with the defaults of the configuration file, for options that it does not give.
+/// Adds the defaults of the configuration file to the command line, except for options that it
+/// already gives.
 std::vector<std::string> with_defaults(const Page& page, const Defaults& defaults, int argc,
                                        char** argv) {
   std::vector<std::string> words(argv, argv + argc);
@@ -232,7 +250,8 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
                      [&wanted = name](const auto& one) { return one.longest() == wanted; });
     const bool by_variable = name == "--manager" && manager != nullptr && *manager != '\0';
     if (option == page.options.end() || given(*option) || by_variable) continue;
-    if (name == "--capacity" || name == "--device") {  // each of the two decides the other
+    // giving either one overrides the default of the other
+    if (name == "--capacity" || name == "--device") {
       const auto other = name == "--capacity" ? "--device" : "--capacity";
       if (std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
             return word == other || word.starts_with(std::string(other) + "=");
@@ -246,8 +265,8 @@ std::vector<std::string> with_defaults(const Page& page, const Defaults& default
   return words;
 }
 
-/// "no option '--manger', did you mean --manager" of the first word that is none of the command's;
-/// empty where each is.
+/// Describes the first word that is no option of the command: "no option '--manger', did you mean
+/// --manager". Empty if there is none.
 std::string unknown_option(const Page& page, const std::vector<std::string>& words) {
   std::vector<std::string_view> known;
   for (const auto& option : page.options)
@@ -276,7 +295,7 @@ bool is_command(std::string_view given) {
   return false;
 }
 
-/// The exit code, once all that was to be printed is. `said` is the error that ended the command.
+/// Finishes all output and returns the exit code. `said` is the error that ended the command.
 int finished(Console& console, ExitCode code, const std::string& said = {}) {
   if (const auto lost = run_files::write_error()) {
     if (describe(*lost) != said) console.say(describe(*lost));
@@ -325,7 +344,7 @@ int run(int argc, char** argv) {
     console.say(no_such_command(given) + "; see emmctl --help");
     return static_cast<int>(ExitCode::usage);
   };
-  // CLI11 would say only that a subcommand is required.
+  // CLI11 would only say that a subcommand is required.
   if (argc < 2) return refuse("");
   constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
   if (argv[1][0] == '-' &&
@@ -347,7 +366,7 @@ int run(int argc, char** argv) {
     }
     return finished(console, words ? ExitCode::fine : exit_code_of(words.error()));
   }
-  // What stands after `--` is a program's own, whatever it looks like.
+  // The words after `--` belong to the program, whatever they look like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
   for (const auto& [sub, files, command] : offered) {
     if (files->program == nullptr || sub->get_name() != argv[1] || rest == argv + argc) continue;
@@ -372,11 +391,11 @@ int run(int argc, char** argv) {
   }
   try {
     auto given = words;
-    std::reverse(given.begin(), given.end());  // as CLI11 takes them
+    std::reverse(given.begin(), given.end());  // CLI11 takes the words in reverse
     given.pop_back();                          // the program's name
     app.parse(given);
   } catch (const CLI::ParseError& error) {
-    // CLI11 gives every mistake a code of its own; a shell gets ours. Help and version are
+    // CLI11 has an exit code for each mistake; all of them become `usage`. Help and version are
     // successes.
     if (error.get_exit_code() == 0) {
       std::ostringstream told, wrong;
@@ -396,7 +415,7 @@ int run(int argc, char** argv) {
     auto apart = apply_capacity(*files);
     if (apart) apart = look_at_files(*files);
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
-    command.reset();  // what it left open is closed, which may fail
+    command.reset();  // closes what the command left open, which may fail
     if (!code) {
       console.say(describe(code.error()));
       return finished(console, exit_code_of(code.error()), describe(code.error()));
@@ -406,8 +425,8 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
-/// Room for the stack to grow: where the address space is limited, a stack that cannot grow is a
-/// crash.
+/// Makes the stack grow now. If the address space is limited, a stack that cannot grow later
+/// crashes.
 void grow_stack() {
   constexpr std::size_t kRoom = std::size_t{512} << 10, kPage = 4096;
   rlimit limit{};
@@ -419,7 +438,7 @@ void grow_stack() {
   for (std::size_t at = kRoom; at >= kPage; at -= kPage) pages[at - 1] = 0;
 }
 
-/// Before anything allocates: objects of other files do, before main.
+/// Runs before main and before the constructors of other files, which allocate.
 [[gnu::constructor(101)]] void begin() {
   end_where_host_memory_ends();
   grow_stack();
@@ -428,13 +447,12 @@ void grow_stack() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(
-      SIGXFSZ,
-      SIG_IGN);  // a file that may grow no further (ulimit -f) is a failed write, as a full disk is
+  // makes a write beyond the file size limit (ulimit -f) fail, as on a full disk
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
-    out_of_host_memory();  // of what no computer has
+    out_of_host_memory();  // a request too large for any computer
   } catch (const std::exception& error) {
     std::fprintf(stderr, "emmctl: a bug of ours: %s\n",
                  text::printable(error.what(), std::string::npos).c_str());

@@ -85,8 +85,8 @@ Result<ManagerFactory> choose_manager(const std::string& spec,
                                       const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline) {
   if (!is_foreign(spec)) return find_manager(spec, adaptors);
-  // Only for a first word on what the user wrote: one that takes its time, or does harm, is left to
-  // the run.
+  // A short first look reports usage errors early. A library that is slow or harmful is left to the
+  // run.
   constexpr std::chrono::milliseconds kLook{1000};
   if (const auto looked = look_at_foreign(spec, adaptors, std::min(deadline, kLook)); !looked)
     return looked.error();

@@ -11,22 +11,22 @@
 
 namespace emm::cli {
 
-/// Does `manager`, as --manager takes it, come from a shared object?
+/// Does `manager`, a value of --manager, come from a shared object?
 bool is_foreign(std::string_view manager) noexcept;
 
-/// Makes a manager in a shared object, for a look at its options, in a child process. Errors are
-/// its usage errors; what comes back is the harm that it did, in words, or empty.
+/// Makes a manager from a shared object in a child process, to check its options. Errors are its
+/// usage errors. Returns a description of the harm that it did, or empty.
 Result<std::string> look_at_foreign(const std::string& spec,
                                     const std::vector<std::string>& adaptors,
                                     std::chrono::milliseconds deadline);
 
-/// `spec` with `adaptors` over it. A manager in a shared object is looked at in a child process,
-/// and made only in one: ManagerFactory::apart. Usage errors.
+/// Finds the manager `spec` with `adaptors` over it. A manager from a shared object is checked in a
+/// child process and is only ever made in one: ManagerFactory::apart. Errors: usage.
 Result<ManagerFactory> choose_manager(const std::string& spec,
                                       const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline);
 
-/// --deadline: how long a call of a manager in a shared object may take.
+/// --deadline: the time that a call of a manager from a shared object may take.
 class CallDeadline {
  public:
   void offer(Arguments& arguments);
@@ -36,25 +36,25 @@ class CallDeadline {
   std::string seconds_ = "60";
 };
 
-/// The options that say which manager: --manager, --adaptor and --profile.
+/// The options that choose the manager: --manager, --adaptor and --profile.
 class ManagerChoice {
  public:
   void offer(Arguments& arguments);
-  /// What was chosen: where --manager was not given, EMM_MEMORY_MANAGER or `default`. Usage errors.
-  /// With a deadline as choose_manager() does; without one a shared object is loaded into this
-  /// process.
+  /// Finds the chosen manager: --manager, else EMM_MEMORY_MANAGER, else `default`. Usage errors.
+  /// With a deadline it works like choose_manager(); without one a shared object is loaded into
+  /// this process.
   Result<ManagerFactory> find() const;
   Result<ManagerFactory> find(std::chrono::milliseconds deadline) const;
-  /// As find(), of `spec` instead of what was given with --manager.
+  /// Like find(), for `spec` instead of --manager.
   Result<ManagerFactory> find_as(const std::string& spec, std::chrono::milliseconds deadline) const;
   const std::string& name() const noexcept {
     return manager_;
-  }  ///< As given; empty where it was not.
-  /// What find() finds, as --manager takes it. A plugin hears of the profile when it is made, not
-  /// by an option. Usage errors.
+  }  ///< The value of --manager; empty if not given.
+  /// The manager that find() finds, as a value of --manager. A plugin is told of the profile when
+  /// it is made, not by an option. Usage errors.
   Result<std::string> spec() const;
-  /// Finds what was chosen with more options, written as a spec has them. Null for the functions of
-  /// a library (torch:, cupy:), which have none. Refers to this.
+  /// Returns a function that finds the chosen manager with more options, in the syntax of a spec.
+  /// Null for functions of a library (torch:, cupy:), which take none. It refers to this object.
   std::function<Result<ManagerFactory>(std::string_view)> with_options() const;
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 

@@ -96,7 +96,7 @@ void write_all(JsonWriter& json, std::string_view name, const All& all, Write wr
 
 }  // namespace
 
-void MemoryMaps::add(const log::Statistics& statistics, std::uint32_t device,
+void MemoryMaps::add(const log::ContextStatistics& statistics, std::uint32_t device,
                      std::optional<MemoryMap> map) {
   context_maps_.push_back({statistics, device, std::move(map)});
 }
@@ -162,7 +162,7 @@ void draw_segment(Svg& svg, const MemoryMap::Segment& segment, double y, double 
     const auto& first = segment.blocks[b];
     auto end = first.address + first.size;
     auto last = b + 1;
-    // Neighbours of one state, too near to be told apart, are one.
+    // Merges neighbours of one state that are too narrow to tell apart.
     for (; last < segment.blocks.size() && segment.blocks[last].state == first.state &&
            segment.blocks[last].address == end &&
            scale * static_cast<double>(segment.blocks[last].size) < 0.7;

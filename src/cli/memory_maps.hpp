@@ -13,17 +13,18 @@ namespace emm::cli {
 /// The memory maps of a run's contexts.
 class MemoryMaps {
  public:
-  /// `map` is nothing of a manager that keeps none.
-  void add(const log::Statistics& statistics, std::uint32_t device, std::optional<MemoryMap> map);
-  /// "emmctl.memory-map/1": one object, keys in a fixed order, a final newline.
+  /// `map` is empty if the manager keeps none.
+  void add(const log::ContextStatistics& statistics, std::uint32_t device,
+           std::optional<MemoryMap> map);
+  /// "emmctl.memory-map/1": one object with keys in a fixed order, then a newline.
   std::string to_json(const log::Summary& summary) const;
-  /// The same segments as bars, in one SVG: what is handed out, what waits for a stream, what is
-  /// free.
+  /// Draws the segments as bars in one SVG, with the memory that is handed out, that waits for a
+  /// stream, and that is free.
   std::string to_svg(const log::Summary& summary) const;
 
  private:
   struct ContextMap {
-    log::Statistics statistics;
+    log::ContextStatistics statistics;
     std::uint32_t device = 0;
     std::optional<MemoryMap> map;
   };

@@ -9,7 +9,7 @@
 namespace emm::cli {
 namespace {
 
-/// Writes down what a command says that it takes.
+/// Collects the arguments that a command declares.
 class PageArguments final : public Arguments {
  public:
   explicit PageArguments(Page& page) : page_(page) {}
@@ -127,7 +127,7 @@ std::string left_of(const PageOption& option) {
 
 constexpr std::size_t kColumn = 26;
 
-/// What stands on the left, and its words on the right, wrapped.
+/// A row with `left` in the left column and `words`, wrapped, in the right one.
 std::string row(std::string left, std::string_view words, int width) {
   const auto room = static_cast<std::size_t>(std::max(width - static_cast<int>(kColumn), 30));
   std::string out = "  " + left;
@@ -152,7 +152,7 @@ std::string row(std::string left, std::string_view words, int width) {
 
 // ---- manual pages
 
-/// Text as troff takes it: a dash is a dash, and no line begins with a request.
+/// Escapes text for troff: a dash stays a dash, and no line begins with a request.
 std::string troff(std::string_view words) {
   std::string out;
   for (const char c : words) {
@@ -193,7 +193,7 @@ constexpr std::string_view kFiles =
 
 // ---- completions
 
-std::string quoted(std::string_view words) {  // inside of '...'
+std::string quoted(std::string_view words) {  // for use inside '...'
   std::string out;
   for (const char c : words) {
     if (c == '\'') {
@@ -213,7 +213,7 @@ std::string names_of(const Page& page) {
   return text::join(names, " ");
 }
 
-/// The words that an option's value may be, where they are known.
+/// The possible values of an option, if they are known.
 std::vector<std::string> values_of(const PageOption& option) {
   if (!option.choices.empty()) return option.choices;
   std::vector<std::string> values;
@@ -227,7 +227,7 @@ std::vector<std::string> values_of(const PageOption& option) {
   return values;
 }
 
-/// The words that the first positional may be.
+/// The possible words of the first positional, if they are known.
 std::vector<std::string> first_words(const Page& page) {
   if (page.name == "help") {
     std::vector<std::string> words;

@@ -11,12 +11,12 @@
 namespace emm::cli {
 namespace {
 
-// Each some ten million operations, of which `inspect` would hold 700 MiB.
+// File sizes of some ten million operations, for which `inspect` would need 700 MiB.
 constexpr std::uint64_t kLongCompact = std::uint64_t{24} << 20;
 constexpr std::uint64_t kLongPacked = std::uint64_t{64} << 20;
 constexpr std::uint64_t kLongPlain = std::uint64_t{768} << 20;
 
-/// 0 where it is no file.
+/// The size of a regular file, else 0.
 std::uint64_t file_bytes(const std::string& path) {
   struct stat of {};
   const bool file = stat(path.c_str(), &of) == 0 && S_ISREG(of.st_mode);

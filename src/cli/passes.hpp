@@ -10,16 +10,17 @@
 
 namespace emm::cli {
 
-/// Is it a trace of which so much more than the file is in memory that it is better read again and
-/// again? Only a file can be.
+/// Would the trace take so much more memory than its file that reading it several times is better?
+/// Only a file can be read again.
 bool is_for_passes(const TraceArgument& argument);
 
-/// Reads one trace from its beginning to its end each time it is called, and shows which time it is
-/// and how far it is. What is to be said of the file it says the first time. Both outlive it.
+/// Returns a function that reads the whole trace at each call, and shows progress and the number of
+/// the pass. The first pass reports what is to be said about the file. Both arguments must outlive
+/// it.
 std::function<Status(trace::OperationSink&)> passes(Console& console,
                                                     const TraceArgument& argument);
 
-/// Says that a trace is read whole, since `why`, where it may be too large for that.
+/// Warns that a trace is read into memory because of `why`, although it may be too large.
 void say_in_memory(Console& console, const TraceArgument& argument, std::string_view why);
 
 }  // namespace emm::cli

@@ -5,8 +5,8 @@
 
 namespace emm::cli {
 
-/// A file of tools/plugin: what `emmctl plugin new` writes. NAME stands for the plugin's name
-/// there.
+/// A file of tools/plugin, which `emmctl plugin new` writes. NAME in it is replaced by the plugin's
+/// name.
 struct PluginTemplate {
   std::string_view file;
   std::string_view text;

@@ -6,10 +6,10 @@
 
 namespace emm::cli {
 
-/// Puts the launcher's numbers for {rank}, {local_rank} and {world} in a path. Usage error where it
-/// has one of these and no launcher told the number.
+/// Replaces {rank}, {local_rank} and {world} in a path by the launcher's numbers. Usage error if
+/// the launcher did not set the number.
 Status name_rank(std::string& path);
-/// Did any path of this run have one?
+/// Did any path of this run contain one of these?
 bool rank_was_named() noexcept;
 
 }  // namespace emm::cli

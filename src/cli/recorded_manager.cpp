@@ -11,13 +11,14 @@
 
 #include "driver/driver.hpp"
 #include "managers/host_only.hpp"
+#include "trace/extensions.hpp"
 
 namespace emm::cli {
 namespace {
 
 using trace::Op;
 
-/// How memory was made, and so how it ends.
+/// How memory was allocated, which decides how it is freed.
 enum class How : std::uint8_t { plain, async, from_pool, physical };
 
 struct Step {
@@ -26,11 +27,12 @@ struct Step {
   How how = How::plain;
   bool freed_async = false;
   std::uint64_t size = 0, offset = 0, align = 0;
-  std::string id;    ///< Of memory: its name in the trace.
-  std::string name;  ///< Of a pool or a range.
+  PoolAttribute attribute{};  ///< Of a pool; its value is `size`.
+  std::string id;             ///< The name of memory in the trace.
+  std::string name;           ///< The name of a pool or a range.
 };
 
-/// What a recording asked of each device, in its order.
+/// The recorded driver calls of each device, in order.
 struct Script {
   std::map<std::uint32_t, std::vector<Step>> steps;
 };
@@ -39,7 +41,16 @@ std::string name_of(const trace::Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
 }
 
-/// Collects the script as the trace is read.
+constexpr std::string_view kDefaultPool = "default";
+
+/// Reads a number, decimal or hex, from a member of an x- operation.
+std::optional<std::uint64_t> number_in(std::string_view members, std::string_view name) {
+  auto value = trace::extension(members, name);
+  if (value.size() >= 2 && value.front() == '"') value = value.substr(1, value.size() - 2);
+  return text::to_u64(value);
+}
+
+/// Collects the script while the trace is read.
 class ScriptReader final : public trace::OperationSink {
  public:
   explicit ScriptReader(Script& script) : script_(script) {}
@@ -86,6 +97,9 @@ class ScriptReader final : public trace::OperationSink {
         step.size = operation.size;
         step.align = operation.align;
         break;
+      case Op::extension:
+        if (!put_pool_call(operation, step, device)) return {};
+        break;
       default:
         return {};
     }
@@ -101,6 +115,31 @@ class ScriptReader final : public trace::OperationSink {
   }
 
  private:
+  /// Reads pool calls that have no operation in the format: a trim of a device's default pool, and
+  /// a set attribute. False if it is neither.
+  static bool put_pool_call(const trace::Operation& operation, Step& step, std::uint32_t& device) {
+    if (!trace::extension(operation.text, "code").empty()) return false;  // the call failed
+    const auto number = [&](std::string_view name) { return number_in(operation.text, name); };
+    if (operation.extension == "x-default_pool_trim") {
+      step.op = Op::pool_trim;
+      step.name = kDefaultPool;
+      step.size = number("keep").value_or(0);
+    } else if (operation.extension == "x-pool_set_attribute") {
+      auto pool = trace::extension(operation.text, "pool");
+      if (pool.size() < 2) return false;
+      step.name = pool.substr(1, pool.size() - 2);
+      const auto attribute = number("attribute"), value = number("value");
+      const auto most = static_cast<std::uint64_t>(PoolAttribute::release_threshold);
+      if (!attribute || !value || *attribute == 0 || *attribute > most) return false;
+      step.attribute = static_cast<PoolAttribute>(*attribute);
+      step.size = *value;
+    } else {
+      return false;
+    }
+    device = static_cast<std::uint32_t>(number("on_device").value_or(number("device").value_or(0)));
+    return true;
+  }
+
   static How how(const trace::Operation& operation) {
     if (operation.has(trace::Member::kind) && operation.kind == trace::Kind::physical)
       return How::physical;
@@ -161,7 +200,7 @@ class RecordedManager final : public HostOnlyManager {
   struct Live {
     How how = How::plain;
     std::uint64_t size = 0;
-    std::uint64_t address = 0;  ///< Or the handle of physical memory.
+    std::uint64_t address = 0;  ///< The handle, for physical memory.
     StreamHandle stream{};
     std::string id{};
   };
@@ -171,7 +210,7 @@ class RecordedManager final : public HostOnlyManager {
       auto handle = driver().mem_create(live.size);
       if (!handle) return std::move(handle).error();
       live.address = handle->value;
-      // It has no address until it is mapped: this one is nobody's.
+      // Physical memory has no address until it is mapped, so it gets one that nothing else has.
       constexpr std::uint64_t kStep = std::uint64_t{2} << 20;
       const auto at = unmapped_;
       unmapped_ += (live.size + kStep - 1) / kStep * kStep;
@@ -210,11 +249,11 @@ class RecordedManager final : public HostOnlyManager {
     if (!done) tell(done.error());
   }
 
-  /// Makes what was made before the next request or free, and answers that step: null where the
-  /// trace has another one there, as in a second pass.
+  /// Makes the recorded calls up to the next request or free, and returns that step if it matches.
+  /// Returns null if the trace has another step there, as in a second pass.
   const Step* next(Op op, const std::string& id) noexcept {
     if (steps_ == nullptr) return nullptr;
-    if (at_ == steps_->size()) at_ = 0;  // another pass
+    if (at_ == steps_->size()) at_ = 0;  // a further pass begins
     while (at_ < steps_->size()) {
       const auto& step = (*steps_)[at_];
       if (step.op != Op::memalloc && step.op != Op::free) {
@@ -222,7 +261,8 @@ class RecordedManager final : public HostOnlyManager {
         do_side(step);
         continue;
       }
-      if (step.op == Op::free && by_id_.count(step.id) == 0) {  // of memory that was refused here
+      // frees memory that was refused here
+      if (step.op == Op::free && by_id_.count(step.id) == 0) {
         ++at_;
         continue;
       }
@@ -238,7 +278,7 @@ class RecordedManager final : public HostOnlyManager {
     Status done;
     switch (step.op) {
       case Op::pool_create: {
-        if (pools_.count(step.name) != 0) break;  // of the pass before
+        if (pools_.count(step.name) != 0) break;  // made by the pass before
         const auto pool = driver().mem_pool_create(step.size);
         if (pool) {
           pools_[step.name] = *pool;
@@ -249,6 +289,11 @@ class RecordedManager final : public HostOnlyManager {
       }
       case Op::pool_destroy:
       case Op::pool_trim: {
+        if (step.op == Op::pool_trim && step.name == kDefaultPool) {
+          const auto pool = driver().device_get_default_mem_pool();
+          done = pool ? driver().mem_pool_trim_to(*pool, step.size) : Status(pool.error());
+          break;
+        }
         const auto pool = pools_.find(step.name);
         if (pool == pools_.end()) break;
         if (step.op == Op::pool_trim) {
@@ -259,6 +304,9 @@ class RecordedManager final : public HostOnlyManager {
         }
         break;
       }
+      case Op::extension:
+        done = set_attribute(step);
+        break;
       case Op::address_reserve: {
         if (ranges_.count(step.name) != 0) break;
         const auto range = driver().mem_address_reserve(step.size, step.align);
@@ -301,6 +349,24 @@ class RecordedManager final : public HostOnlyManager {
     if (!done) tell(done.error());
   }
 
+  /// Attributes of the default pool are restored in the end, since the next manager uses the same
+  /// pool.
+  Status set_attribute(const Step& step) noexcept {
+    if (step.name != kDefaultPool) {
+      const auto pool = pools_.find(step.name);
+      if (pool == pools_.end()) return {};
+      return driver().mem_pool_set_attribute(pool->second, step.attribute, step.size);
+    }
+    const auto pool = driver().device_get_default_mem_pool();
+    if (!pool) return pool.error();
+    if (defaults_.count(step.attribute) == 0) {
+      const auto before = driver().mem_pool_get_attribute(*pool, step.attribute);
+      if (!before) return before.error();
+      defaults_[step.attribute] = *before;
+    }
+    return driver().mem_pool_set_attribute(*pool, step.attribute, step.size);
+  }
+
   void end_all() noexcept {
     const std::lock_guard lock(mutex_);
     epoch_.advance();
@@ -310,10 +376,17 @@ class RecordedManager final : public HostOnlyManager {
   }
   void end_sides() noexcept {
     const std::lock_guard lock(mutex_);
-    // What the recorded program left to its own end, and what follows its last request or free.
+    // Makes the calls after the last request or free, then releases what the recorded program left
+    // to its end.
     while (steps_ != nullptr && at_ < steps_->size()) {
       const auto& step = (*steps_)[at_++];
       if (step.op != Op::memalloc && step.op != Op::free) do_side(step);
+    }
+    for (const auto& [attribute, value] : defaults_) {
+      const auto pool = driver().device_get_default_mem_pool();
+      const auto done =
+          pool ? driver().mem_pool_set_attribute(*pool, attribute, value) : Status(pool.error());
+      if (!done) tell(done.error());
     }
     for (const auto& [name, pool] : pools_) {
       if (auto done = driver().mem_pool_destroy(pool); !done) tell(done.error());
@@ -329,7 +402,7 @@ class RecordedManager final : public HostOnlyManager {
   struct Range {
     DevicePtr at{};
     std::uint64_t size = 0;
-    std::map<std::uint64_t, std::uint64_t> mapped{};  ///< By offset: sizes.
+    std::map<std::uint64_t, std::uint64_t> mapped{};  ///< Sizes by offset.
   };
   std::shared_ptr<const Script> script_;
   const std::vector<Step>* steps_ = nullptr;
@@ -338,6 +411,7 @@ class RecordedManager final : public HostOnlyManager {
   std::map<std::uint64_t, Live> live_;
   std::unordered_map<std::string, std::uint64_t> by_id_;
   std::map<std::string, PoolHandle> pools_;
+  std::map<PoolAttribute, std::uint64_t> defaults_;  ///< The default pool's former attributes.
   std::map<std::string, Range> ranges_;
   std::uint64_t last_cookie_ = 0, live_bytes_ = 0;
   std::uint64_t unmapped_ = std::uint64_t{1} << 62;
@@ -365,7 +439,7 @@ Result<ManagerFactory> recorded_manager(const TraceArgument& argument) {
       .make = [script = std::shared_ptr<const Script>(std::move(script))](
                   const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
         HostOnlyManager::Settings settings{.profile = context.profile};
-        settings.limits.count = 0;  // frees are made when they were
+        settings.limits.count = 0;  // never defers: frees are made when the program made them
         return std::make_unique<RecordedManager>(context, settings, script);
       }};
 }

@@ -7,14 +7,14 @@
 
 namespace emm::cli {
 
-/// `--manager recorded`: makes each driver call of a recording as it was made: cuMemAlloc,
-/// cuMemAllocAsync, cuMemAllocFromPoolAsync or cuMemCreate for a request, and what ended it; pools,
-/// reserved addresses and mappings where they were made in between. So a replay on a device of the
-/// recording's capacity refuses what was refused, and holds at its peak what was held. For replays
-/// in the order of the trace, by one thread. Where a manager of another kind of recording made the
-/// requests, its driver calls are not known: each request is a cuMemAlloc then.
+/// `--manager recorded` repeats each driver call of a recording: cuMemAlloc, cuMemAllocAsync,
+/// cuMemAllocFromPoolAsync or cuMemCreate for a request, the call that freed it, and the calls in
+/// between for pools, reserved addresses and mappings. So on a device of the recording's capacity,
+/// a replay refuses what was refused and holds at its peak what was held. It needs a replay in the
+/// order of the trace by one thread. If the requests went to a manager whose driver calls are not
+/// recorded, each request is a cuMemAlloc.
 ///
-/// Reads the trace again, so it cannot be standard input: a usage error.
+/// It reads the trace a second time, so standard input is a usage error.
 Result<ManagerFactory> recorded_manager(const TraceArgument& argument);
 
 }  // namespace emm::cli

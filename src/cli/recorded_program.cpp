@@ -31,8 +31,8 @@ std::string absolute(const std::string& path) {
   return realpath(path.c_str(), found) != nullptr ? std::string(found) : std::string();
 }
 
-/// Where the loader finds the driver. A program that is recorded may record another: the driver is
-/// then the one that the outer recording found.
+/// The path at which the loader finds the driver. If a recorded program records another one, the
+/// driver is the one that the outer recording found.
 Result<std::string> find_driver() {
   if (const char* const outer = std::getenv("EMM_RECORD_DRIVER");
       outer != nullptr && *outer == '/') {
@@ -63,7 +63,7 @@ Status write_file(const std::string& path, const std::string& bytes) {
 
 std::atomic<pid_t> the_program{0};
 
-/// Passes a signal on. What a terminal sends, it sends to the program too.
+/// Passes a signal on to the program. A terminal sends its signals to the program itself.
 void pass_on(int signal, siginfo_t* info, void*) {
   const auto before = errno;
   const auto program = the_program.load();
@@ -73,17 +73,18 @@ void pass_on(int signal, siginfo_t* info, void*) {
 }
 
 int wake_pipe[2] = {-1, -1};
-/// A byte for each thing that happened: 's' for our own signal, 'c' where a child may have ended.
+/// Writes a byte for each event: 's' for our own signal, 'c' if a child may have ended.
 void wake(int signal, siginfo_t*, void*) {
   const auto before = errno;
   const char what = signal == SIGCHLD ? 'c' : 's';
-  if (write(wake_pipe[1], &what, 1) < 0) errno = before;  // it is full: enough to wake
+  // the pipe is full, which is enough to wake
+  if (write(wake_pipe[1], &what, 1) < 0) errno = before;
   errno = before;
 }
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
 
-/// Our own handlers while the program runs.
+/// Installs our own signal handlers while the program runs.
 class PassingOn {
  public:
   explicit PassingOn(int own) : own_(own) {
@@ -99,7 +100,7 @@ class PassingOn {
   ~PassingOn() { undo(); }
   PassingOn(const PassingOn&) = delete;
   PassingOn& operator=(const PassingOn&) = delete;
-  /// Also in the program, before it begins.
+  /// Restores the handlers. The child calls it too, before the program begins.
   void undo() const {
     if (own_ != 0) sigaction(own_, &own_before_, nullptr);
     for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
@@ -121,7 +122,7 @@ std::uint64_t monotonic_ns() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Waits for the program's end, and calls `start.wake` as it asks for.
+/// Waits for the program's end, and calls `start.wake` as requested.
 int wait_for_end(pid_t process, const ProgramStart& start) {
   std::optional<std::uint64_t> until;  // on monotonic_ns()
   const auto tell = [&](Wake why) {
@@ -178,16 +179,42 @@ Result<DriverDoor> DriverDoor::open(const std::string& folder, const std::string
   auto driver = find_driver();
   if (!driver) return std::move(driver).error();
   door.driver_ = *std::move(driver);
-  const auto functions = record::functions_of(door.driver_);
-  if (!functions) return functions.error();
-  const auto library = record::forwarding_library(kLibrary, door.recorder_, *functions);
+  auto functions = record::functions_of(door.driver_);
+  if (!functions) return std::move(functions).error();
+  door.functions_ = *std::move(functions);
+  // LD_LIBRARY_PATH separates paths by these
+  if (door.folder_.find_first_of(":;") != std::string::npos) {
+    auto elsewhere = make_temporary_folder("record");
+    if (!elsewhere) return std::move(elsewhere).error();
+    door.folder_ = *std::move(elsewhere);
+    door.is_elsewhere_ = true;
+  }
+  return door;
+}
+
+Result<std::string> make_temporary_folder(std::string_view purpose) {
+  const char* const named = std::getenv("TMPDIR");
+  auto folder = text::format(
+      "{}/emmctl-{}-XXXXXX",
+      named != nullptr && *named == '/' && std::strpbrk(named, ":;") == nullptr ? named : "/tmp",
+      purpose);
+  if (mkdtemp(folder.data()) == nullptr)
+    return fail(Errc::io_error, "{}: {}", folder, std::strerror(errno));
+  return folder;
+}
+
+Status DriverDoor::write(const std::vector<std::pair<std::string, std::string>>& variables) const {
+  std::vector<std::pair<std::string, std::string>> ours;
+  for (const auto& variable : variables) {
+    if (variable.first.starts_with("EMM_")) ours.push_back(variable);
+  }
+  const auto library = record::forwarding_library(kLibrary, recorder_, functions_, ours);
   if (library.empty())
     return fail(Errc::not_supported, "{}: {}", "recording", std::strerror(ENOTSUP));
-  if (auto written = write_file(door.folder_ + "/" + kLibrary, library); !written)
-    return written.error();
-  if (symlink(kLibrary, (door.folder_ + "/" + kOtherName).c_str()) != 0)
-    return fail(Errc::io_error, "{}/{}: {}", door.folder_, kOtherName, std::strerror(errno));
-  return door;
+  if (auto written = write_file(folder_ + "/" + kLibrary, library); !written) return written;
+  if (symlink(kLibrary, (folder_ + "/" + kOtherName).c_str()) != 0)
+    return fail(Errc::io_error, "{}/{}: {}", folder_, kOtherName, std::strerror(errno));
+  return {};
 }
 
 std::vector<std::pair<std::string, std::string>> DriverDoor::variables() const {
@@ -200,13 +227,14 @@ std::vector<std::pair<std::string, std::string>> DriverDoor::variables() const {
 void DriverDoor::remove() const {
   unlink((folder_ + "/" + kLibrary).c_str());
   unlink((folder_ + "/" + kOtherName).c_str());
+  if (is_elsewhere_) rmdir(folder_.c_str());
 }
 
 Result<ProgramEnd> run_program(const ProgramStart& start) {
   std::vector<char*> arguments;
   for (const auto& word : start.command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  int told[2];  // the errno of a program that cannot be started
+  int told[2];  // carries the errno if the program cannot be started
   if (pipe2(told, O_CLOEXEC) != 0)
     return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
   if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,49 +14,60 @@
 
 namespace emm::cli {
 
-/// The door between a program and the CUDA driver: a folder with a libcuda.so.1 of our own, which
-/// the program finds first, and what that needs to know.
+/// Places a library of our own between a program and the CUDA driver: a folder with a libcuda.so.1
+/// that the program finds first. It also holds what that library needs to know.
 class DriverDoor {
  public:
-  /// Finds the driver and the recorder, and writes the library into `folder`, which exists. Errors:
-  /// no_device where there is no driver, io_error.
+  /// Finds the driver and the recorder. `folder` must exist. If its path contains a `:` or `;`, a
+  /// folder in TMPDIR replaces it. Errors: no_device without a driver, io_error.
   static Result<DriverDoor> open(const std::string& folder, const std::string& program);
 
   const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
   const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.
-  /// The driver loads the recorder too, for programs that pass the folder by and are seen by CUPTI.
+  /// Makes the driver load the recorder too. This covers programs that bypass the folder; CUPTI
+  /// sees them.
   std::pair<std::string, std::string> injection() const {
     return {"CUDA_INJECTION64_PATH", recorder_};
   }
-  /// Variables of the program's environment.
+  /// Writes the library into the folder. The library also stores those of `variables` that are
+  /// emmctl's own, for processes that are started without them. Errors: io_error, not_supported on
+  /// this machine.
+  Status write(const std::vector<std::pair<std::string, std::string>>& variables) const;
+  /// Variables for the program's environment.
   std::vector<std::pair<std::string, std::string>> variables() const;
-  /// What open() wrote.
+  /// Removes what write() wrote.
   void remove() const;
 
  private:
   std::string folder_, driver_, recorder_;
+  /// A temporary folder, because the path of the given one cannot be used.
+  bool is_elsewhere_ = false;
+  std::vector<std::string> functions_;
 };
 
-/// The absolute path of libemm-record.so beside this executable; empty where it is not there.
+/// Makes a folder in TMPDIR, else in /tmp. Its path contains no separator of path lists.
+Result<std::string> make_temporary_folder(std::string_view purpose);
+
+/// The absolute path of libemm-record.so beside this executable. Empty if there is none.
 std::string recorder_beside(const std::string& executable);
 
-/// Runs a program as itself: its standard streams are ours, signals that we get are passed on, and
-/// we go on when it has ended.
+/// How a program ended. It has our standard streams, and signals that we get are passed on to it.
 struct ProgramEnd {
   pid_t process = 0;
-  int code = 0;  ///< Its exit code; 128 and the signal's number where a signal ended it.
+  int code = 0;  ///< Its exit code, or 128 + the number of the signal that ended it.
 };
 enum class Wake : std::uint8_t { begun, signal, time };
 struct ProgramStart {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> variables{};
-  /// A signal that is ours and not the program's; 0: none.
+  /// A signal that we handle and do not pass on; 0: none.
   int signal = 0;
-  /// Is called when the program has begun, when the signal came, and when the time that it answered
-  /// last is over. Answers how long to wait for that time; nothing: for ever.
+  /// Called when the program has begun, when the signal came, and when the time that it last
+  /// returned is over. Returns how many nanoseconds to wait until the next call for time; nothing
+  /// waits for ever.
   std::function<std::optional<std::uint64_t>(pid_t process, Wake why)> wake{};
 };
-/// Errors: usage where the program cannot be started.
+/// Runs the program and returns after its end. Error: usage if it cannot be started.
 Result<ProgramEnd> run_program(const ProgramStart& start);
 
 }  // namespace emm::cli

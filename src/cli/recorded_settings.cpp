@@ -26,7 +26,7 @@ bool has_limit(const Options& options) {
          options.has("total") || options.has("limit");
 }
 
-/// The settings that `spec` gives, over those of the recording.
+/// The recording's settings, overridden by those in `spec`.
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
@@ -114,7 +114,8 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
 
 namespace {
 
-/// Does `spec` override none of the recording's settings but the limit, which no snapshot has?
+/// Are the settings of `spec` those of the recording? The limit does not count, since no snapshot
+/// has it.
 bool has_own_settings(const std::string& spec, const pytorch::Recording& recording) {
   return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
 }
@@ -140,7 +141,7 @@ log::ModelAgreement agreement_of(const pytorch::Program& program,
       .first_difference = found.misses.empty() ? std::string() : found.misses.front()};
 }
 
-/// The ranges of `agreement` hold those of `other`, too.
+/// Widens the ranges of `agreement` to include those of `other`.
 void widen(log::ModelAgreement& agreement, const log::ModelAgreement& other) {
   using Range = log::ModelAgreement::Range;
   const auto take = [](Range& range, const Range& more) {
@@ -264,7 +265,7 @@ std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& 
     const auto limit = limit_of_refusals(pytorch_, settings);
     const auto possible = limit ? limit : limit_of_releases(pytorch_, settings);
     if (!possible) return agreement_of(program(spec), {});
-    // The recording had a limit, or may have had one, although the replay has none.
+    // The recording had a limit, or may have had one, but the replay has none.
     settings.known_limit = possible->below - 1;
     auto limited = agreement_of(program_of(pytorch_, settings), possible);
     const auto by = limit ? pytorch::LimitBy::refusals : pytorch::LimitBy::releases;

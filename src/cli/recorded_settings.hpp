@@ -15,38 +15,38 @@
 
 namespace emm::cli {
 
-/// What a replay does with a limit that was inferred. `as_recorded`: it keeps the limit.
-/// `is_the_capacity`: each capacity that a search tries takes the place of the limit.
+/// What a replay does with an inferred limit. `as_recorded` keeps it. `is_the_capacity` replaces it
+/// by each capacity that a search tries.
 enum class InferredLimitUse : std::uint8_t { as_recorded, is_the_capacity };
 
-/// A trace as the model of the library that recorded it takes it: a sink beside the trace's own.
+/// Reads a trace for the model of the library that recorded it, as a second sink.
 class ModelRecording final : public trace::OperationSink {
  public:
-  /// `spec` is a manager, as --manager takes it.
+  /// `spec` is a value of --manager.
   explicit ModelRecording(std::string_view spec);
 
-  /// Is that the model of a library whose recordings are known?
+  /// Is `spec` the model of a library whose recordings are known?
   explicit operator bool() const noexcept { return library_ != Library::none; }
 
   Status on_header(const trace::Header& header) override;
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override;
 
-  /// The manager with the settings of the recording: `spec` with those that the recording has and
-  /// `spec` does not give. Says on stderr what could not be read, and that a limit is not known
-  /// where the recording has refusals. `spec` itself where the library did not record the trace.
+  /// Returns `spec` with the recording's settings added that it does not give. Reports on stderr
+  /// what could not be read, and if the limit is unknown although the recording has refusals.
+  /// Returns `spec` unchanged if the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec,
                             InferredLimitUse inferred = InferredLimitUse::as_recorded) const;
-  /// What a replay is to tell the manager beside the operations: the pools of the requests, and
-  /// what released memory that no row says.
+  /// What a replay tells the manager beyond the operations: the pools of the requests, and the
+  /// releases of memory that no row reports.
   trace::PoolSteps pool_steps(const std::string& spec) const;
-  /// Says what the manager does not do as the library does on this trace, a sentence each.
+  /// Names where the manager does not follow the library on this trace, one sentence each.
   std::vector<std::string> not_followed() const;
-  /// How far the model, with the settings of `spec`, agrees with the recording, step by step.
-  /// Nothing where the library did not record the trace, or its settings were others.
+  /// How well the model with the settings of `spec` agrees with the recording, step by step.
+  /// Nothing if the library did not record the trace or its settings differ.
   std::optional<log::ModelAgreement> agreement(const std::string& spec) const;
-  /// The smallest capacity of PyTorch's allocator with the settings of `spec`, over what the
-  /// driver's addresses leave open. Nothing for other models and recordings.
+  /// The smallest capacity for PyTorch's allocator with the settings of `spec`, as a range over
+  /// what the driver's addresses leave open. Nothing for other models and recordings.
   std::optional<trial::FitRange> fit_range(const std::string& spec,
                                            const std::atomic<bool>* interrupted) const;
 
@@ -58,20 +58,21 @@ class ModelRecording final : public trace::OperationSink {
   const allocators::pytorch::Program& program(const std::string& spec) const;
 
   Library library_ = Library::none;
-  mutable std::optional<allocators::pytorch::Program> program_;  ///< Made at the first need.
+  mutable std::optional<allocators::pytorch::Program> program_;  ///< Made at the first use.
   allocators::pytorch::Recording pytorch_;
   allocators::CupyRecording cupy_;
 };
 
-/// Says so where the limit is inferred.
+/// Reports an inferred limit.
 void say_inferred_limit(Console& console, const allocators::pytorch::Recording& recording);
-/// Says within which bounds an unknown limit was, where requests were refused, and `how` to give
-/// it.
+/// Reports the bounds of an unknown limit if requests were refused. `how` says how to give the
+/// limit.
 void say_limit_of_refusals(Console& console, const allocators::pytorch::Recording& recording,
                            std::string_view how);
-/// Is `spec`, as --manager takes it, the model of PyTorch's allocator?
+/// Is `spec`, a value of --manager, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
-/// The same for PyTorch's model and a recording that was read elsewhere.
+/// Like ModelRecording::with_settings(), for PyTorch's model and a recording that was read
+/// elsewhere.
 std::string with_recorded_settings(Console& console, const std::string& spec,
                                    const allocators::pytorch::Recording& recording,
                                    InferredLimitUse inferred = InferredLimitUse::as_recorded);

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t kResultBytesMost = std::size_t{64} << 20;
 
-/// What another command wrote with --json; nothing where the file is none of these.
+/// Reads what another command wrote with --json. Nothing if the file is no such result.
 Result<std::optional<format::JsonValue>> read_result(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string begin(4096, '\0');
@@ -96,7 +96,7 @@ report::Origin origin_of(std::string title) {
     if (const auto model = first_line_of("/proc/cpuinfo", "model name"); !model.empty())
       origin.machine += ", " + model;
   }
-  // As reproducible builds have it; the same inputs then give the same page.
+  // The convention of reproducible builds: with it, the same inputs give the same page.
   const char* epoch = std::getenv("SOURCE_DATE_EPOCH");
   const auto given = epoch != nullptr ? text::to_u64(epoch) : std::nullopt;
   const std::time_t now = given ? static_cast<std::time_t>(*given) : std::time(nullptr);
@@ -196,7 +196,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
     for (std::size_t i = 0; i < managers.size(); ++i) {
       auto manager = managers[i];
       if (is_pytorch(managers_[i])) {
-        // The model has the recording's own settings where none are given.
+        // The model uses the recording's settings for those that are not given.
         auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
                                    *deadline);
         if (!with) return std::move(with).error();

@@ -12,24 +12,25 @@
 
 namespace emm::cli {
 
-/// The options of what makes a page: INPUT..., --manager and what says how to read and to replay.
+/// The options of the commands that make a page: INPUT..., --manager, and those for reading and
+/// replaying.
 class ReportInputs {
  public:
   void offer(Arguments& arguments);
-  /// The page of all inputs. Errors are those of the first input that cannot be read.
+  /// Makes the page of all inputs. Fails with the error of the first input that cannot be read.
   Result<std::string> page(Console& console) const;
 
-  /// A row of each cell of the sweeps among the inputs, under a header.
+  /// The cells of the sweeps among the inputs, one row each, under a header.
   Result<std::string> table() const;
 
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
-  /// What could be done about the first refused request of a recording of PyTorch, into `part`.
+  /// Adds remedies for the first refused request of a PyTorch recording to `part`.
   Status advise(Console& console, const inspect::Recording& recording,
                 const inspect::Lifetimes& lifetimes,
                 const allocators::pytorch::Recording& of_pytorch, report::Part& part) const;
-  /// What other settings of PyTorch's allocator would do, as a further result.
+  /// Adds a result that shows what other settings of PyTorch's allocator would do.
   Status tune(Console& console, const trace::Trace& trace,
               const allocators::pytorch::Recording& recording, const std::string& path,
               std::vector<report::Part>& results) const;

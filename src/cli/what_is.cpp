@@ -21,7 +21,8 @@ std::string listed(std::string words, const std::vector<Asked>& asked) {
   return words;
 }
 
-/// "emmctl.compare/2" of what a command wrote with --json; empty of any other file.
+/// The schema ("emmctl.compare/2") of a result that a command wrote with --json. Empty for any
+/// other file.
 std::string schema_of(std::string_view begin) {
   const auto key = begin.find("\"schema\"");
   if (!begin.starts_with('{') || key == std::string_view::npos) return {};

@@ -6,8 +6,8 @@
 
 namespace emm::cli {
 
-/// What a file is, and the commands that answer something of it, for `emmctl FILE`. parse_error
-/// where no format knows it.
+/// For `emmctl FILE`: says what a file is and which commands work on it. parse_error if no format
+/// matches.
 Result<std::string> what_is(const std::string& path);
 
 }  // namespace emm::cli

@@ -4,17 +4,17 @@
 #include <array>
 #include <atomic>
 
+#include "base/options.hpp"
 #include "base/units.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "format/json_writer.hpp"
 #include "order/watch.hpp"
+#include "plugin/imported_manager.hpp"
 #include "plugin/running_call.hpp"
 
 namespace emm::conformance {
 namespace {
 
-constexpr std::string_view kSimulated = "sim:capacity=1GiB,devices=2,seed=";
-constexpr std::string_view kRoomy = "sim:capacity=4GiB,devices=2,seed=";
 /// What a right manager may need of the device beside twice the request: a slab of 32 MiB, and what
 /// the driver takes for itself. An H200 that says that 33.1 MiB are free has no slab for
 /// cuMemAllocFromPoolAsync.
@@ -63,8 +63,8 @@ void RecordingObserver::flushed(std::size_t count, std::uint64_t bytes) noexcept
   const std::lock_guard lock(mutex_);
   flushes_.push_back({count, bytes});
 }
-void RecordingObserver::free_failed(const Error&) noexcept {
-  during({});
+void RecordingObserver::free_failed(const Error& error) noexcept {
+  during({.native = error.native});
   const std::lock_guard lock(mutex_);
   ++failures_;
   is_told_elsewhere_ |= std::this_thread::get_id() != home_;
@@ -99,10 +99,26 @@ std::size_t RecordingObserver::failures() const {
   return failures_;
 }
 
+std::string device_of(const Subject& subject, std::string_view capacity) {
+  constexpr std::string_view kSim = "sim:";
+  auto spec = subject.device == "sim" ? std::string(kSim) : subject.device;
+  if (!spec.starts_with(kSim)) return spec;
+  const auto given = Options::parse(std::string_view(spec).substr(kSim.size()));
+  if (!given) return spec;  // open_platform() has the words
+  const auto add = [&](std::string_view option) {
+    if (spec != kSim) spec += ',';
+    spec += option;
+  };
+  if (!given->has("capacity") && !given->has("reserved")) {
+    add(text::format("capacity={}", capacity));
+    if (!given->has("devices")) add("devices=2");
+  }
+  if (!given->has("seed")) add(text::format("seed={}", subject.seed));
+  return spec;
+}
+
 Result<std::unique_ptr<Bench>> Bench::create(const Subject& subject, std::string_view clause) {
-  const auto spec =
-      subject.device == "sim" ? text::format("{}{}", kSimulated, subject.seed) : subject.device;
-  auto platform = open_platform(spec, {});
+  auto platform = open_platform(device_of(subject), {});
   if (!platform) return std::move(platform).error();
   auto opened = (*platform)->open(0);
   if (!opened) return std::move(opened).error();
@@ -265,7 +281,7 @@ const Capacity& Bench::capacity() {
   constexpr std::uint64_t kMost = 1024;
   Capacity found;
   auto subject = subject_;
-  if (subject.device == "sim") subject.device = text::format("{}{}", kRoomy, subject.seed);
+  subject.device = device_of(subject, "4GiB");
   if (auto fresh = create(subject, "capacity")) {
     auto& on = **fresh;
     std::vector<BenchMemory> blocks;
@@ -283,12 +299,64 @@ const Capacity& Bench::capacity() {
       blocks.push_back(*std::move(block));
     }
   }
+  if (!found.device_memory) return known.emplace(found);
+  if (auto fresh = create(subject, "capacity")) found.block = (**fresh).largest_block(found.limit);
   return known.emplace(found);
 }
 
+/// Asks for one block at a time, on an empty device.
+std::optional<std::uint64_t> Bench::largest_block(std::optional<std::uint64_t> limit) {
+  constexpr auto kMost = 512_MiB;
+  const auto info = opened_.driver->mem_get_info();
+  if (!info || info->free < kDeviceSlack) return std::nullopt;
+  const auto room = std::min(info->free - kDeviceSlack, limit.value_or(info->free));
+  const auto is_refused = [&](std::uint64_t size) {
+    const auto block = try_memalloc(size);
+    return !block && may_answer_to_large(block.error().code);
+  };
+  std::uint64_t given = 64_KiB, refused = std::min(kMost, room / 2);
+  if (refused <= given || is_refused(given) || !is_refused(refused)) return std::nullopt;
+  while (refused - given > 1) {
+    const auto middle = given + (refused - given) / 2;
+    (is_refused(middle) ? refused : given) = middle;
+  }
+  return given;
+}
+
+bool Bench::may_answer_to_large(Errc code) noexcept {
+  return code == Errc::out_of_memory || code == Errc::invalid_value || code == Errc::not_supported;
+}
+
+bool Bench::expect_out_of_memory(std::string_view done, const Result<BenchMemory>& made,
+                                 std::uint64_t size) {
+  const bool is_other =
+      !made && made.error().code != Errc::out_of_memory && may_answer_to_large(made.error().code);
+  if (is_other && is_too_large(size)) return expect(true, done, {}, {});
+  return expect_error(done, made, Errc::out_of_memory);
+}
+
+bool Bench::is_too_large(std::uint64_t size) {
+  const auto largest = capacity().block;
+  return largest && size > *largest;
+}
+
+std::optional<std::uint64_t> Bench::limit() {
+  auto least = capacity().limit;
+  if (!manager_ || !initialized_) return least;
+  const auto told = manager_->get_memory_info();
+  const auto info = opened_.driver->mem_get_info();
+  if (told && info && told->total < info->total)
+    least = std::min(told->total, least.value_or(told->total));
+  return least;
+}
+
 std::uint64_t Bench::affordable(std::uint64_t wanted) {
-  const auto limit = capacity().limit;
-  return limit ? std::min(wanted, *limit) : wanted;
+  auto most = std::min(wanted, limit().value_or(wanted));
+  if (const auto largest = capacity().block) most = std::min(most, 2 * *largest);
+  // A check that leaves only so much on the device knows how much that is.
+  if (!ballast_.empty() || (!is_simulated() && watch_.total() == 0)) return most;
+  const auto info = opened_.driver->mem_get_info();
+  return info ? std::min(most, info->free + held()) : most;
 }
 
 std::uint64_t Bench::held() {
@@ -300,9 +368,30 @@ std::uint64_t Bench::held() {
   return watch_.total() != 0 ? seen : live_bytes_;
 }
 
+OthersRun::OthersRun(Bench& bench) noexcept : bench_(bench) { ++bench_.others_run_; }
+OthersRun::~OthersRun() { --bench_.others_run_; }
+
+FreesElsewhere::FreesElsewhere(Bench& bench) : bench_(bench) {
+  bench_.watch().during = [this, home = std::this_thread::get_id()](const CallEvent&) {
+    if (std::this_thread::get_id() != home) seen_ = true;
+  };
+}
+FreesElsewhere::~FreesElsewhere() { bench_.watch().during = nullptr; }
+
+bool Bench::others_run() const noexcept {
+  return others_run_ != 0 || std::this_thread::get_id() != home_;
+}
+
 std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
-  if (refuses_early()) return {};
-  // Memory that is mapped at several addresses may be whole at one and cut up at another.
+  if (refuses_early() || is_too_large(size)) return {};
+  if (others_run()) {
+    // Others may have freed since, but not half of the device.
+    const auto info = opened_.driver->mem_get_info();
+    if (!info || limit() || info->free < info->total / 2 || size > info->total / 8) return {};
+    return text::format("refused, while the device has {} bytes free", info->free);
+  }
+  // Memory that is mapped at several addresses may be idle as a whole at one and be cut up at
+  // another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice =
       ledger.live(CallLedger::Kind::mapping).bytes > ledger.live(CallLedger::Kind::physical).bytes;
@@ -312,16 +401,26 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
-      // It was released to the device, which may have handed out the address again.
-      if (!opened_.driver->mem_get_address_range({begin})) continue;
+      // The manager may have released the range or a piece of it, and the device may have handed
+      // out its address again.
+      auto is_memory_until = begin;
+      while (is_memory_until < range.end) {
+        const auto piece = opened_.driver->mem_get_address_range({is_memory_until});
+        if (!piece) break;
+        const auto end = piece->base.value + piece->size;
+        if (end <= is_memory_until) break;
+        is_memory_until = end;
+      }
+      if (is_memory_until < range.end) continue;
       if (ledger.find(CallLedger::Kind::device, begin) != range.part_of) continue;
       return text::format(
           "refused, while {} bytes at {} that were freed on the same stream are idle",
           range.end - begin, text::hex(begin));
     }
   }
-  if (std::this_thread::get_id() == home_ && size != 0) {
-    // What it can give when it is told to, it could have given when it was asked.
+  if (size != 0) {
+    // A manager that serves the request once it is told to make room could have served it when it
+    // was asked.
     const auto serves_after = [&](const Status& done) {
       if (!done) return false;
       auto memory = manager().memalloc(size, stream);
@@ -330,10 +429,11 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     if (serves_after(manager().flush())) return "refused, and served after flush()";
     if (serves_after(manager().trim(0))) return "refused, and served after trim(0)";
   }
-  if (size > capacity().limit.value_or(size)) return {};
+  const auto most = limit();
+  if (size > most.value_or(size)) return {};
   const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a slab at a time
   if (needed < size) return {};
-  if (const auto limit = capacity().limit; limit && held() + needed > *limit) return {};
+  if (most && held() + needed > *most) return {};
   const auto info = opened_.driver->mem_get_info();
   if (!info || info->free < needed) return {};
   return text::format("refused, while the device has {} bytes free", info->free);
@@ -352,6 +452,7 @@ std::string Bench::answers_of(Errc code) {
 
 bool Bench::gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream) {
   if (made) return true;
+  if (may_answer_to_large(made.error().code) && is_too_large(size)) return false;
   if (made.error().code == Errc::not_supported) {
     not_applicable(describe(made.error()));
     return false;
@@ -372,15 +473,16 @@ bool Bench::gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHan
 BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream) {
   if (result) return *std::move(result);
   const auto& error = result.error();
-  if (error.code == Errc::not_supported) {
+  if (error.code == Errc::not_supported ||
+      (may_answer_to_large(error.code) && is_too_large(size))) {
     not_applicable(describe(error));
   } else if (error.code != Errc::out_of_memory) {
     inconclusive(text::format("a request that this stands on: {}", describe(error)));
   } else if (gives(result, size, stream); !decided()) {
-    const auto limit = capacity().limit;
+    const auto most = limit();
     const auto why = text::format("it needs {} bytes more than the manager gives", size);
-    if (limit || refuses_early()) {
-      not_applicable(limit ? text::format("{}, whose limit is {} bytes", why, *limit) : why);
+    if (most || refuses_early() || others_run()) {
+      not_applicable(most ? text::format("{}, whose limit is {} bytes", why, *most) : why);
     } else {
       inconclusive(why);
     }
@@ -440,7 +542,7 @@ BenchMemory Bench::wrap(Bench& bench, std::uint64_t id, HostMemory memory) {
 
 // What holds of every block, whatever is judged.
 
-/// Aligned, apart from all that live, and memory throughout.
+/// Expects the block to be aligned, apart from all that live, and memory throughout.
 void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool managed) {
   const auto begin = block.address();
   if (begin == 0) return;
@@ -470,7 +572,7 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   if (is_simulated()) judge_extent(block);
 }
 
-/// Apart from all that live, and page-locked throughout.
+/// Expects the block to be apart from all that live, and page-locked throughout.
 void Bench::judge_host_block(const BenchMemory& block) {
   if (block.address() == 0) return;
   std::string other;
@@ -490,7 +592,7 @@ void Bench::judge_host_block(const BenchMemory& block) {
 
 // With mutex_:
 
-/// Notes that a block lives. The words of what is wrong: it lies in another that does.
+/// Notes that a block lives. Returns words about what is wrong where it lies in another live block.
 std::string Bench::place_among_live(const BenchMemory& block, StreamHandle stream) {
   const auto begin = block.address();
   const auto end = begin + std::max<std::uint64_t>(block.size(), 1);
@@ -541,7 +643,7 @@ void Bench::forget_memory() {
   live_bytes_ = 0;
 }
 
-/// Memory may be of several mappings, one behind the other, but not of several allocations.
+/// Expects the block to lie in one allocation, of one mapping or of several that follow each other.
 void Bench::judge_extent(const BenchMemory& block) {
   const auto end = block.address() + block.size();
   auto at = block.address();
@@ -725,7 +827,14 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
 
 void Bench::add_note(std::string note) {
   notes_.push_back(std::move(note));
-  plugin::mark_operation(text::format("operation {}: {}", notes_.size(), notes_.back()));
+  plugin::mark_operation(text::format("operation {}: {}{}{}", notes_.size(), notes_.back(),
+                                      doing_.empty() ? "" : ", in ", doing_));
+}
+
+void Bench::doing(std::string words) {
+  const std::lock_guard lock(mutex_);
+  doing_ = std::move(words);
+  if (!doing_.empty()) plugin::mark_operation(doing_);
 }
 
 std::string Bench::trace() const {
@@ -773,6 +882,7 @@ void Bench::inconclusive(std::string_view why) {
 }
 
 std::string Bench::last_calls() const {
+  if (shown_ != nullptr) return shown_->last_calls();
   constexpr std::size_t kShown = 16;
   const auto events = watch_.events();
   std::string lines;
@@ -854,8 +964,8 @@ bool Bench::expect_balance(std::string_view done) {
   return expect(balances, done, balances ? "" : watch_.ledger().verdict(), "balanced");
 }
 
-/// What the manager had from the driver is back, once; and the driver refused nothing that it can
-/// serve.
+/// Expects the driver to have back, once, all that the manager had from it, and to have refused
+/// nothing that it can serve.
 void Bench::judge_ledger() {
   const auto* clause = find_clause(clause_);
   if (clause != nullptr && clause->scope == Scope::own) return;
@@ -865,6 +975,12 @@ void Bench::judge_ledger() {
   const auto done = text::format("all of {}, then the manager's end", clause_);
   if (const auto words = observer_.misbehaviour(); !words.empty())
     expect_rule("abi/answers", false, done, words, "answers as emm_plugin.h says");
+  if (const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(manager_.get())) {
+    const auto words = plugin->wrong_answer();
+    expect_rule("abi/answers", words.empty(), done, words,
+                "an answer without tokens and addresses where the call fails, and without a "
+                "host_pointer where the host has none");
+  }
   watch_.fail_all(0);
   end_manager();
   if (watch_.total() == 0 || is_numba()) return;  // numba abandons what is pinned: ERR-3

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -37,11 +38,11 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added() const;
   std::vector<Flush> flushes() const;
   std::size_t failures() const;
-  /// Whether a free that failed was told on another thread than made this.
+  /// Answers whether a failed free was reported on another thread than the one that made this.
   bool is_told_elsewhere() const;
   /// Forgets what was queued and flushed.
   void forget();
-  /// What a call that has no answer did wrongly, the first time; empty where none did.
+  /// Tells what a call without an answer did wrong, the first time; empty where none did.
   std::string misbehaviour() const;
   /// Called in each of the first three, without a lock; the manager waits for it.
   ReplaceableHook during;
@@ -57,6 +58,35 @@ class RecordingObserver final : public ManagerObserver {
 };
 
 class Bench;
+
+/// While one lives, other threads of the check use the manager. What they hold or free just then is
+/// not known, so that a refused request is judged by the device alone.
+class OthersRun {
+ public:
+  explicit OthersRun(Bench& bench) noexcept;
+  ~OthersRun();
+  OthersRun(const OthersRun&) = delete;
+  OthersRun& operator=(const OthersRun&) = delete;
+
+ private:
+  Bench& bench_;
+};
+
+/// While one lives, it tells whether a thread of the manager's has called the driver. Such a thread
+/// makes frees at any time: what is pending then changes while one looks, and an address may be
+/// handed out again before the ledger hears of its free.
+class FreesElsewhere {
+ public:
+  explicit FreesElsewhere(Bench& bench);
+  ~FreesElsewhere();
+  FreesElsewhere(const FreesElsewhere&) = delete;
+  FreesElsewhere& operator=(const FreesElsewhere&) = delete;
+  explicit operator bool() const noexcept { return seen_; }
+
+ private:
+  Bench& bench_;
+  std::atomic<bool> seen_{false};
+};
 
 /// Passes the driver calls of a manager that calls CUDA itself on to a hook. It hears them behind
 /// the stand-in for libcuda.so.1, and passes on only those that the manager makes while one of its
@@ -124,10 +154,10 @@ class Bench {
   const Subject& subject() const noexcept { return subject_; }
   std::string_view clause() const noexcept { return clause_; }
   bool is_numba() const noexcept { return subject_.profile == Profile::numba; }
-  /// Whether frees of mapped memory wait: as Numba, a host-only plugin has no capacity, and they do
-  /// not (HST-9).
+  /// Answers whether frees of mapped memory wait. As Numba, a host-only plugin has no capacity, and
+  /// they do not (HST-9).
   bool queue_waits() const noexcept { return !is_numba() || subject_.promise == Scope::deflt; }
-  /// How many times as much as usual is tried.
+  /// Says how many times as much as usual is tried.
   std::uint64_t effort() const noexcept { return subject_.thorough ? 40 : 1; }
   Prng& random() noexcept { return random_; }
   /// The seed of random(); the same seed repeats what is random here.
@@ -165,7 +195,15 @@ class Bench {
   void release_ballast();
   /// What the manager can hold; found out when it is first asked for.
   const Capacity& capacity();
-  /// Bytes of device memory that can be expected of it: `wanted`, or what its own limit leaves.
+  /// Bytes of device memory beyond which it may refuse: its own limit, or the total that it tells
+  /// of this device, once it is initialized, where that is less than the device's.
+  std::optional<std::uint64_t> limit();
+  /// Whether a block is larger than it gives at all. Its answer is then one of
+  /// may_answer_to_large().
+  bool is_too_large(std::uint64_t size);
+  static bool may_answer_to_large(Errc code) noexcept;
+  /// Bytes of device memory that can be expected of it, half of them in one block: `wanted`, or
+  /// what its own limits and the device leave.
   std::uint64_t affordable(std::uint64_t wanted);
   /// Device memory that the manager has from the driver, as far as its calls are seen. Bytes.
   std::uint64_t held();
@@ -194,11 +232,11 @@ class Bench {
                               std::shared_ptr<const void> owner = {});
   void reset();
   [[nodiscard]] Deferral defer();
-  /// Whether a request gave memory. One that was refused is judged: it may be out of memory where
-  /// neither the device nor idle memory of the manager could have served it.
+  /// Answers whether a request gave memory. Judges one that was refused: it may be out of memory
+  /// where neither the device nor idle memory of the manager could have served it.
   bool gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream = {});
-  /// Why a request that was answered with out of memory should have been served; empty where it
-  /// may be refused, as far as can be seen.
+  /// Says why a request that was answered with out of memory should have been served; empty where
+  /// it may be refused, as far as can be seen.
   std::string why_wrongly_refused(std::uint64_t size, StreamHandle stream);
 
   // Content, read and written without the manager. fill() and holds() are false where the device
@@ -239,6 +277,9 @@ class Bench {
         !result && result.error().code == code && said.find(words) != std::string::npos;
     return expect(fits, done, said, words.empty() ? answers_of(code) : std::string(words));
   }
+  /// Out of memory, or what a manager may answer to a block that is too large for it.
+  bool expect_out_of_memory(std::string_view done, const Result<BenchMemory>& made,
+                            std::uint64_t size);
   static std::string answers_of(Errc code);
   /// Expects these driver calls, queries included, since watch().forget().
   bool expect_calls(std::string_view done, std::initializer_list<Call> expected);
@@ -251,11 +292,27 @@ class Bench {
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
+  /// Says what the check does, for the failure that tells where a manager hangs or ends the
+  /// process. Empty: no more.
+  void doing(std::string words);
+  /// From now on a failure shows the calls of another bench, which the check judges; null: its own.
+  void show_calls_of(const Bench* other) noexcept { shown_ = other; }
   /// As expect(), for the rule of another clause, which is watched throughout.
   bool expect_rule(std::string_view clause, bool holds, std::string_view done,
                    std::string_view seen, std::string_view expected);
   /// Finishes a second bench that the check made. Its failure is this bench's.
   void take(Bench& other);
+  /// Runs a part of the check on a second bench, with a manager and a device of its own, whose
+  /// trace would not show the failure. Its failure is this bench's.
+  template <class Part>
+  void apart(Part part) {
+    auto second = create(subject(), clause());
+    if (!second) return inconclusive(describe(second.error()));
+    (*second)->untraceable();
+    (*second)->expect(true, {}, {}, {});
+    part(**second);
+    take(**second);
+  }
   bool decided() const;
 
   /// Ends the manager, and judges what must hold whatever a check did: the driver's ledger.
@@ -264,6 +321,9 @@ class Bench {
  private:
   friend class BenchMemory;
   friend class Deferral;
+  friend class OthersRun;
+  bool others_run() const noexcept;
+  std::optional<std::uint64_t> largest_block(std::optional<std::uint64_t> limit);
   const ManagerEntry* bundled() const noexcept;  ///< Null: it is a foreign one.
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
         OpenedDevice opened);
@@ -304,6 +364,8 @@ class Bench {
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;
   bool initialized_ = false;
+  const Bench* shown_ = nullptr;  ///< Null: this one.
+  std::atomic<unsigned> others_run_{0};
   const std::thread::id home_ = std::this_thread::get_id();  ///< The check's thread.
   std::vector<StreamHandle> streams_;
   std::vector<DevicePtr> ballast_;
@@ -332,6 +394,7 @@ class Bench {
   std::uint64_t deferrals_ = 0;
   std::uint64_t expected_ = 0;
   std::vector<std::string> notes_;
+  std::string doing_;
   std::uint64_t next_id_ = 0;
   std::uint64_t next_scope_ = 0;
   bool traceable_ = true;

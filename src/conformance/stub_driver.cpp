@@ -6,7 +6,7 @@
 namespace emm::conformance {
 namespace {
 
-// What a handle of loopback carries: the address it was made of.
+// A handle of loopback carries the address that it was made of.
 IpcMemHandle handle_of(DevicePtr ptr) noexcept {
   IpcMemHandle handle;
   std::memcpy(handle.bytes.data(), &ptr.value, sizeof ptr.value);
@@ -63,8 +63,9 @@ Result<bool> StubDriver::can_access_peer(const DeviceIdentity& peer) {
 }
 
 Result<IpcMemHandle> StubDriver::ipc_get_mem_handle(DevicePtr ptr) {
-  if (loops_back) return handle_of(ptr);
-  return inner_.ipc_get_mem_handle(ptr);
+  if (!loops_back) return inner_.ipc_get_mem_handle(ptr);
+  const auto range = inner_.mem_get_address_range(ptr);  // the handle is of the whole allocation
+  return handle_of(range ? range->base : ptr);
 }
 
 Result<DevicePtr> StubDriver::ipc_open_mem_handle(const IpcMemHandle& handle) {

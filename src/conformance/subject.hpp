@@ -22,6 +22,9 @@ struct Capacity {
   /// Bytes from the device at which it refuses although the device has more; none: it takes what
   /// there is.
   std::optional<std::uint64_t> limit{};
+  /// The largest block that it gives; larger ones it refuses although the device has room for two.
+  /// None: it gives all sizes that were tried.
+  std::optional<std::uint64_t> block{};
 };
 
 /// Who is judged, and where.
@@ -50,6 +53,10 @@ struct Subject {
   /// How long a clause waits for another thread before it says that it hangs.
   std::chrono::milliseconds patience{20'000};
 };
+
+/// The device of a subject. What the options of a simulated one leave open is as the suite has it:
+/// two devices of `capacity`, and the subject's seed.
+std::string device_of(const Subject& subject, std::string_view capacity = "1GiB");
 
 /// What a bundled manager promises, by its name; of others Scope::all.
 Scope promise_of(std::string_view manager) noexcept;

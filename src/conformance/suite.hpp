@@ -22,7 +22,7 @@ struct Selection {
   bool own = false;                  ///< Selects emmctl's own promises instead of a manager's.
 };
 
-/// The clauses that a selection names, in the order of the catalogue.
+/// Lists the clauses that a selection names, in the order of the catalogue.
 std::vector<const Clause*> select(const Selection& selection);
 
 struct Judged {

@@ -53,7 +53,7 @@ bool is_end(Call call) noexcept {
 
 namespace {
 
-/// Whether the driver may answer so to a right manager.
+/// Answers whether the driver may answer so to a right manager.
 bool may_fail(const CallEvent& event) {
   constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
                          kNotSupported = 801;

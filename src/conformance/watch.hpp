@@ -38,17 +38,17 @@ class Watch final : public CallHook {
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
-  /// The next calls of this kind answer so, 0 being the device's own answer.
+  /// Makes the next calls of this kind answer so. 0 stands for the device's own answer.
   void fail(Call call, std::initializer_list<std::int32_t> natives);
-  /// Every call of this kind answers so.
+  /// Makes every call of this kind answer so.
   void fail_always(Call call, std::int32_t native);
-  /// The n-th call from here on that ends nothing, or of those that do, counted from 1, answers
-  /// `native`. 0: none.
+  /// Makes the n-th call from here on answer `native`, counted from 1 among the calls that end
+  /// something, or among all others. `n` 0 ends that.
   void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
   bool failed_nth() const;  ///< It has come to that.
-  /// Every call from here on answers `native`; 0: no more.
+  /// Makes every call from here on answer `native`; 0 ends that.
   void fail_all(std::int32_t native);
-  /// Whether this thread is in a driver call. Safe in the handler of a signal.
+  /// Answers whether this thread is in a driver call. A signal handler may ask.
   static bool is_in_call() noexcept;
   /// Called before each call, without a lock; the call waits for it.
   ReplaceableHook during;

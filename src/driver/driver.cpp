@@ -2,7 +2,7 @@
 
 namespace emm {
 
-// What a device does not have.
+// The answer of a device that lacks a call.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define EMM_CALL(result, name, cuda, shape, fault, cost, parameters, ...) \

@@ -9,14 +9,14 @@
 
 namespace emm {
 
-// The calls stand in calls.def, one row each, with what they promise. A capability of a device is
-// an interface; a function that needs one alone takes that.
+// calls.def lists the calls, one row each, and their promises. Each capability of a device is an
+// interface. A function that needs only one capability takes that interface.
 
 /// Declares the call of a row.
 #define EMM_DECLARE_CALL(result, name, cuda, shape, fault, cost, parameters, ...) \
   virtual result name parameters = 0;
-/// The same in a class that implements it: `#define EMM_CALL EMM_OVERRIDE_CALL` and an include of
-/// calls.def is the list of all overrides.
+/// Declares the override of a row's call. `#define EMM_CALL EMM_OVERRIDE_CALL` and an include of
+/// calls.def declare all overrides.
 #define EMM_OVERRIDE_CALL(result, name, cuda, shape, fault, cost, parameters, ...) \
   result name parameters override;
 
@@ -40,7 +40,7 @@ class HostMemoryCalls {
   ~HostMemoryCalls() = default;
 };
 
-/// What the device knows about its memory.
+/// Queries about the device's memory.
 class QueryCalls {
  public:
 #define EMM_QUERY_CALL EMM_DECLARE_CALL
@@ -70,7 +70,7 @@ class ContentCalls {
   ~ContentCalls() = default;
 };
 
-/// Streams, events, the order between them, and what is done on them.
+/// Streams, events, the order between them, and work on them.
 class StreamCalls {
  public:
 #define EMM_STREAM_CALL EMM_DECLARE_CALL
@@ -120,20 +120,18 @@ class PeerCalls {
   ~PeerCalls() = default;
 };
 
-/// The slice of the CUDA driver API that memory managers stand on, seen from one context.
+/// The part of the CUDA driver API that memory managers use, for one context.
 ///
-/// There is one implementation per kind of device: sim (in this process) and cuda (libcuda, loaded
-/// at run time); decorators stand between. A Driver belongs to one primary context of one device,
-/// and makes that context current around every call, so a caller need not (contract: BASE-6,
-/// RST-13).
+/// Each kind of device has an implementation: sim (in this process) and cuda (libcuda, loaded at
+/// run time). Decorators wrap them. A Driver belongs to the primary context of one device, and
+/// makes that context current around every call, so callers need not (contract: BASE-6, RST-13).
 ///
-/// True of every call: sizes are bytes; a failure is an Error with the CUresult in `native`, and a
-/// call that fails changes nothing; any thread may call at any time; nothing here throws. What each
-/// call answers in odd cases (size 0, double free, interior address...) is CUDA's own behaviour,
-/// which tests/driver pins for both devices.
+/// For every call: sizes are bytes. A failure is an Error with the CUresult in `native`, and
+/// changes nothing. Any thread may call at any time. Nothing throws. Results in odd cases (size 0,
+/// double free, interior address...) are those of CUDA, which tests/driver checks for both devices.
 ///
-/// A call that a class does not override answers not_supported (801): a device without pools, or a
-/// fake for a test, implements what it has.
+/// A call that a class does not override returns not_supported (801). So a device without pools, or
+/// a stub in a test, implements only what it has.
 class Driver : public MemoryCalls,
                public HostMemoryCalls,
                public QueryCalls,
@@ -147,30 +145,30 @@ class Driver : public MemoryCalls,
  public:
   virtual ~Driver() = default;
 
-  // All are declared again here, so that a call through a Driver finds its slot in Driver's own
-  // table. Through an interface it costs a jump more, which adjusts `this`.
+  // All calls are declared again, so that a call through a Driver uses Driver's own vtable. A call
+  // through an interface costs one more jump, which adjusts `this`.
 #define EMM_CALL EMM_OVERRIDE_CALL
 #include "driver/calls.def"
 
-  // What is known of the device without a call of CUDA's.
+  // Facts about the device that need no CUDA call.
   virtual DeviceIdentity device_identity() const noexcept = 0;
   virtual std::string_view device_name() const noexcept = 0;
   virtual int device_ordinal() const noexcept = 0;
   /// CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY.
   virtual bool can_map_host_memory() const noexcept = 0;
   virtual ContextHandle context_handle() const noexcept = 0;
-  /// Answers the physical bytes of the device that this context holds, as cuMemGetInfo would show
-  /// them, without the cost of asking. They are exact on sim. On a real device they are counted
-  /// from the calls made here, in whole pages.
+  /// The physical bytes of the device that this context holds, as cuMemGetInfo would show them, but
+  /// without a driver call. Exact on sim. On a real device they are counted from the calls made
+  /// here, in whole pages.
   virtual std::uint64_t held_bytes() const noexcept = 0;
-  /// Answers the largest mem_alloc that could succeed now, or 0 where the device does not tell.
+  /// The largest mem_alloc that could succeed now, or 0 if unknown.
   virtual std::uint64_t largest_free_bytes() const noexcept = 0;
-  /// Answers what a log shows for a host address: the address itself on a real device, and on the
-  /// simulated one a number that is the same in every run. An unknown address is shown as it is.
+  /// The address that a log shows for a host address: the address itself on a real device, and on
+  /// the simulated one a number that is the same in every run. Unknown addresses do not change.
   virtual std::uint64_t log_address(const std::byte* ptr) const noexcept = 0;
 };
 
-/// The slice of cudart that the `cudart` manager stands on. Same rules as Driver.
+/// The part of cudart that the `cudart` manager uses. The same rules as for Driver hold.
 class Runtime {
  public:
   virtual ~Runtime() = default;

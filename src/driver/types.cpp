@@ -3,7 +3,7 @@
 namespace emm {
 namespace {
 
-/// The usual faults of calls.def.
+/// The usual faults that calls.def names.
 struct Fault {
   enum : std::int32_t {
     invalid_value = 1,

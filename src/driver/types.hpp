@@ -73,7 +73,7 @@ struct IpcMemHandle {
   bool operator==(const IpcMemHandle&) const = default;
 };
 
-/// What tells one physical device from another, in any process of a machine.
+/// Identifies a physical device, in every process of a machine.
 struct DeviceIdentity {
   std::int32_t pci_domain_id = 0;
   std::int32_t pci_bus_id = 0;
@@ -81,16 +81,17 @@ struct DeviceIdentity {
   bool operator==(const DeviceIdentity&) const = default;
 };
 
-/// A stream as the driver knows it. 0 is the default stream: the legacy one, as for a program built
-/// without per-thread default streams.
+/// The driver's handle of a stream. 0 is the default stream, which here is the legacy one, as in a
+/// program built without per-thread default streams.
 struct StreamHandle {
   std::uint64_t value = 0;
   auto operator<=>(const StreamHandle&) const = default;
 };
 inline constexpr StreamHandle kLegacyStream{1};  ///< CU_STREAM_LEGACY
 inline constexpr StreamHandle kPerThreadStream{
-    2};  ///< CU_STREAM_PER_THREAD: another one on each thread.
-/// CU_STREAM_DEFAULT and CU_STREAM_NON_BLOCKING: whether the legacy default stream orders with it.
+    2};  ///< CU_STREAM_PER_THREAD: another stream on each thread.
+/// CU_STREAM_DEFAULT and CU_STREAM_NON_BLOCKING: whether the stream and the legacy default stream
+/// wait for each other.
 enum class StreamKind : std::uint8_t { blocking = 0, non_blocking = 1 };
 using HostFunction = void (*)(void* argument);
 struct EventHandle {
@@ -113,8 +114,8 @@ struct PoolHandle {
 };
 /// CUmemAccess_flags.
 enum class AccessFlags : std::uint8_t { none = 0, read = 1, read_write = 3 };
-/// CUmemPool_attribute. Bytes, or 0 and 1 of the reuse policies; the high marks can be set to 0
-/// only.
+/// CUmemPool_attribute. Values are bytes, and 0 or 1 for the reuse policies. The high marks can
+/// only be set to 0.
 enum class PoolAttribute : std::uint8_t {
   reuse_follow_event_dependencies = 1,
   reuse_allow_opportunistic = 2,
@@ -130,8 +131,8 @@ struct ContextHandle {
   auto operator<=>(const ContextHandle&) const = default;
 };
 
-/// The calls of the seam, for ledgers, faults and costs: the rows of calls.def. Their names are
-/// those of the methods of Driver.
+/// The driver calls, for ledgers, faults and costs: the rows of calls.def. The names are those of
+/// Driver's methods.
 enum class Call : std::uint8_t {
 #define EMM_CALL(result, name, ...) name,
 #define EMM_RUNTIME_CALL(name, ...) name,
@@ -144,17 +145,17 @@ inline constexpr std::size_t kCallCount = 0
     ;
 
 struct CallInfo {
-  std::string_view name;     ///< As `--fault` takes it: "mem_alloc".
-  const char* cuda_name;     ///< As CUDA spells it: "cuMemAlloc".
-  std::string_view shape;    ///< How a call log writes it; calls.def says what the letters are.
-  std::int32_t usual_fault;  ///< A CUresult by which the call fails in earnest.
+  std::string_view name;     ///< The name for `--fault`: "mem_alloc".
+  const char* cuda_name;     ///< CUDA's name: "cuMemAlloc".
+  std::string_view shape;    ///< The format in a call log; calls.def explains the letters.
+  std::int32_t usual_fault;  ///< A CUresult with which the real call may fail.
 };
 const CallInfo& call_info(Call call) noexcept;
 
-/// What kind of failure a CUresult is; driver_error where it has no kind of its own.
+/// The kind of a CUresult; driver_error if there is no special one.
 Errc meaning_of(std::int32_t native) noexcept;
 
-/// The error of a driver call: CUresult `native`, by its meaning.
+/// The error of a driver call that returned the CUresult `native`.
 Error driver_error(Call call, std::int32_t native) noexcept;
 
 }  // namespace emm

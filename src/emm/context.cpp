@@ -48,7 +48,7 @@ Context::~Context() {
   manager_.reset();
   if (profile_ == Profile::numba) return;
   unload_modules();
-  if (!deallocations_.clear()) return;  // counted by the queue; nobody is left to tell
+  if (!deallocations_.clear()) return;  // the queue counts failures; no caller is left to tell
 }
 
 Context* Context::find(const DeviceIdentity& identity) noexcept {
@@ -107,7 +107,7 @@ Result<MemoryInfo> Context::get_memory_info() {
 void Context::reset() {
   manager_->reset();
   unload_modules();
-  if (!deallocations_.clear()) return;  // counted by the queue: a reset has no answer
+  if (!deallocations_.clear()) return;  // the queue counts failures; reset() returns nothing
 }
 
 Context::Deferred Context::defer_cleanup() {
@@ -121,7 +121,7 @@ Result<EventHandle> Context::create_event() {
   return event;
 }
 
-// What add() answers is about other frees than this one; the queue counts those that fail.
+// add() answers for the frees that it makes now, which may be others. The queue counts failures.
 void Context::drop_event(EventHandle event) noexcept {
   if (!deallocations_.add(Call::event_destroy, event.value, {})) return;
 }

@@ -5,9 +5,9 @@
 
 namespace emm {
 
-/// While one lives, cleanup is deferred; what that means is each manager's to say (DFR-5). Guards
-/// nest: cleanup may resume when the last one dies, and nothing is flushed by that alone (PD-14).
-/// Move-only; may outlive a reset, not the manager.
+/// Defers cleanup while it lives; each manager defines what that means (DFR-5). Guards nest:
+/// cleanup may resume when the last guard ends, but that alone flushes nothing (PD-14). Move-only.
+/// It may outlive a reset, but not the manager.
 class DeferCleanup {
  public:
   using Leave = void (*)(void* self) noexcept;
@@ -26,7 +26,7 @@ class DeferCleanup {
   }
   ~DeferCleanup() { end(); }
 
-  /// Whether it defers anything, as far as the manager told.
+  /// Answers whether it defers anything.
   bool is_active() const noexcept { return leave_ != nullptr; }
   void end() noexcept {
     if (leave_ != nullptr) std::exchange(leave_, nullptr)(self_);

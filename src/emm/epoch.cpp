@@ -7,8 +7,8 @@
 namespace emm {
 namespace {
 
-// Counters outlive every manager and every mark, so the pool is never destroyed. A counter that
-// comes back goes on from where it stopped: no value is ever current twice.
+// Counters must outlive every manager and mark, so this is never destroyed. A reused counter goes
+// on from where it stopped, so no value is current twice.
 struct Counters {
   std::mutex mutex;
   std::deque<std::atomic<std::uint64_t>> all;

@@ -7,16 +7,16 @@ namespace emm {
 
 /// Tells a pointer whether its manager has reset or ended since the pointer was made.
 ///
-/// A manager owns one Epoch; each pointer remembers a Mark. reset() and the manager's end advance
-/// the epoch, and every older mark is then stale, for ever. The counter itself is never freed, so a
-/// mark may be asked at any time, also after the manager is gone. Any thread may ask.
+/// A manager owns one Epoch; each pointer stores a Mark. reset() and the manager's end advance the
+/// epoch, which makes every older mark stale for ever. The counter is never freed, so a mark may be
+/// tested at any time, even after the manager's end. Any thread may call.
 class Epoch {
  public:
   class Mark {
    public:
     Mark() = default;  ///< Marks a pointer that no manager can end; always current.
-    // Word by word: what has just been written as two words and is read as one vector waits for the
-    // store buffer to drain, longer than an allocation from a pool takes otherwise.
+    // Copies word by word. A vector load of two words that have just been stored separately waits
+    // until the store buffer drains, which takes longer than the rest of an allocation from a pool.
     Mark(const Mark& other) noexcept : counter_(other.counter_), at_(other.at_) {}
     Mark& operator=(const Mark& other) noexcept {
       counter_ = other.counter_;
@@ -26,12 +26,12 @@ class Epoch {
     bool current() const noexcept {
       return counter_ == nullptr || counter_->load(std::memory_order_acquire) == at_;
     }
-    /// The manager that the pointer was made by has not ended, whether or not it was reset.
+    /// Answers whether the manager that made the pointer still exists, even if it was reset.
     bool has_manager() const noexcept {
       return counter_ == nullptr ||
              counter_->load(std::memory_order_acquire) / kManager == at_ / kManager;
     }
-    /// Some manager can end this.
+    /// Answers whether a manager can end the pointer.
     bool bound() const noexcept { return counter_ != nullptr; }
 
    private:
@@ -49,7 +49,7 @@ class Epoch {
 
   Mark mark() const noexcept { return {counter_, counter_->load(std::memory_order_relaxed)}; }
   void advance() noexcept { counter_->fetch_add(1, std::memory_order_acq_rel); }
-  /// The manager ends: every mark is stale, and has no manager.
+  /// Ends the manager: every mark is then stale and has no manager.
   void end() noexcept {
     auto now = counter_->load(std::memory_order_relaxed);
     while (!counter_->compare_exchange_weak(now, (now / kManager + 1) * kManager,
@@ -58,7 +58,7 @@ class Epoch {
   }
 
  private:
-  /// The counter holds the number of the manager in its upper half, that of the reset in the lower.
+  /// The upper half of the counter counts managers, the lower half resets.
   static constexpr std::uint64_t kManager = std::uint64_t{1} << 32;
   std::atomic<std::uint64_t>* counter_;
 };

@@ -13,14 +13,14 @@ namespace {
 constexpr std::string_view kLine = "emm-ipc-1";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-// A mapping of another process's memory, closed again unless it is kept.
+// A mapping of another process's memory. Closes it at the end unless it is kept.
 class OpenedHandle {
  public:
   OpenedHandle(IpcCalls& driver, DevicePtr base) noexcept : driver_(driver), base_(base) {}
   OpenedHandle(const OpenedHandle&) = delete;
   OpenedHandle& operator=(const OpenedHandle&) = delete;
   ~OpenedHandle() {
-    if (base_ && !close()) return;  // on the way out of a failure that is being reported already
+    if (base_ && !close()) return;  // a failure is already being reported
   }
   DevicePtr base() const noexcept { return base_; }
   Status close() { return driver_.ipc_close_mem_handle(std::exchange(base_, {})); }
@@ -115,7 +115,7 @@ IpcHandle::~IpcHandle() { end(); }
 
 void IpcHandle::end() noexcept {
   if (is_open() && !close())
-    state_ = State::closed;  // a mapping that will not close ends with the process
+    state_ = State::closed;  // a mapping that does not close ends with the process
 }
 
 Status IpcHandle::check_can_open() const {

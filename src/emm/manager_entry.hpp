@@ -23,20 +23,19 @@ class Driver;         // driver/driver.hpp
 class MemoryManager;  // emm/memory_manager.hpp: only who makes or uses one needs it
 class Runtime;        // driver/driver.hpp
 
-/// What a manager is built over. All of it outlives the manager.
+/// What a manager is built on. All of it must outlive the manager.
 struct ManagerContext {
-  Driver* driver =
-      nullptr;  ///< Null only in a probe (SEL-3), which reads interface_version and no more.
-  Runtime* runtime = nullptr;  ///< Null where the device has no cudart.
+  Driver* driver = nullptr;  ///< Null only in a probe (SEL-3), which reads only interface_version.
+  Runtime* runtime = nullptr;  ///< Null if the device has no cudart.
   Clock* clock = nullptr;
   ManagerObserver* observer = nullptr;  ///< May be null.
   Profile profile = Profile::standard;
-  int shown_ordinal = 0;  ///< What the user calls the device, for file names and messages; the
-                          ///< driver may number it otherwise.
+  int shown_ordinal = 0;  ///< The user's number of the device, for file names and messages; the
+                          ///< driver's may differ.
 };
 
-/// How much of Numba's behaviour a manager promises beside NBEP 7's text. Each level includes those
-/// before it.
+/// How much of Numba's behaviour a manager promises beyond NBEP 7's text. Each level includes those
+/// above it.
 enum class Promise : std::uint8_t {
   contract,       ///< None.
   host_only,      ///< That of NBEP 7's HostOnlyCUDAMemoryManager, for host memory.
@@ -44,20 +43,22 @@ enum class Promise : std::uint8_t {
 };
 std::string_view name(Promise promise) noexcept;  ///< "any", "host-only", "default"
 
-/// A bundled manager: what `--manager NAME:key=value` finds. Nothing else knows one by its name:
-/// clauses, tools and tests ask the entry.
+/// A bundled manager, as `--manager NAME:key=value` finds it. Clauses, tools and tests ask the
+/// entry and know no manager by name.
 struct ManagerEntry {
   std::string_view name;
   std::string_view summary;
   std::string_view options;  ///< Known keys with defaults, for help.
   Promise promise = Promise::contract;
-  bool device_memory = true;  ///< False where memalloc() always answers not_supported.
-  /// Serves as long as the device has memory. The model of a library that refuses sooner does not.
+  bool device_memory = true;  ///< False if memalloc() always returns not_supported.
+  /// The manager serves requests as long as the device has memory. False for a model of a library
+  /// that refuses sooner.
   bool fills_device = true;
-  /// Options with which it behaves otherwise: it is judged with each of them, too. Empty at the
-  /// end.
+  /// Options that change its behaviour: it is also judged with each of them. Unused places are
+  /// empty.
   std::array<std::string_view, 2> variants{};
-  /// Reads its options, and returns usage errors of Options::finish(). Touches no device.
+  /// Makes the manager from `options`; returns the usage errors of Options::finish(). Touches no
+  /// device.
   Result<std::unique_ptr<MemoryManager>> (*make)(const ManagerContext& context, Options options);
 };
 
@@ -72,24 +73,24 @@ struct AdaptorEntry {
 };
 
 std::span<const ManagerEntry* const> bundled_managers();
-/// The bundled manager that "NAME[:key=value,...]" names; null where there is none.
+/// The bundled manager that "NAME[:key=value,...]" names; null if there is none.
 const ManagerEntry* find_entry(std::string_view spec) noexcept;
 /// All specs under which the bundled manager is judged: its name, then one for each variant.
 std::vector<std::string> judged_specs(const ManagerEntry& entry);
 std::span<const AdaptorEntry* const> bundled_adaptors();
 
-/// A manager by description, to be made once for each context.
+/// Makes a manager for each context from a description.
 struct ManagerFactory {
   std::string name;  ///< As given: "pool:max=8GiB".
   std::function<Result<std::unique_ptr<MemoryManager>>(const ManagerContext&)> make;
-  /// How long one call of a manager in a shared object may take. Such a manager is made only in a
-  /// process of its own, where it can do no harm. Empty for all others.
+  /// How long one call of a manager in a shared object may take. Such a manager runs in a separate
+  /// process, where it can do no harm. Empty for all other managers.
   std::optional<std::chrono::milliseconds> apart{};
 };
 
-/// "NAME[:key=value,...]" of a bundled manager; else a manager in a shared object, as
-/// plugin::find_plugin takes it. And adaptors of the first form, innermost first. Options are
-/// checked here, by a probe. Errors: usage, listing the known names and the files tried.
+/// Finds a bundled manager by "NAME[:key=value,...]", else a manager in a shared object, as
+/// plugin::find_plugin takes it. `adaptors` have the first form, innermost first. Checks the
+/// options with a probe. Error usage, which lists the known names and the files tried.
 Result<ManagerFactory> find_manager(std::string_view spec,
                                     std::span<const std::string> adaptors = {});
 

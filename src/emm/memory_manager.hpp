@@ -18,80 +18,81 @@ namespace emm {
 struct MemoryMap;         // emm/memory_map.hpp
 struct MemoryStatistics;  // emm/memory_statistics.hpp
 
-/// The version of NBEP-7's interface; every manager answers this one (SEL-4).
+/// The version of NBEP-7's interface. Every manager must return it (SEL-4).
 inline constexpr int kInterfaceVersion = 1;
 
-/// What a manager can say of itself; a field it does not know is empty. Bytes.
+/// A manager's current state. A field that it does not know is empty.
 struct ManagerState {
   std::optional<std::uint64_t> live_bytes;      ///< Handed out, as requested.
   std::optional<std::uint64_t> reserved_bytes;  ///< Held from the device.
   std::optional<std::uint64_t>
-      largest_free_bytes;  ///< The largest block it could hand out without the device.
-  std::optional<std::uint64_t> pending_count;  ///< Frees asked for and not yet made.
+      largest_free_bytes;  ///< The largest block that needs no memory from the device.
+  std::optional<std::uint64_t> pending_count;  ///< Frees that are requested but not yet made.
   std::optional<std::uint64_t> pending_bytes;
 };
 
 /// NBEP-7's BaseCUDAMemoryManager: where the memory of one context comes from.
 ///
-/// One instance serves one context, whose threads may all call; construction touches no device
+/// One instance serves one context, and all its threads may call. Construction touches no device
 /// (SEL-5). Sizes are bytes. A call that fails changes nothing. not_supported is a legal answer
-/// where said. `stream` orders memory after work on it, in managers that know streams; others
-/// ignore it (NBEP-7 has none). Pointers must end before the manager does; those that end later do
-/// nothing.
+/// only where this says so. Managers that know streams order memory after the work on `stream`;
+/// others ignore it (NBEP-7 has no streams). Pointers must end before the manager; those that end
+/// later do nothing.
 class MemoryManager {
  public:
   virtual ~MemoryManager() = default;
 
-  /// Before the first allocation, then any number of times, changing nothing (INI-1, INI-2).
+  /// Must be called before the first allocation. Later calls change nothing (INI-1, INI-2).
   virtual Status initialize() = 0;
-  /// Exactly `size` bytes (DEV-1). What size 0 gives is the manager's to document.
+  /// Allocates exactly `size` bytes of device memory (DEV-1). Each manager documents what size 0
+  /// gives.
   virtual Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream = {}) = 0;
   virtual Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) = 0;
   /// Page-locks `range`, which `owner` keeps alive until the result ends (PIN-4).
   virtual Result<HostMemory> mempin(HostRange range, HostRegisterFlags flags,
                                     std::shared_ptr<const void> owner = {}) = 0;
-  /// Not in NBEP-7; not_supported unless a manager offers it (BASE-4).
+  /// Allocates managed memory. NBEP-7 has no such call; not_supported unless a manager offers it
+  /// (BASE-4).
   virtual Result<ManagedMemory> memallocmanaged(std::uint64_t size, AttachFlags attach);
-  /// A handle to the memory that `memory` is in, with the offset of `memory` there (IPC-2); or
-  /// not_supported.
+  /// Returns a handle to the allocation that contains `memory`, with the offset of `memory` in it
+  /// (IPC-2); or not_supported.
   virtual Result<IpcHandle> get_ipc_handle(MemoryView memory) = 0;
-  /// Or not_supported (INF-4).
+  /// Returns the free and the total memory; or not_supported (INF-4).
   virtual Result<MemoryInfo> get_memory_info() = 0;
-  /// Ends all memory of this manager: its pointers are dead from here on, and their finalizers do
-  /// nothing. May come before initialize(), and again (RST-3).
+  /// Ends all memory of this manager. Its pointers are then dead, and their finalizers do nothing.
+  /// May be called before initialize(), and again (RST-3).
   virtual void reset() noexcept = 0;
   [[nodiscard]] virtual DeferCleanup defer_cleanup() = 0;
   virtual int interface_version() const noexcept { return kInterfaceVersion; }
 
-  /// Frees every pending deallocation now, unless cleanup is deferred. Nothing where there are
-  /// none.
+  /// Makes every pending free now, unless cleanup is deferred.
   virtual Status flush() { return {}; }
-  /// Gives idle memory back to the device until no more than `keep` bytes of it are held. Nothing
-  /// in managers that keep none.
+  /// Releases idle memory to the device until at most `keep` bytes are left. Does nothing in
+  /// managers that keep no idle memory.
   virtual Status trim([[maybe_unused]] std::uint64_t keep) { return {}; }
-  /// Requests from here on, of any thread, are of that pool of the program, of a CUDA graph or a
-  /// MemPool: what is free there serves no others. False in managers that have no private pools:
-  /// they serve all requests alike.
+  /// From here on serves the requests of all threads from `pool`, which belongs to a CUDA graph or
+  /// a MemPool of the program. Free memory of the pool serves no other request. False in managers
+  /// without private pools, which serve all requests alike.
   virtual bool use_pool([[maybe_unused]] PrivatePool pool) { return false; }
-  /// No graph and no MemPool refers to the pool any more: its idle memory may be released, and is
-  /// `at_once`.
+  /// Notes that no graph and no MemPool refers to the pool any more. Its idle memory may then be
+  /// released; with `at_once` it is released now.
   virtual void end_pool([[maybe_unused]] PrivatePool pool, [[maybe_unused]] bool at_once) {}
-  /// Streams that the free of the memory at `ptr` will not name still use it, as after PyTorch's
-  /// record_stream(). Freed, it serves nobody before complete_free() of that number, or before a
-  /// wait for the device. False in managers that cannot keep it back: they take the free as it is.
+  /// Notes that streams which the free will not name still use the memory at `ptr`, as after
+  /// PyTorch's record_stream(). After its free, the memory serves no request before
+  /// complete_free(number) or a wait for the device. False in managers that cannot delay the free.
   virtual bool delay_free([[maybe_unused]] DevicePtr ptr, [[maybe_unused]] std::uint64_t number) {
     return false;
   }
-  /// Does nothing where the number is not known.
+  /// Ends the delay `number`. Does nothing if the number is unknown.
   virtual void complete_free([[maybe_unused]] std::uint64_t number) {}
   virtual ManagerState state() const { return {}; }
-  /// What it counts, under PyTorch's and RMM's names; empty where it does not count.
+  /// Returns its statistics, under PyTorch's and RMM's names. Figures that it does not count are
+  /// empty.
   virtual MemoryStatistics statistics() const;
-  /// All device memory that it holds, and what is where in it; nothing where it keeps no account of
-  /// that.
+  /// Returns all device memory that it holds, and what lies where in it. Empty if it keeps no such
+  /// record.
   virtual std::optional<MemoryMap> memory_map() const;
-  /// Lines for a person at the end of a run, each ended by a line feed; empty where there is
-  /// nothing to say.
+  /// Returns lines for a person at the end of a run, each ended by a line feed. May be empty.
   virtual std::string report() const { return {}; }
 };
 

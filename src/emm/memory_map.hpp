@@ -9,29 +9,29 @@
 
 namespace emm {
 
-/// All device memory that a manager holds, and what lies where in it, at one moment. Sizes are
-/// bytes. The words are PyTorch's memory snapshot's.
+/// All device memory that a manager holds at one moment, and what lies where in it. Sizes are
+/// bytes. The terms are those of PyTorch's memory snapshot.
 ///
 /// The blocks of a segment cover it without gaps, and so do its pieces; both are ordered by
 /// address. Pieces may also be mapped, one behind the other, in an alias mapping. A stitched block
-/// is handed out there; the segments hold the blocks that are its parts, and these name it.
+/// lies in an alias mapping. Its parts are blocks of the segments, and they name it.
 struct MemoryMap {
   enum class State : std::uint8_t { active_allocated, active_awaiting_free, inactive };
   struct Block {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    /// As requested, of an allocated block. A part of a stitched block has its share of the
-    /// request.
+    /// The requested bytes of an allocated block. A part of a stitched block has its share.
     std::uint64_t requested_size = 0;
     State state = State::inactive;
-    std::optional<std::uint32_t> stitched_block{};  ///< Index of the one that this is a part of.
+    std::optional<std::uint32_t>
+        stitched_block{};  ///< Index of the stitched block that this is a part of.
   };
   /// Memory that the device gave in one call.
   struct Piece {
     std::uint64_t address = 0;
     std::uint64_t size = 0;
-    std::uint64_t handle = 0;  ///< Names the physical memory; 0 where cuMemAlloc gave it.
-    std::uint64_t mapped = 1;  ///< How often it is mapped, its place in the segment included.
+    std::uint64_t handle = 0;  ///< Names the physical memory; 0 if cuMemAlloc gave it.
+    std::uint64_t mapped = 1;  ///< How often it is mapped, including its place in the segment.
   };
   struct Segment {
     std::uint64_t address = 0;
@@ -45,7 +45,7 @@ struct MemoryMap {
     std::uint64_t size = 0;
     std::vector<std::uint64_t> pieces;  ///< Their addresses in the segments.
   };
-  /// Memory that is handed out in an alias mapping.
+  /// An allocation in an alias mapping.
   struct StitchedBlock {
     struct Part {
       std::uint64_t address = 0;

@@ -13,35 +13,34 @@
 
 namespace emm {
 
-/// How a manager learns that a piece of its memory is no longer wanted. Three words, so that it is
-/// its own representation across a C boundary. It runs at most once, on any thread, also late; it
-/// cannot fail, and what goes wrong in it is the manager's to count.
+/// The callback by which a manager learns that an allocation is no longer needed. Three machine
+/// words, so that it crosses a C boundary as it is. It runs at most once, on any thread, perhaps
+/// late. It cannot fail; the manager counts errors in it.
 struct Finalizer {
   void (*run)(void* self, std::uint64_t cookie, StreamHandle stream) noexcept = nullptr;
   void* self = nullptr;
   std::uint64_t cookie = 0;
 };
 
-/// Part of somebody else's device memory: an address and a size that own nothing (contract: PTR-9).
+/// A non-owning part of device memory: an address and a size (contract: PTR-9).
 struct MemoryView {
   DevicePtr device_pointer;
   std::uint64_t size = 0;
 
-  /// [start, stop) of this view; to its end where `stop` is missing. The range must lie inside:
-  /// numba does not check that (PTR-12), we do. Errors: invalid_value, worded as numba's where it
-  /// has words (PTR-11).
+  /// [start, stop) of this view; without `stop`, up to its end. The range must lie inside, which
+  /// numba does not check (PTR-12). Error invalid_value, in numba's words if it has any (PTR-11).
   Result<MemoryView> view(std::uint64_t start, std::optional<std::uint64_t> stop = {}) const;
 };
 
-/// Whether a finalizer also runs where a reset has ended the memory before.
+/// Whether a finalizer also runs after a reset has ended the memory.
 enum class LateFinalizer : bool {
   skipped,
-  runs  ///< The manager wants to hear of it, as a plugin does; not after the manager's own end.
+  runs  ///< For a manager that wants to know, as a plugin does; not after the manager's end.
 };
 
-/// Owns one end of life: a finalizer that runs at the latest when this dies. Where the manager has
-/// been reset since, the memory is gone and the finalizer has nothing to do (RST-6, RST-7): it does
-/// not run, unless it was asked for with LateFinalizer::runs. It never runs after the manager.
+/// Owns a finalizer, which runs at the latest when this is destroyed. If the manager has been reset
+/// since, the memory is gone, and the finalizer runs only with LateFinalizer::runs (RST-6, RST-7).
+/// It never runs after the manager's end.
 class Lifetime {
  public:
   Lifetime() = default;
@@ -65,13 +64,13 @@ class Lifetime {
   }
   ~Lifetime() { end({}); }
 
-  /// Has a finalizer, or had one (numba's is_managed).
+  /// Answers whether it has or had a finalizer (numba's is_managed).
   bool managed() const noexcept { return finalizer_.run != nullptr || freed_; }
-  /// Neither freed nor ended by a reset.
+  /// Answers whether it was not freed, and no reset ended it.
   bool alive() const noexcept { return !freed_ && mark_.current(); }
-  /// For one who wraps this in a lifetime of his own, to end with it.
+  /// The mark for a lifetime that wraps this one and must end with it.
   Epoch::Mark mark() const noexcept { return mark_; }
-  /// Runs the finalizer now. Of memory without one: nothing. Error dead_pointer, "Freeing dead
+  /// Runs the finalizer now. Does nothing for memory without one. Error dead_pointer, "Freeing dead
   /// memory", if it was freed before or reset ended it (PTR-5, RST-6).
   Status free(StreamHandle stream) {
     if (finalizer_.run == nullptr || !mark_.current()) return free_nothing();
@@ -99,7 +98,7 @@ class Lifetime {
   LateFinalizer late_ = LateFinalizer::skipped;
 };
 
-/// NBEP-7's MemoryPointer: device memory, whose end runs its finalizer. Move-only.
+/// NBEP-7's MemoryPointer: owns device memory, and runs its finalizer at its end. Move-only.
 class MemoryPointer {
  public:
   MemoryPointer() = default;
@@ -114,9 +113,9 @@ class MemoryPointer {
   /// Ends the memory now, although views of it may remain; `stream` orders the end after work
   /// there.
   Status free(StreamHandle stream = {}) { return lifetime_.free(stream); }
-  /// Error dead_pointer where the memory is no longer alive; else as MemoryView::view.
+  /// Error dead_pointer if the memory is no longer alive; else like MemoryView::view().
   Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
-  /// The ownership alone; this then owns nothing.
+  /// Gives up the ownership; this then owns nothing.
   Lifetime take_lifetime() && noexcept { return std::move(lifetime_); }
 
  private:
@@ -201,10 +200,10 @@ class ManagedMemory {
   MemoryPointer memory_;
 };
 
-/// A shared reference to memory, or to part of it. The memory ends when the last one does (PTR-4,
-/// PTR-10). Copies share; views share the root's life. One thread at a time for each object; the
-/// count is atomic, so that copies may end on any thread. free() is not to run beside another's use
-/// of the same memory.
+/// A shared reference to memory, or to part of it. The memory ends with its last reference (PTR-4,
+/// PTR-10). Copies and views share the memory. One thread at a time for each object. The count is
+/// atomic, so copies may end on any thread. free() must not run while another thread uses the
+/// memory.
 class OwnedPointer {
  public:
   OwnedPointer() = default;
@@ -214,8 +213,8 @@ class OwnedPointer {
   bool alive() const noexcept { return memory_ != nullptr && memory_->alive(); }
   /// How many OwnedPointers share the memory (numba's refct).
   long references() const noexcept { return memory_.use_count(); }
-  /// Ends the memory now for everyone. Later ends of the references are silent (PTR-6). A view owns
-  /// nothing, and its free() ends nothing (PTR-5, PTR-9).
+  /// Ends the memory now for all references; their later ends do nothing (PTR-6). A view owns
+  /// nothing, and its free() does nothing (PTR-5, PTR-9).
   Status free(StreamHandle stream = {});
   Result<OwnedPointer> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
 
@@ -229,9 +228,9 @@ class OwnedPointer {
   bool is_view_ = false;
 };
 
-/// Turns sole ownership into shared: numba's AutoFreePointer, which frees itself when its last
-/// owned reference ends (PTR-3), is `own(std::move(memory))` here. Of dead memory the result is not
-/// alive (PTR-7).
+/// Turns sole ownership into shared. `own(std::move(memory))` stands for numba's AutoFreePointer,
+/// which frees itself when its last owned reference ends (PTR-3). If the memory is dead, so is the
+/// result (PTR-7).
 OwnedPointer own(MemoryPointer memory);
 
 }  // namespace emm

@@ -8,8 +8,8 @@
 namespace emm {
 namespace {
 
-// Frees that this thread is inside of, in any queue. A thread in one must not wait for its own to
-// end.
+// The number of frees, of any queue, that this thread is inside of. Such a thread must not wait for
+// its own free to end.
 thread_local std::size_t frees_entered = 0;
 
 std::uint64_t floor_of(double bytes) noexcept {
@@ -100,7 +100,8 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
     if (first_error) first_error = std::move(done);
     if (profile_ == Profile::numba) break;
   }
-  if (profile_ == Profile::numba && first_error) bytes_ = 0;  // empty, since nothing broke the loop
+  if (profile_ == Profile::numba && first_error)
+    bytes_ = 0;  // the loop ended by itself, so the queue is empty
   lock.unlock();
   if (taken > 0 && observer_ != nullptr) observer_->flushed(taken, taken_bytes);
   return first_error;

@@ -7,22 +7,22 @@
 
 namespace emm {
 
-/// Which manager contexts made from now on get: one setting for the process (SEL-1). Contexts that
-/// exist keep theirs (SEL-6). Any thread may call.
+/// Sets the manager of all contexts made from now on, for the whole process (SEL-1). Existing
+/// contexts keep theirs (SEL-6). Any thread may call.
 ///
-/// Probes the factory without a device, and refuses another interface version in numba's words,
-/// "EMM Plugin interface has version 2 - version 1 required", leaving the setting as it was
-/// (SEL-3).
+/// Probes the factory without a device. Another interface version is refused in numba's words, "EMM
+/// Plugin interface has version 2 - version 1 required", and the setting does not change (SEL-3).
 Status set_memory_manager(ManagerFactory factory);
 
-/// What was set; else what EMM_MEMORY_MANAGER names, read at the first call and then remembered;
-/// else `default` (SEL-2, SEL-10). Any failure of the variable is "Failed to use memory manager
+/// The manager that was set; else the one that EMM_MEMORY_MANAGER names, read once and kept; else
+/// `default` (SEL-2, SEL-10). If the variable fails, the error is "Failed to use memory manager
 /// from <value>: <why>", and the next call tries again (SEL-11; numba loses the why). A manager
-/// that was set wins over the variable, and says nothing (SEL-12, as numba's code; NBEP-7's text
-/// would ignore the call).
+/// that was set silently wins over the variable (SEL-12, like numba's code; NBEP-7's text would
+/// ignore the call).
 Result<ManagerFactory> get_memory_manager();
 
-/// Forgets what was set and what the variable gave; the next get reads it again.
+/// Forgets the manager that was set or that the variable gave. The next get reads the variable
+/// again.
 void unset_memory_manager() noexcept;
 
 }  // namespace emm

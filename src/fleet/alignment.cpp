@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kRun = 4;          // keys that must agree before both go on
 constexpr std::size_t kReach = 1 << 16;  // keys that may be left out at once
-constexpr std::size_t kLooksMost = 1 << 24, kShortReach = 64;  // of runs that have little in common
-constexpr std::int64_t kEditsMost = 4000;                      // takes 32 MiB for a moment
+constexpr std::size_t kLooksMost = 1 << 24, kShortReach = 64;  // after many looks, a shorter reach
+constexpr std::int64_t kEditsMost = 4000;                      // needs 32 MiB for a moment
 constexpr std::size_t kNearby = 256;  // places by which threads change the order
 
 std::uint64_t run_at(std::span<const std::uint64_t> keys, std::size_t at) noexcept {
@@ -19,14 +19,14 @@ std::uint64_t run_at(std::span<const std::uint64_t> keys, std::size_t at) noexce
   return hash;
 }
 
-/// Knows at which places each run of kRun keys begins, lowest first.
+/// Holds the places at which each run of kRun keys begins, in ascending order.
 class Runs {
  public:
   explicit Runs(std::span<const std::uint64_t> keys) {
     for (std::size_t at = 0; at + kRun <= keys.size(); ++at)
       places_[run_at(keys, at)].push_back(static_cast<std::uint32_t>(at));
   }
-  /// The first place of that run from `from` on, or kUnmatched.
+  /// Returns the first place of that run from `from` on, or kUnmatched.
   std::uint32_t first(std::uint64_t run, std::size_t from) const {
     const auto found = places_.find(run);
     if (found == places_.end()) return kUnmatched;
@@ -38,10 +38,10 @@ class Runs {
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> places_;
 };
 
-/// Left-over keys of both sides that are alike and stand nearby.
+/// Matches equal keys that are left over on both sides and stand nearby.
 void match_nearby(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b,
                   Alignment& out) {
-  // Places are compared by how many were matched before them.
+  // Places are compared by the number of matches before them.
   struct Left {
     std::uint32_t place, before;
   };
@@ -74,14 +74,14 @@ void match_nearby(std::span<const std::uint64_t> a, std::span<const std::uint64_
   }
 }
 
-/// The alignment that leaves out the fewest keys (Myers, "An O(ND) Difference Algorithm"), or
-/// nothing where these are more than kEditsMost. Of several the one that matches early keys, so
-/// that what a longer run has besides is at its end.
+/// Finds the alignment that leaves out the fewest keys (Myers, "An O(ND) Difference Algorithm").
+/// Returns false if more than kEditsMost are left out. Among several it matches early keys, so that
+/// what a longer run has besides is at its end.
 bool match_most(std::span<const std::uint64_t> a, std::span<const std::uint64_t> b,
                 Alignment& out) {
   const auto n = static_cast<std::int64_t>(a.size()), m = static_cast<std::int64_t>(b.size());
   const auto most = std::min<std::int64_t>(kEditsMost, n + m);
-  // How far into `a` one comes on diagonal k = x - y with d edits; of each d, for k = -d, -d+2, ...
+  // Row d says how far into `a` d edits reach on each diagonal k = x - y, for k = -d, -d+2, ...
   std::vector<std::vector<std::int32_t>> far;
   std::vector<std::int32_t> now(static_cast<std::size_t>(2 * most + 3), 0);
   const auto at = [&](std::int64_t k) -> std::int32_t& {
@@ -169,7 +169,7 @@ Alignment align(std::span<const std::uint64_t> a, std::span<const std::uint64_t>
       best_k = k + skipped;
     }
     if (best == reach) {
-      // Nothing that follows agrees for long: this place differs.
+      // No run of keys agrees within reach: this place differs.
       ++i;
       ++k;
     } else {

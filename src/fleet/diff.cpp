@@ -17,8 +17,8 @@ namespace {
 
 using inspect::kNever;
 
-constexpr std::size_t kAgainLeast = 4;         // allocations that are kept, to look like a leak
-constexpr std::uint64_t kPercentMatched = 90;  // of the shorter run: sizes need not be left out
+constexpr std::size_t kAgainLeast = 4;         // allocations that must be kept to look like a leak
+constexpr std::uint64_t kPercentMatched = 90;  // of the shorter run, for a match by size
 constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
                                                 {"reserved", true},
                                                 {"live_at_end", true},
@@ -26,7 +26,7 @@ constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
                                                 {"refused", false},
                                                 {"changes", false}}};
 
-/// What is counted together: a call site; a size where there is none, as of threads of autograd.
+/// Names what is counted together: a call site or, without one, a size, as in autograd's threads.
 using Group = std::uint64_t;
 constexpr Group kIsSite = std::uint64_t{1} << 63;
 
@@ -35,7 +35,8 @@ bool has_sites(const Run& run) {
                      [](const Allocation& each) { return each.site != 0; });
 }
 
-/// With `nameless`, requests without a call site are all alike; else those of one size.
+/// Makes a key for each request. Requests without a call site are all alike if `nameless`, else
+/// those of one size are.
 std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size, bool nameless = false) {
   std::vector<std::uint64_t> keys;
   keys.reserve(run.allocations.size());
@@ -56,13 +57,15 @@ Alignment by_place(std::size_t count_a, std::size_t count_b) {
   return out;
 }
 
-/// Matched by site and size where nearly all agree, else by site alone: a batch may be larger.
+/// Matches requests by site and size if nearly all agree, else by site alone, because a batch may
+/// be larger.
 Alignment matched(const Run& a, const Run& b, bool sites) {
   const auto shorter = std::min(a.allocations.size(), b.allocations.size());
   auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
   if (out.matched * 100 >= shorter * kPercentMatched) return out;
   if (sites) {
-    // As many without a call site are the same, of other sizes: what autograd's threads ask for.
+    // Requests of autograd's threads have no call site. If both runs have as many, only sizes
+    // differ.
     const auto nameless = [](const Run& run) {
       return std::count_if(run.allocations.begin(), run.allocations.end(),
                            [](const Allocation& each) { return each.site == 0; });
@@ -70,7 +73,7 @@ Alignment matched(const Run& a, const Run& b, bool sites) {
     const bool as_many = nameless(a) == nameless(b);
     return align(keys_of(a, true, false, as_many), keys_of(b, true, false, as_many));
   }
-  // Without call sites the place may tell which request is which.
+  // Without call sites, the place may tell which request is which.
   if (a.allocations.size() != b.allocations.size()) return out;
   std::uint64_t same = 0;
   for (std::size_t i = 0; i < shorter; ++i)
@@ -78,15 +81,15 @@ Alignment matched(const Run& a, const Run& b, bool sites) {
   return same * 2 >= out.matched ? by_place(shorter, shorter) : out;
 }
 
-/// Requests of one run, one after another, that the other does not make.
+/// A stretch of consecutive requests that one run makes and the other does not.
 struct Stretch {
   std::size_t begin = 0, end = 0;  // places
   bool has(std::size_t place) const noexcept { return begin <= place && place < end; }
 };
 
-/// The one that holds nearly all of what was not matched, if it is long.
+/// Finds the stretch that holds nearly all unmatched requests, if it is long.
 Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
-  constexpr std::size_t kLeast = 64, kBetween = 2;  // strays in it that were matched
+  constexpr std::size_t kLeast = 64, kBetween = 2;  // matched strays in it
   Stretch best, current, whole;
   std::size_t unmatched = 0;
   for (std::size_t i = 0; i < matches.size(); ++i) {
@@ -109,20 +112,21 @@ bool live_at_peak(const Run& run, const Allocation& each) noexcept {
 
 std::int64_t signed_of(std::uint64_t bytes) noexcept { return static_cast<std::int64_t>(bytes); }
 
-/// What one call site does in both runs.
+/// Adds up what one call site does in both runs.
 struct Account {
   std::uint64_t count_a = 0, count_b = 0;  // allocations
   std::uint64_t end_a = 0, end_b = 0;      // live at the end
   std::int64_t end_bytes = 0;
-  std::uint64_t larger = 0, matched_a = 0, matched_b = 0;  // pairs of two sizes, their bytes
+  std::uint64_t larger = 0, matched_a = 0, matched_b = 0;  // pairs of two sizes, and their bytes
   std::int64_t larger_at_peak = 0;
-  std::int64_t at_peak = 0;  // of all
+  std::int64_t at_peak = 0;  // of all requests
   std::uint32_t since_larger = kNever, since_more = kNever, since_fewer = kNever,
                 since_kept = kNever, since_longer = kNever;
   std::vector<std::uint32_t> kept;  // births
 };
 
-/// As many in each step: how many. 0 where it is not so, or too few steps are known.
+/// Returns how many births each step has, if all steps have the same number. Returns 0 if not, or
+/// if too few steps are known.
 std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& births) {
   constexpr std::size_t kStepsLeast = 3;
   if (run.step_events.size() < kStepsLeast) return 0;
@@ -139,7 +143,7 @@ std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& bir
 
 std::uint32_t earlier(std::uint32_t a, std::uint32_t b) noexcept { return std::min(a, b); }
 
-/// Call sites whose ratio is the same to a hundredth are one finding.
+/// Collects the findings. Call sites whose ratio agrees to a hundredth are one finding.
 class Findings {
  public:
   void add(Change change, double times, const SiteChange& site) {
@@ -276,7 +280,7 @@ Diff diff(Run first, Run second) {
   for (std::size_t i = 0; i < a.allocations.size(); ++i) {
     const auto& each = a.allocations[i];
     const auto other = alignment.of_a[i];
-    // A request of another size belongs to the group that it has in B.
+    // A matched request of another size belongs to its group in B.
     auto& account = accounts[other == kUnmatched || (out.by_site && each.site != 0)
                                  ? group(each)
                                  : group(b.allocations[other])];
@@ -326,7 +330,7 @@ Diff diff(Run first, Run second) {
     const auto times = [](std::uint64_t more, std::uint64_t less) {
       return less == 0 ? 0 : static_cast<double>(more) / static_cast<double>(less);
     };
-    // Where A keeps all of a site too, as parameters, there are only more of them.
+    // If A keeps all of a site too, such as parameters, B merely has more of them.
     const bool kept = account.end_b > account.end_a && account.since_kept != kNever &&
                       (account.count_a == 0 || account.end_a < account.count_a);
     if (kept) {

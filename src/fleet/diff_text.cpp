@@ -22,7 +22,7 @@ std::string ratio(std::uint64_t b, std::uint64_t a) {
                 : text::fixed(static_cast<double>(b) / static_cast<double>(a), 3);
 }
 
-/// "2 call sites", or the one.
+/// Names the call site, or counts several: "2 call sites, most at ...".
 std::string where(const Finding& finding, const Sites& sites) {
   if (finding.sites.size() == 1 && finding.sites[0].site != 0)
     return sites.name(finding.sites[0].site);

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kPoll = std::chrono::milliseconds(10);
-constexpr std::size_t kNamed = 8;  // ranks that did not come
+constexpr std::size_t kNamed = 8;  // absent ranks that a message names
 
 bool is_there(const std::string& path) {
   std::error_code error;
@@ -85,7 +85,7 @@ Result<std::optional<std::string>> Gathering::leave(const std::string& json,
   for (std::uint64_t rank = 0; rank < world_; ++rank) {
     if (!is_there(path_of(rank, "json"))) return std::optional<std::string>();
   }
-  // Several may see that all are there: one of them tells.
+  // Several processes may see that all are there. O_EXCL lets one of them return the table.
   const int file = open((folder_ + "/told").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return std::optional<std::string>();
   close(file);
@@ -126,7 +126,7 @@ std::string Gathering::table() const {
 void Gathering::remove() const {
   std::error_code error;
   fs::remove_all(folder_, error);
-  fs::remove(parent_, error);  // where it is empty
+  fs::remove(parent_, error);  // if it is empty
 }
 
 }  // namespace emm::fleet

@@ -11,21 +11,22 @@
 
 namespace emm::fleet {
 
-/// The ranks of one launch, each a process, that begin together and of which one tells of all.
+/// The ranks of one launch, each a process. They begin together, and one of them reports for all.
 /// They meet in a folder that all of them see.
 class Gathering {
  public:
-  /// `folder` is theirs: a launch has a folder of its own in it.
+  /// `folder` is shared by the ranks; each launch has its own folder in it.
   Gathering(std::string folder, const Launched& launched);
 
-  /// Waits until all have come. Error: interrupted, or some have not come in `nanoseconds`.
+  /// Waits until all ranks have come. Errors: usage, if an earlier launch left answers;
+  /// interrupted; io_error, if some have not come in `nanoseconds`.
   Status wait(std::uint64_t nanoseconds, const std::atomic<bool>& interrupted) const;
 
-  /// Leaves the answer of this rank: the JSON of its replay, or why it has none. Returns the table
-  /// of all ranks to the process that leaves the last answer, to nobody else.
+  /// Leaves the answer of this rank: the JSON of its replay, or why it has none. The process that
+  /// leaves the last answer gets the table of all ranks; the others get nothing.
   Result<std::optional<std::string>> leave(const std::string& json,
                                            const std::string& failure) const;
-  /// Takes the folder of the launch away; by the one that has the table.
+  /// Removes the folder of the launch. Called by the process that has the table.
   void remove() const;
 
  private:

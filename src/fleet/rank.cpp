@@ -51,7 +51,7 @@ std::uint64_t Rank::used() const noexcept {
 
 namespace {
 
-/// The devices that the program asked for memory on, ascending.
+/// Returns the devices on which the program asked for memory, ascending.
 std::vector<std::uint32_t> devices_of(const inspect::Lifetimes& lifetimes) {
   std::set<std::uint32_t> devices;
   const auto& trace = lifetimes.trace();
@@ -62,7 +62,7 @@ std::vector<std::uint32_t> devices_of(const inspect::Lifetimes& lifetimes) {
   return {devices.begin(), devices.end()};
 }
 
-/// The rank of the events on `device`, or of all.
+/// Makes the rank of the events on `device`, or of all events.
 Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& lifetimes, Sites& sites,
              std::optional<std::uint32_t> device) {
   using What = inspect::Lifetime::What;
@@ -111,7 +111,7 @@ Rank rank_of(const inspect::Recording& recording, const inspect::Lifetimes& life
           taken += each.size;
         } else if (!each.preexisting) {
           const auto site = numbers.of(each.site);
-          // A manager takes what it needs for a request just before it hands it out.
+          // A manager takes device memory for a request just before it serves it.
           if (taken > 0) {
             auto& grown = rank.grown[{site, each.size}];
             ++grown.count;
@@ -171,7 +171,7 @@ std::vector<Rank> ranks_of(const inspect::Recording& recording, const RankFile& 
   }
   auto& rank = ranks.emplace_back(rank_of(recording, lifetimes, sites, std::nullopt));
   rank.file = file;
-  // What the run counted also holds where the recording began late.
+  // What the run itself counted is right even if the recording began late.
   if (figures.reserved_peak && *figures.reserved_peak >= rank.reserved.value_or(0))
     rank.reserved = figures.reserved_peak;
   rank.limit = capacity ? capacity : figures.capacity;

@@ -19,7 +19,7 @@ struct Request {
   std::uint64_t size = 0;
 };
 
-/// One event's request that the device refused.
+/// A request that the device refused.
 struct Refusal {
   std::uint32_t event = 0, site = 0;
   std::uint64_t size = 0, live = 0;
@@ -31,45 +31,44 @@ struct Held {
 };
 using Key = std::pair<std::uint32_t, std::uint64_t>;  ///< Call site, size.
 
-/// The run's own figures, which a JSON beside a recording may have; those of PyTorch's
-/// memory_stats() are under "stats".
+/// The run's own figures, from a JSON beside the recording. Those of PyTorch's memory_stats() are
+/// under "stats".
 struct Figures {
-  std::uint64_t world = 0;  ///< 0: not said.
+  std::uint64_t world = 0;  ///< 0 if unknown.
   std::optional<std::uint64_t> outside, capacity, reserved_peak;
 };
-/// Reads the figures of a recording. Members are empty where the file does not say them.
+/// Reads the figures of a recording. Members are empty if the file lacks them.
 Figures figures_of(const std::string& path);
 
 /// What one process did with device memory, without the recording itself. Bytes.
 struct Rank {
   RankFile file;
-  std::string fault;  ///< Why the file could not be read, or only in part; empty: it is whole.
+  std::string fault;  ///< Why the file could not be read, or only in part; empty if it is whole.
   bool read = false;
-  std::optional<std::uint32_t> device;  ///< Of a recording of several.
+  std::optional<std::uint32_t> device;  ///< Set if the recording has several.
   std::uint64_t events = 0, frees = 0, refused = 0;
   std::uint64_t peak_live = 0, peak_count = 0;
   std::uint32_t peak_event = 0;
   std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.
   std::optional<std::uint64_t> limit;     ///< The device's capacity.
-  std::optional<std::uint64_t> outside;   ///< What the device held beside the manager's.
+  std::optional<std::uint64_t> outside;   ///< Bytes of the device that the manager did not hold.
   std::optional<Refusal> refusal;         ///< The first.
   std::map<Key, Held> at_peak;
   std::map<Key, Held> grown;  ///< What its manager took from the device for requests of that key.
   std::vector<Request> requests;  ///< In the order of events.
-  /// The most that was live in each of kParts parts of the recording, which have as many
-  /// allocations and frees each; and the events that they begin at.
+  /// The most that was live in each of kParts parts of the recording, and the events at which they
+  /// begin. All parts have as many allocations and frees.
   static constexpr std::size_t kParts = 64;
   std::array<std::uint64_t, kParts> course{};
   std::array<std::uint32_t, kParts> begins{};
 
-  /// What its device held at most, as far as it is known. With a refused request: would have held.
+  /// The most that its device held, as far as known; after a refused request, would have held.
   std::uint64_t used() const noexcept;
   std::uint64_t held() const noexcept { return reserved.value_or(peak_live); }
 };
 
-/// Sums a recording up: one rank, or one for each device that it asked for memory on, labelled with
-/// its ordinal. `capacity`, if given, replaces what the recording says. `figures` are of one
-/// device.
+/// Sums up a recording: as one rank, or as one for each device on which it asked for memory.
+/// `capacity`, if given, replaces that of the recording. `figures` are of one device.
 std::vector<Rank> ranks_of(const inspect::Recording& recording, const RankFile& file, Sites& sites,
                            const Figures& figures, std::optional<std::uint64_t> capacity);
 

@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMissingMost = 4096;  // a gap that is larger is no gap of ranks
+constexpr std::uint64_t kMissingMost = 4096;  // a larger gap is not one of missing ranks
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-/// Digits without leading zeros: they compare as numbers by length, then by text.
+/// Reads digits without leading zeros. As numbers they compare by length, then by text.
 std::string_view digits_at(std::string_view text, std::size_t& at) noexcept {
   auto begin = at;
   while (at < text.size() && is_digit(text[at])) ++at;
@@ -37,14 +37,16 @@ std::string_view without(std::string_view path, std::initializer_list<std::strin
   return path;
 }
 
-/// The path without what says how the file is packed and of which format it is.
+/// Returns the path without the endings that name the packing and the format.
 std::string_view stem_of(std::string_view path) {
   return without(without(path, {".gz", ".zst"}),
                  {".pickle", ".pkl", ".json", ".jsonl", ".csv", ".emmb", ".raw", ".log"});
 }
 
-/// Files of a folder that are no recordings, by their names.
+/// Answers whether a file of a folder is no recording, by its name.
 bool is_other(const std::string& path) {
+  // A folder that a killed `emmctl record` left holds more than recordings.
+  if (fs::path(path).parent_path().extension() == ".raw") return !path.ends_with(".emmraw");
   static constexpr std::array<std::string_view, 12> kEndings{".md",  ".txt", ".html", ".svg",
                                                              ".png", ".py",  ".sh",   ".out",
                                                              ".err", ".yml", ".yaml", ".tmp"};
@@ -52,16 +54,16 @@ bool is_other(const std::string& path) {
                      [&](std::string_view ending) { return path.ends_with(ending); });
 }
 
-/// What the word before a number says of it.
+/// What a number counts, according to the word before it.
 enum class Counts : std::uint8_t {
-  nothing,  // that is known
+  nothing,  // no known word
   ranks,    // "rank3": of the whole run
   places,   // "local_rank3", "gpu3": on one machine
   hosts,    // "node3"
   steps,    // "step3", "run3": not ranks
 };
 
-/// A number in a path, and what stands before it.
+/// A number in a path, and what the word before it says.
 struct Token {
   std::size_t at = 0;
   std::string digits;
@@ -94,7 +96,7 @@ std::string_view word_before(std::string_view path, std::size_t at) {
   return path.substr(begin, at - begin);
 }
 
-/// `word` stands before a number, and `before` before that.
+/// `word` stands before a number, and `before` stands before `word`.
 Counts counted_by(std::string_view word, std::string_view before) {
   if (word.ends_with("rank") || word == "r")
     return before == "local" || word.ends_with("localrank") ? Counts::places : Counts::ranks;
@@ -106,7 +108,7 @@ Counts counted_by(std::string_view word, std::string_view before) {
 struct Named {
   std::string path, stem, pattern;
   std::vector<Token> tokens;
-  std::string host{};  // where its name is no number
+  std::string host{};  // if its name is not a number
 };
 
 Named named(const std::string& path) {
@@ -133,7 +135,7 @@ Named named(const std::string& path) {
 
 using Tokens = std::vector<std::size_t>;
 
-/// The label of a rank as some of its tokens make it.
+/// Makes the label of a rank from some of its tokens.
 std::string label_by(const Named& name, const Tokens& tokens) {
   std::vector<std::string> parts;
   if (!name.host.empty()) parts.push_back(name.host);
@@ -148,7 +150,7 @@ bool tells_apart(const std::vector<Named>& names, const Tokens& tokens) {
   });
 }
 
-/// Which tokens of names that have one pattern are the rank.
+/// Finds the tokens that are the rank, in names of one pattern.
 Tokens rank_tokens(const std::vector<Named>& names) {
   const auto& first = names.front().tokens;
   Tokens differing;
@@ -163,7 +165,7 @@ Tokens rank_tokens(const std::vector<Named>& names) {
     for (const auto k : differing) {
       if (k == i || first[k].counts == Counts::hosts) with_hosts.push_back(k);
     }
-    // A machine may count its ranks from 0, whatever its files call them.
+    // Each machine may count its ranks from 0, whatever its files call them.
     return !tells_apart(names, {i}) && tells_apart(names, with_hosts) ? with_hosts : Tokens{i};
   }
   for (auto i = first.size(); i-- > 0;) {
@@ -190,7 +192,7 @@ std::string label_of(const Named& name, const Tokens& tokens) {
   return label.empty() ? std::string(stem_of(fs::path(name.path).filename().string())) : label;
 }
 
-/// The path with * where the rank is.
+/// Returns the path with * in place of the rank.
 std::string name_of(const Named& name, const Tokens& tokens) {
   std::string out;
   std::size_t from = 0;
@@ -222,7 +224,7 @@ RankSet set_of(std::string name, const std::vector<Named>& members, const Tokens
   return set;
 }
 
-/// Names that have one pattern, or patterns that differ only in text: one set or several.
+/// Adds one set or several, for names of one pattern or of patterns that differ only in text.
 void add_sets(std::vector<RankSet>& sets, std::vector<Named> names, std::size_t family) {
   const auto tokens = rank_tokens(names);
   const auto first = sets.size();
@@ -230,7 +232,7 @@ void add_sets(std::vector<RankSet>& sets, std::vector<Named> names, std::size_t 
     auto name = name_of(names.front(), tokens);
     sets.push_back(set_of(std::move(name), names, tokens));
   } else {
-    // The same rank several times: the runs are told apart by the other numbers.
+    // The same rank occurs several times, so the other numbers tell the runs apart.
     std::map<std::string, std::vector<Named>> by_rest, by_label;
     for (const auto& name : names) {
       by_rest[name_of(name, tokens)].push_back(name);
@@ -241,7 +243,7 @@ void add_sets(std::vector<RankSet>& sets, std::vector<Named> names, std::size_t 
     if (by_rest.size() <= most) {
       for (auto& [rest, members] : by_rest) sets.push_back(set_of(rest, members, tokens));
     } else {
-      // By times, which differ from rank to rank: the first of each, then the second of each.
+      // Times differ from rank to rank: the first of each are a set, then the second of each.
       Tokens all(names.front().tokens.size());
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
       for (std::size_t k = 0; k < most; ++k) {
@@ -263,7 +265,7 @@ void add_sets(std::vector<RankSet>& sets, std::vector<Named> names, std::size_t 
   for (auto i = first; i < sets.size(); ++i) sets[i].family = family;
 }
 
-/// Where two patterns differ: in one place, the words there and what they have in common before.
+/// The one place where two patterns differ, and the words there.
 struct Apart {
   std::size_t at = 0;
   std::string one, other;
@@ -306,7 +308,7 @@ void join_named_hosts(std::vector<std::vector<Named>>& groups) {
   }
 }
 
-/// Where the names of hosts differ in text, the ranks of one run are in several patterns.
+/// Joins patterns that differ in the names of hosts, if their ranks are those of one run.
 void join_hosts(std::vector<std::vector<Named>>& groups) {
   const auto base = [](const std::vector<Named>& group) {
     return fs::path(group.front().pattern).filename().string();
@@ -412,7 +414,7 @@ std::vector<RankSet> sets_of(const std::vector<std::string>& files) {
       groups.size() > 1 &&
       std::all_of(groups.begin(), groups.end(), [](auto& group) { return group.size() == 1; });
   if (alone) {
-    // Names that have nothing in common are the ranks of one run all the same.
+    // Names that have nothing in common still are the ranks of one run.
     RankSet set{.name = text::format("{} files", groups.size())};
     for (const auto& group : groups) {
       const auto& path = group.front().path;
@@ -447,6 +449,9 @@ std::vector<std::uint64_t> missing_of(const RankSet& set, std::uint64_t world) {
   if (there.size() < set.ranks.size() || there.empty()) return {};
   const auto least = *there.begin(), most = *there.rbegin();
   auto count = std::max(set.told, world);
+  // Files that are named by process ids have gaps, where other processes began in between.
+  constexpr std::uint64_t kProcessLeast = 1000;
+  if (!set.by_rank && count == 0 && least >= kProcessLeast) return {};
   // "1-of-8" to "8-of-8" count from one; ranks count from zero.
   auto begin = count != 0 ? (most == count ? 1 : 0) : least;
   if (count == 0 && set.by_rank && least == 1 && there.size() > 1) begin = 0;

@@ -10,20 +10,20 @@
 
 namespace emm::fleet {
 
-/// Does `a` stand before `b`? By name, with numbers compared as numbers: rank2 before rank10.
+/// Orders names, with numbers compared as numbers: rank2 stands before rank10.
 bool stands_before(std::string_view a, std::string_view b) noexcept;
 
-/// The files that arguments mean: a file is itself, a folder all files in it and below but those
-/// that are hidden or no recordings by their names, a glob what it matches. In the order of
-/// stands_before(), each once. Usage error where a folder or a glob has none. A file that is not
-/// there is left to whoever opens it.
+/// Returns the files that arguments mean. A file means itself. A folder means all files in and
+/// below it, except hidden ones and those whose names show that they are no recordings. A glob
+/// means what it matches. Each file comes once, in the order of stands_before(). Errors: usage, if
+/// a folder or a glob has no file. A missing file is left to whoever opens it.
 Result<std::vector<std::string>> files_of(const std::vector<std::string>& arguments);
 
 /// The recording of one rank.
 struct RankFile {
   std::string path;
-  std::string label;                    ///< "3"; "0/3" where host and device are told apart.
-  std::optional<std::uint64_t> number;  ///< Empty where the name does not tell one.
+  std::string label;                    ///< "3"; "0/3" for host and device.
+  std::optional<std::uint64_t> number;  ///< Empty if the name has none.
   std::string
       figures;  ///< A JSON of the same name beside it, with the run's own figures; or empty.
 };
@@ -33,21 +33,21 @@ struct RankSet {
   std::string name;  ///< The path with * for the rank.
   std::vector<RankFile> ranks{};
   bool by_rank = false;    ///< The numbers stand after "rank".
-  std::uint64_t told = 0;  ///< What the names say of the whole, as "3-of-8"; or 0.
-  /// Sets of one family are of the same ranks, at several steps or times.
+  std::uint64_t told = 0;  ///< The number of ranks in the names, as in "3-of-8"; or 0.
+  /// Sets of one family have the same ranks, at several steps or times.
   std::size_t family = 0;
 };
 
-/// Tells which of the files are of one run, and the rank of each: the number after "rank", that
-/// before "of", the only number in which the names differ, or else all that differ. Numbers after
-/// "step" and its like and times are no ranks, and tell several sets of the same ranks apart.
-/// Machines that count their ranks from 0 have their own part in the label: "node1/3".
+/// Tells which of the files are of one run, and the rank of each: the number after "rank", the one
+/// before "of", the only number in which the names differ, or else all that differ. Times, and
+/// numbers after "step" and similar words, are not ranks; they tell several sets of the same ranks
+/// apart. If machines count their ranks from 0, the label names the machine too: "node1/3".
 std::vector<RankSet> sets_of(const std::vector<std::string>& files);
 
-/// The ranks that have no file: gaps in the numbers, and those up to `world` where it is known (0:
-/// it is not).
+/// Returns the ranks that have no file: gaps in the numbers, and those up to `world` unless it is
+/// 0, which means unknown.
 std::vector<std::uint64_t> missing_of(const RankSet& set, std::uint64_t world);
-/// The same of labels as "1/3": what some machines have and others have not.
+/// Returns missing labels such as "1/3": what some machines have and others lack.
 std::vector<std::string> missing_places_of(const RankSet& set);
 
 }  // namespace emm::fleet

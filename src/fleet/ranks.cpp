@@ -30,7 +30,8 @@ bool has_sites(const Rank& rank) {
   return 2 * with > rank.requests.size();
 }
 
-/// Requests of two ranks side by side: what one has asked for and the other not yet.
+/// Walks the requests of two ranks side by side, and tracks those that one has made and the other
+/// has not made yet.
 class SideBySide {
  public:
   SideBySide(const Rank& a, const Rank& b, bool with_site)
@@ -45,14 +46,15 @@ class SideBySide {
         if (!waiting_[side].empty() && i - waiting_[side].front() >= kWindow) return found();
       }
     }
-    // The longer one may ask later for what the shorter one asked for last.
+    // The longer rank may make later what the shorter one requested last.
     const int longer = sides_[0]->requests.size() > common ? 0 : 1;
     const auto& rest = sides_[longer]->requests;
     for (auto i = common; i < std::min(rest.size(), common + kWindow); ++i) take(longer, i);
     for (const int side : {0, 1}) drop_matched(side);
     if (!waiting_[1 - longer].empty()) return found();
     if (waiting_[longer].empty()) return std::nullopt;
-    // What the shorter one would have asked for next parts them as little as that it ends.
+    // The end of the shorter recording is no parting, nor are requests that it would have made
+    // next.
     if (waiting_[longer].front() + kEnd < common) return found();
     return std::nullopt;
   }
@@ -66,7 +68,7 @@ class SideBySide {
     balance += sign;
     if (balance == 0) balance_.erase(hash);
   }
-  /// The oldest of a side that the other has asked for since.
+  /// Drops the oldest requests of a side that the other side has made since.
   void drop_matched(int side) {
     auto& waiting = waiting_[side];
     while (!waiting.empty()) {
@@ -99,7 +101,7 @@ std::optional<Parting> parting_of(const std::vector<Rank>& ranks, std::size_t ra
   Parting parting{.rank = rank, .other = other, .here = {}, .there = {}};
   const auto first = std::min(found->first.value_or(a.size()), found->second.value_or(b.size()));
   parting.alike = first;
-  // One that makes no request of its own about there is shown by what it asks for in that place.
+  // A rank without a request of its own near that place is shown by its request there.
   const auto place = [&](const std::optional<std::size_t>& own) {
     return own && *own - first <= kEnd ? *own : first;
   };
@@ -117,7 +119,7 @@ bool same_to_the_end(const Rank& a, const Rank& b) {
                     });
 }
 
-/// The excess of a rank over the median of others, of what a function makes of its keys.
+/// Returns by how much a rank exceeds the median of others. `of` maps a key to its group.
 template <class K, class Of>
 std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of,
                            std::map<Key, Held> Rank::*figures = &Rank::at_peak) {
@@ -169,7 +171,7 @@ bool nearly(std::uint64_t a, std::uint64_t b) noexcept {
 }
 
 std::optional<Larger> larger_of(const Rank& rank, const std::vector<const Rank*>& others) {
-  // Which ranks ask for a size at all: one is named, or several.
+  // Each size maps to the one rank that requests it, or to kSeveral.
   constexpr auto kSeveral = ~std::size_t{0};
   std::map<std::uint64_t, std::size_t> asked_by;
   const auto note = [&](const Rank& of, std::size_t which) {
@@ -206,7 +208,7 @@ std::optional<Larger> larger_of(const Rank& rank, const std::vector<const Rank*>
   return larger;
 }
 
-/// Parts of recordings that are as long stand for the same parts of the run.
+/// Compares the same parts of recordings that are about as long.
 std::optional<Spike> spike_of(const Rank& rank, const std::vector<const Rank*>& others) {
   constexpr auto kParts = Rank::kParts;
   constexpr std::size_t kSpikeMost = kParts / 4;
@@ -224,7 +226,7 @@ std::optional<Spike> spike_of(const Rank& rank, const std::vector<const Rank*>& 
   }
   const auto most = *std::max_element(more.begin(), more.end());
   const auto is_more = [&](std::size_t part) { return 2 * more[part] > most; };
-  // A step of a training has a peak each. More at most of these is no spike.
+  // Each step of a training has a peak. To have more at most of them is no spike.
   const auto highest = *std::max_element(theirs_at.begin(), theirs_at.end());
   std::size_t peaks = 0, more_at_peaks = 0;
   for (std::size_t part = 0; part < kParts; ++part) {
@@ -290,7 +292,7 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
   const auto all = [&](auto has) {
     return std::all_of(read.begin(), read.end(), [&](std::size_t i) { return has(out.ranks[i]); });
   };
-  // What only some of them tell would make these look worse.
+  // Figures that only some ranks have would make these ranks look worse.
   const bool outside = all([](const Rank& rank) { return rank.outside.has_value(); });
   const bool reserved = all([](const Rank& rank) { return rank.reserved.has_value(); });
   out.by_room = all([](const Rank& rank) { return rank.limit.has_value(); });

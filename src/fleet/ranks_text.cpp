@@ -35,7 +35,7 @@ std::uint64_t compared(const Comparison& comparison, const Rank& rank) {
   return bytes + (outside ? *rank.outside : 0);
 }
 
-/// "ranks 0, 1 and 2", of many the first.
+/// Writes "ranks 0, 1 and 2"; of many, the first.
 std::string names_of(const Comparison& comparison, const std::vector<std::size_t>& places) {
   constexpr std::size_t kLabels = 16, kRow = 4;
   std::vector<std::string> labels;
@@ -44,7 +44,7 @@ std::string names_of(const Comparison& comparison, const std::vector<std::size_t
   };
   const auto number = [&](std::size_t k) { return comparison.ranks[places[k]].file.number; };
   for (std::size_t k = 0; k < places.size();) {
-    auto end = k + 1;  // of a row of numbers
+    auto end = k + 1;  // of consecutive numbers
     while (end < places.size() && number(k) && number(end) == *number(k) + (end - k)) ++end;
     if (end - k >= kRow) {
       labels.push_back(text::format("{} to {}", label(k), label(end - 1)));
@@ -165,7 +165,7 @@ std::string site_words(const Sites& sites, const Excess& most, const std::vector
                               units::bytes(key->size), text::grouped(key->others_count));
 }
 
-/// ", most of it ...", where there is one; and of those with a call site, where most has none.
+/// Writes ", most of it ..." if there is any. If most has no call site, adds the most that has one.
 std::string most_words(const Comparison& comparison, const Sites& sites) {
   if (comparison.sites.empty()) return {};
   const auto& most = comparison.sites.front();
@@ -197,7 +197,7 @@ std::string live_words(const Comparison& comparison, const Sites& sites, std::ui
   return words;
 }
 
-/// Why its device held more, as words after "it has" and "its manager held".
+/// Says why its device held more, in words that follow "it has" and "its manager held".
 std::string held_more_words(const Comparison& comparison, const Sites& sites, Reason reason,
                             std::uint64_t bytes, bool also) {
   const auto& rank = comparison.ranks[*comparison.tightest];
@@ -208,7 +208,7 @@ std::string held_more_words(const Comparison& comparison, const Sites& sites, Re
       auto words = text::format(
           "its manager held {} that were not live, {} more than the others' median",
           units::bytes(rank.held() - std::min(rank.held(), rank.peak_live)), units::bytes(bytes));
-      // What it took for a request that the others do not make is not for want of a free block.
+      // Memory for a request that the others do not make was not taken for want of a free block.
       const auto* most = comparison.grown.empty() ? nullptr : &comparison.grown.front();
       if (most != nullptr && most->others_count == 0 && 2 * most->more() >= bytes) {
         words += text::format("; it took {} for {} of {}{}, which the others do not take",

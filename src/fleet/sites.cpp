@@ -7,10 +7,10 @@
 namespace emm::fleet {
 namespace {
 
-constexpr std::size_t kFrames = 4;  // that tell one site from another
+constexpr std::size_t kFrames = 4;  // frames that tell one site from another
 constexpr std::size_t kNameMost = 90;
 
-/// "lib/torch/adam.py:178 step" to "adam.py:178 step".
+/// Shortens "lib/torch/adam.py:178 step" to "adam.py:178 step".
 std::string_view without_folders(std::string_view frame) {
   auto place = frame.find(".py:");
   if (place == std::string_view::npos) place = std::min(frame.find(':'), frame.size());
@@ -18,13 +18,13 @@ std::string_view without_folders(std::string_view frame) {
   return slash == std::string_view::npos ? frame : frame.substr(slash + 1);
 }
 
-/// "adam.py:178 step" to "adam.py step".
+/// Shortens "adam.py:178 step" to "adam.py step".
 std::string without_line(std::string_view frame) {
   const auto colon = frame.find(':');
   if (colon == std::string_view::npos) return std::string(frame);
   auto end = colon + 1;
   while (end < frame.size() && frame[end] >= '0' && frame[end] <= '9') ++end;
-  if (end == colon + 1) return std::string(frame);  // as of C++
+  if (end == colon + 1) return std::string(frame);  // no line number follows, as in C++
   return std::string(frame.substr(0, colon)) + std::string(frame.substr(end));
 }
 

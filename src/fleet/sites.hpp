@@ -12,20 +12,20 @@
 
 namespace emm::fleet {
 
-/// What of a call site makes two the same.
+/// What makes two call sites the same.
 enum class SameSite : std::uint8_t {
-  line,      ///< The telling frames, without folders, which differ from host to host.
-  function,  ///< Without line numbers too, which differ after a change of the program.
+  line,      ///< The telling frames, without folders, which differ by host.
+  function,  ///< Without line numbers too, which change with the program.
 };
 
-/// The call sites of several recordings under common numbers; 0 is "no call site". Any thread may
-/// ask.
+/// Numbers the call sites of several recordings in common; 0 means no call site. Any thread may
+/// call.
 class Sites {
  public:
   explicit Sites(SameSite same) : same_(same) {}
 
   std::uint32_t number(const std::string& identity, const std::string& name);
-  /// "train.py:13 step, in adam.py:178 step", as the first recording has it that was asked.
+  /// Returns "train.py:13 step, in adam.py:178 step", as the recording has it that first asked.
   std::string name(std::uint32_t site) const;
   SameSite same() const noexcept { return same_; }
 
@@ -36,7 +36,8 @@ class Sites {
   std::vector<std::string> names_{"(no call site)"};
 };
 
-/// The numbers of one trace's call sites. One thread at a time; trace and sites outlive it.
+/// Maps one trace's call sites to their numbers. One thread at a time. `trace` and `sites` must
+/// outlive it.
 class SiteNumbers {
  public:
   SiteNumbers(const trace::Trace& trace, Sites& sites) : trace_(trace), sites_(sites) {}

@@ -9,7 +9,7 @@ namespace emm::format {
 Pages::Pages(std::size_t bytes) : bytes_(bytes) {
   constexpr std::size_t kLargePage = std::size_t{2} << 20;
   const auto large = bytes >= kLargePage;
-  const auto mapped = bytes + (large ? kLargePage : 0);  // more, to begin where a large page does
+  const auto mapped = bytes + (large ? kLargePage : 0);  // extra, for alignment to a large page
   auto* const memory =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) out_of_host_memory();
@@ -21,7 +21,7 @@ Pages::Pages(std::size_t bytes) : bytes_(bytes) {
   if (before != 0) ::munmap(memory, before);
   if (before != kLargePage) ::munmap(begin + bytes, kLargePage - before);
   memory_ = begin;
-  static_cast<void>(::madvise(memory_, bytes_, MADV_HUGEPAGE));  // a hint: without it all works too
+  static_cast<void>(::madvise(memory_, bytes_, MADV_HUGEPAGE));  // only a hint, which may fail
 }
 
 Pages::~Pages() {

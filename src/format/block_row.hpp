@@ -9,8 +9,8 @@
 
 namespace emm::format {
 
-/// Zeroed memory straight from the system, in large pages where it has them: of gigabytes that are
-/// each touched once, most of the cost is in the pages. Gives it back to the system when it dies.
+/// Zeroed memory directly from the system, in large pages if it has them. When gigabytes are each
+/// touched once, page faults are most of the cost. The destructor returns the memory to the system.
 class Pages {
  public:
   explicit Pages(std::size_t bytes);
@@ -28,9 +28,9 @@ class Pages {
   std::size_t bytes_;
 };
 
-/// A growing row of T in blocks that never move, so that growing copies nothing and needs no second
-/// room. Blocks are cut from pieces of memory that grow with the row, up to `PieceBytes` or a
-/// block.
+/// A growing row of T in blocks that never move, so growing copies nothing and needs no second
+/// buffer. Blocks are cut from pieces of memory whose size grows with the row, up to `PieceBytes`
+/// or one block.
 template <class T, unsigned Shift, std::size_t PieceBytes = std::size_t{2} << 20>
 class BlockRow {
   static_assert(std::is_trivially_destructible_v<T> && std::is_trivially_copyable_v<T>);
@@ -50,8 +50,8 @@ class BlockRow {
     *at_++ = value;
     ++size_;
   }
-  /// Fetches what push() will write to, so that no other processor has it then: of a row whose
-  /// blocks another thread has read before.
+  /// Prefetches for writing the memory that push() will soon write. Use it if another thread has
+  /// read these blocks before, so that their cache lines have left its core by then.
   void expect_more() const noexcept {
     constexpr std::size_t kAhead = 512;
 #if defined(__x86_64__)
@@ -60,25 +60,27 @@ class BlockRow {
     __builtin_prefetch(reinterpret_cast<const char*>(at_) + kAhead, 1);
 #endif
   }
-  /// Elements that fit before the next block begins; 0 where a block must begin.
+  /// The number of elements that fit before a new block begins.
   std::size_t room() const noexcept { return static_cast<std::size_t>(end_ - at_); }
-  /// Leaves the rest of a block that has no room for `count` side by side. REQUIRES: count <=
-  /// kBlock.
+  /// Skips the rest of the block if it has no room for `count` adjacent elements. REQUIRES: count
+  /// <= kBlock.
   void want(std::size_t count) {
     if (room() >= count) return;
     size_ = blocks_.size() << Shift;
     add_block();
   }
-  /// `count` places side by side, not written yet. REQUIRES: count <= kBlock.
+  /// Adds `count` adjacent uninitialized elements and returns the index of the first. REQUIRES:
+  /// count <= kBlock.
   std::size_t claim(std::size_t count) {
     want(count);
     at_ += count;
     return std::exchange(size_, size_ + count);
   }
-  /// For a row of which another thread reads while it grows: no place of a block moves for up to
-  /// `count` elements, so that an element may be read once the reader knows that it is there.
+  /// Reserves the table of blocks for `count` elements, so that it never moves. Another thread may
+  /// then read an element while the row grows, once it knows that the element is there.
   void keep_blocks(std::size_t count) { blocks_.reserve((count >> Shift) + 1); }
-  /// Gives the blocks that end before `index` to elements to come. They may not be read any more.
+  /// Reuses the blocks that end before `index` for later elements. Their elements must not be read
+  /// again.
   void release_before(std::size_t index) {
     for (; released_ < (index >> Shift); ++released_) spare_.push_back(blocks_[released_]);
   }
@@ -114,11 +116,11 @@ class BlockRow {
 
   std::vector<T*> blocks_;
   std::vector<Pages> pieces_;
-  T *at_ = nullptr, *end_ = nullptr;  // the next place, and where its block ends
-  T* next_ = nullptr;                 // where the next block begins
-  std::size_t left_ = 0;              // blocks of the last piece that are not used
+  T *at_ = nullptr, *end_ = nullptr;  // the next place, and the end of its block
+  T* next_ = nullptr;                 // the start of the next block
+  std::size_t left_ = 0;              // unused blocks of the last piece
   std::size_t size_ = 0;
-  std::vector<T*> spare_;  // blocks that were released
+  std::vector<T*> spare_;  // released blocks
   std::size_t released_ = 0;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
-/// A file descriptor, and the first thing that went wrong with it.
+/// A file descriptor and its first error.
 class OutputFile {
  public:
   OutputFile(int fd, bool owned, std::string name, run_files::Output output = {})

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
 constexpr std::size_t kPadding = 64;
-// Below this much packed input, starting a thread costs more than it saves.
+// For less packed input than this, starting a thread costs more than it saves.
 constexpr std::uint64_t kThreadFrom = 64 << 10;
 
 struct Chunk {
@@ -38,7 +38,7 @@ struct Chunk {
   std::string_view view() const noexcept { return {bytes.get(), size}; }
 };
 
-/// A ring of chunks that a thread of its own fills ahead of the reader.
+/// A ring of chunks that another thread fills ahead of the reader.
 class ReadAhead {
  public:
   explicit ReadAhead(ByteStage& stage) : stage_(stage), thread_([this] { fill_chunks(); }) {}
@@ -53,7 +53,7 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// The chunk given before is the thread's again.
+  /// Returns the next chunk. The thread may then overwrite the previous one.
   Result<std::string_view> next() {
     std::unique_lock lock(mutex_);
     if (holding_) {
@@ -78,7 +78,8 @@ class ReadAhead {
         changed_.wait(lock, [this] { return filled_ - taken_ < ring_.size() || stopping_; });
         if (stopping_) return;
       }
-      auto& chunk = ring_[filled_ % ring_.size()];  // the reader's only once filled_ says so
+      auto& chunk =
+          ring_[filled_ % ring_.size()];  // the reader may use it only after filled_ counts it
       auto got = chunk.fill(stage_);
       const std::lock_guard lock(mutex_);
       if (!got) failed_ = std::move(got).error();
@@ -99,7 +100,7 @@ class ReadAhead {
   bool finished_ = false;
   bool stopping_ = false;
   std::optional<Error> failed_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // the last member, since the thread uses the others
 };
 
 class StagedSource final : public ByteSource {
@@ -126,7 +127,8 @@ class StagedSource final : public ByteSource {
 
   Result<std::string_view> next() override {
     if (peeked_.has_value()) return *std::exchange(peeked_, std::nullopt);
-    // A file that unpacks to much more is seldom read, so reading it notices an interrupt too late.
+    // A small file that unpacks to much more is rarely read from, so the raw stage would notice an
+    // interrupt too late.
     if (stop_ != nullptr && stop_->load(std::memory_order_relaxed))
       return interrupted_reading(name_);
     if (!started_) {
@@ -156,7 +158,7 @@ class StagedSource final : public ByteSource {
     try {
       ahead_ = std::make_unique<ReadAhead>(*unpacked_);
     } catch (const std::system_error&) {
-      // No room for a thread: unpacked as it is read, then.
+      // The system has no room for another thread, so reading unpacks.
     }
     return {};
   }
@@ -169,7 +171,7 @@ class StagedSource final : public ByteSource {
   std::optional<std::string_view> peeked_;
   bool started_ = false;
   bool ended_ = false;
-  std::unique_ptr<ReadAhead> ahead_;  // last: its thread uses the stages
+  std::unique_ptr<ReadAhead> ahead_;  // the last member, since its thread uses the stages
 };
 
 }  // namespace

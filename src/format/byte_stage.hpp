@@ -11,19 +11,19 @@
 
 namespace emm::format {
 
-/// One step between a file and its reader: bytes as they lie in the file, or one packing undone.
-/// Not for use outside format/. One thread at a time, but for consumed().
+/// One step between a file and its reader: the bytes of the file, or one packing undone. For use
+/// inside of format/ only. One thread at a time, except for consumed().
 class ByteStage {
  public:
   virtual ~ByteStage() = default;
   /// Fills `out`; fewer bytes than `size` only at the end.
   virtual Result<std::size_t> fill(char* out, std::size_t size) = 0;
-  /// The packed stream ended before its end mark. Only after fill() has met the end.
+  /// Did the packed stream end before its end mark? Valid once fill() has reached the end.
   virtual bool truncated() const noexcept { return false; }
 };
 
-/// The bytes of the file itself. The first few can be looked at without consuming them. Any thread
-/// may ask for consumed() and total().
+/// The bytes of the file itself. magic() shows the first few without consuming them. Any thread may
+/// call consumed() and total().
 class RawStage : public ByteStage {
  public:
   static constexpr std::size_t kMagicBytes = 4;
@@ -38,7 +38,7 @@ class RawStage : public ByteStage {
   std::uint64_t total_ = 0;
 };
 
-/// "-" is standard input.
+/// Opens a file; "-" is standard input.
 Result<std::unique_ptr<RawStage>> open_raw(const std::string& path, const std::atomic<bool>* stop);
 Error interrupted_reading(const std::string& name);
 std::unique_ptr<RawStage> raw_memory(std::string_view bytes);
@@ -46,8 +46,8 @@ std::unique_ptr<RawStage> raw_memory(std::string_view bytes);
 enum class Packing : std::uint8_t { none, gzip, zstd };
 Packing packing_of(std::string_view magic) noexcept;
 
-/// Several members or frames in a row are one stream. `name` is for messages. Both outlive the
-/// stage.
+/// Unpacks a stream. Consecutive members or frames form one stream. `name` is for messages. Both
+/// must outlive the stage.
 std::unique_ptr<ByteStage> unpack(RawStage& packed, Packing packing, const std::string& name);
 
 }  // namespace emm::format

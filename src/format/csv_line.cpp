@@ -29,7 +29,7 @@ bool CsvLine::split(std::string_view line) {
   return good;
 }
 
-/// Up to the next comma, whose place it returns, or the line's end.
+/// Adds the field up to the next comma or the line's end. Returns the offset of that end.
 std::size_t CsvLine::add_plain(std::string_view line, std::size_t at) {
   const auto comma = std::min(line.find(',', at), line.size());
   const auto begin = std::min(line.find_first_not_of(kBlanks, at), comma);
@@ -41,7 +41,7 @@ std::size_t CsvLine::add_plain(std::string_view line, std::size_t at) {
 bool CsvLine::split_quoted(std::string_view line) {
   fields_.clear();
   unescaped_.clear();
-  unescaped_.reserve(line.size());  // so that views of it stay good
+  unescaped_.reserve(line.size());  // so that views into it stay valid
   for (std::size_t at = 0; at <= line.size(); ++at) {
     const auto begin = line.find_first_not_of(kBlanks, at);
     if (begin == std::string_view::npos || line[begin] != '"') {

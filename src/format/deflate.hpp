@@ -5,7 +5,7 @@
 
 namespace emm::format {
 
-/// `bytes` as one zlib stream (RFC 1950), which browsers call "deflate".
+/// Compresses `bytes` to one zlib stream (RFC 1950), which browsers call "deflate".
 std::string deflated(std::string_view bytes);
 
 }  // namespace emm::format

@@ -5,8 +5,8 @@
 
 namespace emm::format {
 
-/// XXH64 of `bytes` with seed 0: as fast as memory, and published, so that any tool can check a
-/// file.
+/// XXH64 of `bytes` with seed 0. It is as fast as memory, and it is published, so any tool can
+/// check a file.
 std::uint64_t hash64(std::string_view bytes) noexcept;
 
 }  // namespace emm::format

@@ -9,9 +9,9 @@
 namespace emm::format {
 namespace {
 
-/// The characters of a text in order, with the places that messages need. nlohmann's lexer tells
-/// only where it is, which is one character past a number and at the far quote of a string; so this
-/// follows strings itself to know where the current token began.
+/// Gives the characters of a text in order and tracks positions for messages. nlohmann's lexer only
+/// tells where it is now: one character past a number, or at the closing quote of a string. This
+/// class therefore follows strings itself to know where the current token began.
 class Characters {
  public:
   Characters(std::string_view text, std::uint64_t first_line)
@@ -20,7 +20,7 @@ class Characters {
   }
   explicit Characters(ByteSource& source) : source_(&source) { refill(); }
 
-  /// Asked only by a reader that wants one more character.
+  /// nlohmann calls this only when it wants one more character.
   bool at_end() noexcept {
     wanted_more_ = at_ == end_;
     return wanted_more_;
@@ -50,7 +50,7 @@ class Characters {
     if (at_ == end_ && source_ != nullptr) refill();
   }
 
-  /// The reader is given one space of many: it keeps what it has read since the last token.
+  /// Passes on one space of several: the lexer stores all characters since the last token.
   void pass_spaces() {
     const auto first = last_;
     while (at_ != end_ && is_space(*at_)) {
@@ -76,7 +76,8 @@ class Characters {
     }
   }
 
-  /// It is held in memory whole. Told by chunks, not by characters: those are many.
+  /// Is the token too long to hold in memory? Counts by chunk, since counting each character would
+  /// cost too much.
   bool token_is_too_long(std::size_t more) noexcept {
     const auto same = where_ != Where::between && token_ == chunk_token_;
     token_bytes_ = same ? token_bytes_ + more : more;
@@ -120,7 +121,7 @@ class Characters {
   std::optional<Error> failed_;
 };
 
-/// Characters as nlohmann takes them.
+/// The iterator through which nlohmann takes the characters.
 class CharacterIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -131,7 +132,7 @@ class CharacterIterator {
 
   CharacterIterator() = default;
   explicit CharacterIterator(Characters& characters) : characters_(&characters) {}
-  /// A NUL would end nlohmann's input in silence; as another control character it is refused.
+  /// nlohmann ends silently at a NUL. It refuses any other control character, so this gives it one.
   char operator*() const noexcept {
     const char c = characters_->current();
     return c == '\0' ? '\x01' : c;
@@ -149,7 +150,7 @@ class CharacterIterator {
   Characters* characters_ = nullptr;
 };
 
-/// nlohmann's words, without their prefix and their quotation of the input, which may be long.
+/// nlohmann's reason, without its prefix and without its quotation of the input, which may be long.
 std::string reason_of(std::string_view what) {
   const auto place = what.find("column ");
   if (const auto colon = what.find(": ", place == std::string_view::npos ? 0 : place);
@@ -165,7 +166,7 @@ std::string reason_of(std::string_view what) {
   return words;
 }
 
-/// From nlohmann's events to ours.
+/// Turns nlohmann's events into JsonHandler's.
 class Adapter {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;

@@ -100,7 +100,7 @@ JsonValue& JsonBuilder::place(JsonValue::Type type, JsonPosition at) {
     if (in.type == JsonValue::Type::object) {
       made = &in.members.back().value;
     } else {
-      // Rows of a recording have a few elements: one allocation for all of them.
+      // A recording's row has a few elements, so one allocation suffices for all.
       if (open_.size() == 1 && in.elements.empty()) in.elements.reserve(kRowValues);
       made = &in.elements.emplace_back();
     }
@@ -116,7 +116,7 @@ Status JsonBuilder::placed(JsonPosition at) {
 }
 
 Status JsonBuilder::open(JsonValue::Type type, JsonPosition at) {
-  constexpr std::size_t kDepth = 200;  // writing and destroying a value recurse
+  constexpr std::size_t kDepth = 200;  // since writing and destroying a value recurse
   if (open_.size() == kDepth) {
     return fail(Errc::parse_error, "{}:{}:{}: JSON nested deeper than {}: expected less", source_,
                 at.line, at.column, kDepth);

@@ -12,8 +12,8 @@
 
 namespace emm::format {
 
-/// A JSON value in memory that remembers where it was written, so that an error can say so. It is
-/// held for one line, one event of a document, a header, or one small file.
+/// A JSON value in memory with its position in the text, for error messages. It holds one line, one
+/// event of a document, a header, or one small file.
 struct JsonValue {
   enum class Type : std::uint8_t { null, boolean, number, string, array, object };
   struct Member;
@@ -23,7 +23,7 @@ struct JsonValue {
   JsonNumber::Kind number_kind = JsonNumber::Kind::unsigned_integer;
   JsonPosition at{};
   std::uint64_t number = 0;         ///< An integer; a negative one as its two's complement.
-  std::string text{};               ///< A string; a number that is not unsigned, as written.
+  std::string text{};               ///< A string; for a number that is not unsigned, its spelling.
   std::vector<JsonValue> elements;  ///< Empty unless this is an array.
   std::vector<Member> members;      ///< In the order of the text; empty unless this is an object.
 
@@ -32,13 +32,13 @@ struct JsonValue {
     return type == Type::number && number_kind == JsonNumber::Kind::unsigned_integer;
   }
 
-  /// Nothing where the value is of another type, or does not fit.
+  /// These return nothing if the value has another type or does not fit.
   std::optional<bool> as_bool() const noexcept;
   std::optional<std::uint64_t> as_u64() const noexcept;
   std::optional<std::int64_t> as_i64() const noexcept;
   std::optional<double> as_double() const noexcept;  ///< Takes any number.
   std::optional<std::string_view> as_string() const noexcept;
-  /// The last member of that name, null where there is none.
+  /// The last member with that name; null if there is none.
   const JsonValue* find(std::string_view key) const noexcept;
 };
 
@@ -48,16 +48,16 @@ struct JsonValue::Member {
   JsonValue value{};
 };
 
-/// The member of that name where it is a string, else "".
+/// The string member with that name; "" if there is none.
 std::string text_of(const JsonValue& object, std::string_view key);
-/// The member of that name where it is an unsigned integer, else 0.
+/// The unsigned integer member with that name; 0 if there is none.
 std::uint64_t count_of(const JsonValue& object, std::string_view key);
 
-/// A value may hold this many values: it is then below 200 MB.
+/// The most values in one JsonValue, which bounds it to 200 MB.
 inline constexpr std::size_t kJsonValuesMax = std::size_t{1} << 20;
 
-/// Builds the values of a JSON text. A handler of many values takes each in on_value(). Nesting
-/// deeper than 200 and more than kJsonValuesMax values in one are parse_errors.
+/// Builds the values of a JSON text. A handler of several values takes each in on_value(). A
+/// parse_error ends a value that nests deeper than 200 or has more than kJsonValuesMax values.
 class JsonBuilder : public JsonHandler {
  public:
   explicit JsonBuilder(const std::string& source) : source_(source) {}
@@ -75,14 +75,14 @@ class JsonBuilder : public JsonHandler {
   Status on_end_array(JsonPosition) override { return close(); }
 
  protected:
-  /// root() is whole.
+  /// Called when root() is whole.
   virtual Status on_value() { return {}; }
-  /// Begins another value.
+  /// Starts another value.
   void clear();
   std::size_t depth() const noexcept { return open_.size(); }
-  /// The count of values in root().
+  /// The number of values in root().
   std::size_t values() const noexcept { return values_; }
-  /// parse_error where root() and `before` other values are more than kJsonValuesMax.
+  /// Fails with parse_error if root() and `before` other values are more than kJsonValuesMax.
   Status check_count(JsonPosition at, std::size_t before = 0) const;
   const std::string& source() const noexcept { return source_; }
 
@@ -95,11 +95,11 @@ class JsonBuilder : public JsonHandler {
   const std::string& source_;
   JsonValue root_;
   std::size_t values_ = 0;
-  std::vector<JsonValue*> open_;  // a container grows only while it is the last: no pointer dangles
+  std::vector<JsonValue*> open_;  // never dangles, as a container grows only while it is the last
 };
 
-/// Reads one value from memory. Errors are read_json's and JsonBuilder's; `name` and `line` are for
-/// their words.
+/// Reads one value from memory. Errors are those of read_json() and JsonBuilder; `name` and `line`
+/// are for their messages.
 Result<JsonValue> parse_json(std::string_view text, const std::string& name = "<json>",
                              std::uint64_t line = 1);
 /// Appends the value as JSON.

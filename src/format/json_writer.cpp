@@ -11,8 +11,8 @@
 namespace emm::format {
 namespace {
 
-/// As "\u202e", outside of the basic plane as two surrogates: the same string to who reads it, and
-/// nothing that a terminal would obey.
+/// Appends "\u202e", or two surrogates outside of the basic plane. A reader gets the same string,
+/// and a terminal gets nothing that it would obey.
 void append_escaped(std::string& out, char32_t point) {
   constexpr std::string_view kHex = "0123456789abcdef";
   if (point > 0xffff) {
@@ -24,8 +24,8 @@ void append_escaped(std::string& out, char32_t point) {
     out.push_back(kHex[(point >> static_cast<unsigned>(shift)) & 15]);
 }
 
-/// Counts the bytes at the start of `text` that are ASCII and need no escape in a JSON string. It
-/// looks at eight of them at a time, since call sites are many and long.
+/// The number of bytes at the start of `text` that are ASCII and need no escape in a JSON string.
+/// Looks at eight bytes at a time, since call sites are many and long.
 std::size_t plain_length(std::string_view text) noexcept {
   constexpr std::uint64_t kOnes = 0x0101010101010101, kTops = kOnes * 0x80;
   std::size_t at = 0;
@@ -45,8 +45,8 @@ std::size_t plain_length(std::string_view text) noexcept {
   return at;
 }
 
-/// `before`, the string and `after`, put there at once, as almost all are short and plain; false
-/// where this one is not.
+/// Appends `before`, the string and `after` in one call, which serves the short and plain strings
+/// that almost all are. Returns false for any other string.
 bool append_short(std::string& out, std::string_view before, std::string_view value,
                   std::string_view after) {
   constexpr std::size_t kShort = 120, kAround = 8;

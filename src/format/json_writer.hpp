@@ -9,13 +9,14 @@
 
 namespace emm::format {
 
-/// `value` as a JSON string, quotes included: control characters, quotes and backslashes escaped,
-/// and each byte that is not UTF-8 replaced by U+FFFD, so that the result is always JSON.
+/// Appends `value` as a JSON string with its quotes. Escapes control characters, quotes and
+/// backslashes, and replaces each byte that is not UTF-8 by U+FFFD, so that the result is always
+/// JSON.
 void append_json_string(std::string& out, std::string_view value);
 
-/// Appends JSON to a string: members in the order of the calls, commas where they belong, no spaces
-/// unless `indent` asks for lines. What the calls describe must be a JSON value: a key before each
-/// value in an object, and only there.
+/// Appends JSON to a string. Members keep the order of the calls; the writer sets commas, and no
+/// spaces unless `indent` asks for lines. The calls must describe a JSON value: in an object each
+/// value has a key before it, and nowhere else.
 ///
 ///   JsonWriter json(out);
 ///   json.begin_object().member("events",
@@ -37,17 +38,17 @@ class JsonWriter {
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(bool value);
   JsonWriter& value(
-      double number);  ///< Shortest form that reads back the same; null where it is not finite.
+      double number);  ///< The shortest form that reads back the same; null if it is not finite.
   JsonWriter& value(std::uint64_t number);
   JsonWriter& value(std::int64_t number);
   JsonWriter& value(std::uint32_t number) { return value(std::uint64_t{number}); }
   JsonWriter& value(std::int32_t number) { return value(std::int64_t{number}); }
   JsonWriter& null() { return raw("null"); }
   template <class T>
-  JsonWriter& value(const std::optional<T>& of) {  ///< null where there is none.
+  JsonWriter& value(const std::optional<T>& of) {  ///< null if there is none.
     return of ? value(*of) : null();
   }
-  JsonWriter& raw(std::string_view json);  ///< A value that is JSON already.
+  JsonWriter& raw(std::string_view json);  ///< Appends a value that is already JSON.
 
   template <class T>
   JsonWriter& member(std::string_view name, const T& of) {
@@ -64,8 +65,8 @@ class JsonWriter {
 
   std::string* out_;
   unsigned indent_;
-  std::size_t depth_ = 0;            // brackets that are open, and
-  std::bitset<kDepthMax> filled_{};  // of each: is there a value in it
+  std::size_t depth_ = 0;            // the number of open brackets
+  std::bitset<kDepthMax> filled_{};  // for each open bracket: does it have a value yet
   bool after_key_ = false;
 };
 

@@ -14,10 +14,9 @@
 namespace emm::format {
 
 /// A pickle of plain data (dicts, lists, tuples, sets, strings, bytes, numbers, True, False and
-/// None) in memory. An object that the file names many times is there once, as in the file: nothing
-/// is ever expanded, so that values may be shared and lists may even hold themselves. Dicts with
-/// the same keys in the same order share them, and have a shape. Immutable; any thread may read.
-/// Views live as long as this.
+/// None) in memory. An object that the file shares is stored once and never expanded, so a list may
+/// even contain itself. Dicts with the same keys in the same order share the keys as a shape.
+/// Immutable; any thread may read. Views live as long as the Pickle.
 class Pickle {
  public:
   static constexpr std::uint32_t kNoShape = PickleStore::kNoShape;
@@ -29,13 +28,13 @@ class Pickle {
   PickleValue root() const noexcept { return root_; }
   PickleValue::Type type(PickleValue value) const noexcept;
 
-  /// Nothing where the value is of another type, or does not fit.
+  /// These return nothing if the value has another type or does not fit.
   std::optional<std::uint64_t> u64(PickleValue value) const noexcept {
     if (!value.is_small()) return wide_u64(value);
     if (value.small() < 0) return std::nullopt;
     return static_cast<std::uint64_t>(value.small());
   }
-  /// The same, for where there are many: false where u64() is nothing.
+  /// A faster u64(): returns false where u64() returns nothing.
   bool get(PickleValue value, std::uint64_t& out) const noexcept {
     if (value.is_small() && value.small() >= 0) {
       out = static_cast<std::uint64_t>(value.small());
@@ -52,29 +51,28 @@ class Pickle {
 
   /// A list, tuple or dict.
   static bool is_container(PickleValue value) noexcept { return value.is_container(); }
-  /// Elements of a list or tuple, pairs of a dict; 0 of others.
+  /// The number of elements of a list or tuple, or of pairs in a dict; 0 for other values.
   std::uint32_t size(PickleValue value) const noexcept;
-  /// What a dict has under `key`, the last one where it says it twice; absent where there is none,
-  /// and of others.
+  /// The value of `key` in a dict, the last one if the key occurs twice. Absent if there is none or
+  /// if `dict` is not a dict.
   PickleValue find(PickleValue dict, std::string_view key) const noexcept;
-  /// The shape of a dict, below shape_count(); kNoShape where it has none (very many keys, or a
-  /// key twice).
+  /// The shape of a dict, below shape_count(). kNoShape if it has very many keys, or a key twice.
   std::uint32_t shape(PickleValue dict) const noexcept;
   std::uint32_t shape_count() const noexcept;
-  /// The slot that dicts of that shape have for `key`, for at(); nothing where they lack it.
+  /// The slot of `key` in dicts of that shape, for at(); nothing if they lack the key.
   std::optional<std::uint32_t> slot(std::uint32_t shape, std::string_view key) const noexcept;
   PickleValue at(PickleValue dict, std::uint32_t slot) const noexcept {
     return fields(dict).values[slot];
   }
-  /// A dict's shape and its values, by slot; null values where it has no shape, and of what is no
-  /// dict.
+  /// The shape of a dict and its values by slot. `values` is null if the dict has no shape or the
+  /// value is not a dict.
   struct Fields {
     std::uint32_t shape = kNoShape;
     const PickleValue* values = nullptr;
   };
   Fields fields(PickleValue dict) const noexcept;
 
-  /// A number for each list, tuple and dict, below container_count(): which object it is.
+  /// The identity of a list, tuple or dict: a number below container_count().
   static std::uint32_t identity(PickleValue container) noexcept { return container.container(); }
   std::uint32_t container_count() const noexcept;
 
@@ -87,12 +85,12 @@ class Pickle {
     friend class Pickle;
     const PickleStore* store_ = nullptr;
     std::uint32_t container_ = 0;
-    std::uint32_t at_ = 0;     // the next element's place
-    std::uint32_t left_ = 0;   // in this run of elements
-    std::uint32_t after_ = 0;  // the run that follows
-    std::uint32_t slot_ = 0;   // in a dict that has a shape: the pair, and
+    std::uint32_t at_ = 0;     // place of the next element
+    std::uint32_t left_ = 0;   // elements left in this run
+    std::uint32_t after_ = 0;  // place of the next run
+    std::uint32_t slot_ = 0;   // for a dict with a shape: the slot
     bool shaped_ = false;
-    bool of_value_ = false;  // its half
+    bool of_value_ = false;  // the value comes next, not the key
   };
   Elements elements(PickleValue container) const noexcept;
 
@@ -100,10 +98,10 @@ class Pickle {
   std::uint64_t bytes_read() const noexcept { return bytes_read_; }
   std::uint64_t bytes_after() const noexcept {
     return bytes_after_;
-  }  ///< That follow the pickle's end.
-  /// Values of Type::opaque: bytes, integers beyond 64 bits; they are there, and are not kept.
+  }  ///< Bytes that follow the pickle's end.
+  /// The number of values of Type::opaque: bytes and integers beyond 64 bits, which are not kept.
   std::uint64_t opaque_count() const noexcept { return opaque_count_; }
-  std::uint64_t memory_bytes() const noexcept;  ///< What this holds on the heap.
+  std::uint64_t memory_bytes() const noexcept;  ///< Heap bytes that the Pickle holds.
 
  private:
   friend class PickleReader;
@@ -177,7 +175,9 @@ inline bool Pickle::Elements::next(PickleValue& value) noexcept {
     left_ = run.count;
     after_ = run.next;
   }
-  constexpr std::uint32_t kFar = 16, kNear = 8;  // rows of a snapshot, which take some 100 ns each
+  constexpr std::uint32_t
+      kFar = 16,
+      kNear = 8;  // distances for the rows of a snapshot, which take about 100 ns each
   if (left_ > kFar) {
     store_->prefetch_container(store_->value_at(at_ + kFar));
     store_->prefetch_values(store_->value_at(at_ + kNear));
@@ -188,14 +188,14 @@ inline bool Pickle::Elements::next(PickleValue& value) noexcept {
 }
 
 struct ReadPickleOptions {
-  bool partial = false;  ///< A file that ends inside gives what had been read by then.
+  bool partial = false;  ///< A file that ends inside of the pickle gives what was read by then.
 };
 
-/// Reads a pickle of protocol 2 to 5 to its end, and the source to its own, in about the file's
-/// size of memory and a third, and never more than 32 MiB and six times it. Sets are lists. Runs
-/// nothing: what would make Python call a function or an object (GLOBAL, REDUCE, BUILD, ...) is
-/// refused, but for the calls that are how Python writes bytes in protocol 2, which are not made
-/// either. Errors: the source's, and parse_error, worded "run.pickle: byte 1841: the file ends
+/// Reads a pickle of protocol 2 to 5 and then the rest of the source. Memory is about four thirds
+/// of the file's size, and never more than 32 MiB and six times the size. Sets become lists.
+/// Nothing is run: an opcode that would make Python call a function or an object (GLOBAL, REDUCE,
+/// BUILD, ...) is refused. The calls by which Python writes bytes in protocol 2 are accepted and
+/// not made. Errors: the source's, and parse_error, worded "run.pickle: byte 1841: the file ends
 /// inside the pickle: expected STOP".
 Result<Pickle> read_pickle(ByteSource& source, const ReadPickleOptions& options = {});
 

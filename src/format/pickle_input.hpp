@@ -12,8 +12,8 @@
 
 namespace emm::format {
 
-/// The bytes of a ByteSource a few at a time. After the first `false` status() says what was wrong:
-/// the source's error, or nothing where the file just ends.
+/// Reads the bytes of a ByteSource a few at a time. After a function returns `false`, take_status()
+/// is the source's error, or good if the file just ends.
 class PickleInput {
  public:
   explicit PickleInput(ByteSource& source) noexcept : source_(source) {}
@@ -46,7 +46,7 @@ class PickleInput {
     at_ += size;
     return true;
   }
-  /// `size` bytes, at most 8, as an integer, least byte first.
+  /// Reads `size` bytes, at most 8, as a little-endian integer.
   bool little(std::size_t size, std::uint64_t& value) noexcept {
     value = 0;
     if (static_cast<std::size_t>(end_ - at_) >= size) {
@@ -63,18 +63,18 @@ class PickleInput {
     return true;
   }
 
-  /// The bytes at hand, not taken yet; perhaps none. skip_to() takes those before a place in them.
+  /// The buffered bytes that are not taken yet; may be empty. skip_to() takes those before `at`.
   std::string_view at_hand() const noexcept { return {at_, static_cast<std::size_t>(end_ - at_)}; }
   void skip_to(const char* at) noexcept { at_ = at; }
 
-  /// Bytes taken so far.
+  /// The number of bytes taken so far.
   std::uint64_t offset() const noexcept {
     return before_ + static_cast<std::uint64_t>(at_ - begin_);
   }
-  /// Counts up where another chunk was begun.
+  /// The number of chunks begun.
   std::uint64_t chunks() const noexcept { return chunks_; }
   Status take_status() noexcept { return std::exchange(status_, {}); }
-  /// Reads what is left, and says how much that was.
+  /// Reads to the end of the source and returns the number of bytes read.
   std::uint64_t drain() noexcept {
     const auto from = offset();
     do at_ = end_;

@@ -13,7 +13,7 @@ namespace {
 
 using Type = PickleValue::Type;
 
-/// The names and numbers are those of Python's pickletools.
+/// Names and numbers are those of Python's pickletools.
 enum Opcode : std::uint8_t {
   kMark = '(',
   kStop = '.',
@@ -61,7 +61,7 @@ enum Opcode : std::uint8_t {
   kReduce = 'R',
 };
 
-/// The opcodes by which a pickle makes Python call or look up something.
+/// Opcodes that make Python call or look up something.
 constexpr std::array<std::pair<std::uint8_t, std::string_view>, 13> kCalls{{
     {kGlobal, "GLOBAL"},
     {kStackGlobal, "STACK_GLOBAL"},
@@ -78,8 +78,8 @@ constexpr std::array<std::pair<std::uint8_t, std::string_view>, 13> kCalls{{
     {0x84, "EXT4"},
 }};
 
-/// By which protocol 2 has no opcode: what Python calls to make bytes and sets of strings and
-/// lists.
+/// The functions that Python calls in protocol 2, which has no opcodes for these, to make bytes and
+/// sets.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPlainMakers{{
     {"_codecs", "encode"},
     {"__builtin__", "bytes"},
@@ -94,12 +94,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kPlainMak
 
 constexpr std::string_view kPlainData = "plain data: dicts, lists, tuples, strings and numbers";
 
-// A string that is longer is not a name, and the length of a damaged one may be anything.
+// A longer string is not a name, and a damaged file may have any length.
 constexpr std::uint64_t kStringMax = std::uint64_t{16} << 20;
-// 64 bits and a sign.
+// 64 bits and a sign
 constexpr std::uint64_t kLongMax = 9;
 
-/// Eight bytes, least first.
+/// Reads eight bytes as a little-endian integer.
 std::uint64_t little64(const char* from) noexcept {
   std::uint64_t value = 0;
   for (unsigned i = 0; i < 8; ++i)
@@ -161,8 +161,9 @@ PickleReader::Step PickleReader::run() {
   }
 }
 
-/// What snapshots hold by the hundred million, as take() would, while there is more at hand than
-/// such an opcode has bytes. All else, and all that is wrong, is left for take().
+/// A fast form of take() for the opcodes that a snapshot has by the hundred million. Runs while the
+/// buffer holds more bytes than such an opcode has. Leaves all other opcodes and all faults to
+/// take().
 void PickleReader::run_ahead() {
   constexpr std::ptrdiff_t kLongest = 16;
   const auto at_hand = input_.at_hand();
@@ -209,7 +210,8 @@ void PickleReader::run_ahead() {
       case kLong1: {
         const unsigned length = static_cast<std::uint8_t>(at[1]);
         if (length == 0 || length > 8) return;
-        const auto unused = 64 - 8 * length;  // bits, into which the sign goes
+        const auto unused =
+            64 - 8 * length;  // high bits without data; shifting back extends the sign
         stack_.push_back(
             store_.integer(static_cast<std::int64_t>(little64(at + 2) << unused) >> unused));
         at += 2 + length;
@@ -331,7 +333,7 @@ PickleReader::Step PickleReader::take(std::uint8_t opcode) {
       return get(1);
     case kLongBinget:
       return get(4);
-    case kFrame: {  // a hint of how much to read at once
+    case kFrame: {  // a hint for the size of reads
       std::uint64_t length = 0;
       return input_.little(8, length) ? Step::go_on : Step::ends;
     }
@@ -430,7 +432,8 @@ PickleReader::Step PickleReader::reduce() {
       arguments.first != 0 &&
       store_.value_at(store_.run_at(arguments.first, true).begin) == PickleStore::opaque();
   stack_.resize(stack_.size() - 2);
-  return of_bytes ? push(PickleStore::opaque()) : push_opaque_of(0);  // they were counted
+  return of_bytes ? push(PickleStore::opaque())
+                  : push_opaque_of(0);  // the bytes were counted when they were read
 }
 
 PickleReader::Step PickleReader::push_float() {
@@ -550,8 +553,8 @@ PickleReader::Step PickleReader::set_items_marked() {
   return Step::go_on;
 }
 
-/// What a byte of an honest file becomes is one or two, and a byte of a malicious one at most some
-/// sixteen.
+/// Limits memory to a multiple of the bytes read. A byte of an honest file becomes one or two
+/// bytes, a byte of a malicious file at most about sixteen.
 PickleReader::Step PickleReader::within_limits() {
   constexpr std::uint64_t kFree = std::uint64_t{32} << 20, kTimes = 6;
   const auto held = store_.bytes() + memo_.bytes() + stack_.capacity() * sizeof(stack_[0]) +
@@ -563,7 +566,7 @@ PickleReader::Step PickleReader::within_limits() {
   return Step::go_on;
 }
 
-/// What lies above each mark goes into the container below it, as the opcode that was cut off would
+/// Adds the values above each mark to the container below it, as the opcode that was cut off would
 /// have done.
 void PickleReader::mend() {
   pickle_.torn_ = true;
@@ -581,7 +584,7 @@ void PickleReader::mend() {
     std::span<const PickleValue> values(stack_.data() + mark, stack_.size() - mark);
     if (mark > below) {
       const auto to = stack_[mark - 1];
-      // A dict's last value may be a list with one element that was not appended yet.
+      // The last value of a dict may be a list whose one element was not appended yet.
       const auto odd = store_.type(to) == Type::dict && values.size() % 2 != 0 && values.size() > 2;
       if (odd && store_.type(values.back()) != Type::string)
         attach(values[values.size() - 2], values.last(1));

@@ -14,7 +14,7 @@
 
 namespace emm::format {
 
-/// The machine that a pickle is a program for, less all that runs code. One reading; see
+/// The machine that executes a pickle, without the opcodes that run code. For one reading; see
 /// read_pickle().
 class PickleReader {
  public:
@@ -38,10 +38,10 @@ class PickleReader {
   Step push_unsigned(std::size_t bytes);
   Step push_signed32();
   Step push_long(std::size_t length_bytes);
-  /// Bytes that follow their length, and what they say is not kept.
+  /// Pushes an opaque value for bytes that follow their length, and skips them.
   Step push_opaque(std::size_t length_bytes);
   Step push_opaque_of(std::uint64_t length);
-  /// A function by its name, which is known to be harmless, and its call, which is not made.
+  /// GLOBAL pushes a stand-in for a function that is known to be harmless; REDUCE does not call it.
   Step push_global();
   Step push_stack_global();
   Step push_maker(std::string_view opcode, std::string_view module, std::string_view name);
@@ -59,7 +59,7 @@ class PickleReader {
   Step set_item();
   Step set_items_marked();
 
-  /// What lies above the last mark, without the mark.
+  /// Gets the values above the last mark and removes the mark.
   bool marked(std::span<const PickleValue>& values);
   Step underflow() { return refuse("the stack is empty", "a value that the opcode takes"); }
   Step within_limits();

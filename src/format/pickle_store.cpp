@@ -7,7 +7,7 @@
 namespace emm::format {
 
 PickleStore::PickleStore() {
-  values_.claim(1);  // no run begins at place 0, which is "none follows"
+  values_.claim(1);  // no run begins at place 0, which means "no next run"
   wides_.claim(1);
 }
 
@@ -65,7 +65,7 @@ bool PickleStore::fits(std::size_t values) const noexcept {
 
 std::uint32_t PickleStore::open_run(Container& container) {
   const auto head = container.first == 0 ? kFirstHead : kHead;
-  values_.want(head + 1);  // and at least one value
+  values_.want(head + 1);  // room for the head and at least one value
   const auto place = static_cast<std::uint32_t>(values_.claim(head));
   for (std::uint32_t i = 0; i < head; ++i) put_number(place + i, 0);
   if (container.first == 0) {
@@ -120,7 +120,7 @@ void PickleStore::set_items(PickleValue dict, std::span<const PickleValue> pairs
   add(container, pairs);
 }
 
-/// Its keys and values become runs, as those of a dict that never had a shape.
+/// Turns a dict with a shape into one without: its keys and values become runs.
 void PickleStore::drop_shape(Container& dict) {
   std::vector<PickleValue> pairs;
   for (std::uint32_t slot = 0; slot < size_of(dict); ++slot) {

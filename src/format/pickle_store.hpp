@@ -18,9 +18,10 @@
 
 namespace emm::format {
 
-/// Stores the values of a Pickle: four bytes each, integers beyond 31 bits elsewhere, strings
-/// once each, elements of a container in runs. Of a file of gigabytes this is what is in memory,
-/// and on many machines the cost of memory is most of the cost of reading; so it is kept small.
+/// Stores the values of a Pickle in four bytes each. Integers beyond 31 bits lie elsewhere, each
+/// string once, and the elements of a container in runs. The store is the memory use of a snapshot
+/// of gigabytes, and memory is most of the cost of reading one on many machines, so it is kept
+/// small.
 class PickleStore {
  public:
   using Type = PickleValue::Type;
@@ -28,15 +29,15 @@ class PickleStore {
 
   PickleStore();
 
-  // Making values.
+  // Making values:
   static PickleValue none() noexcept { return other(Other::constant, kNone); }
   static PickleValue boolean(bool value) noexcept {
     return other(Other::constant, value ? kTrue : kFalse);
   }
-  /// What is there, and not kept: bytes, an integer beyond 64 bits.
+  /// Represents a value that is not kept: bytes, or an integer beyond 64 bits.
   static PickleValue opaque() noexcept { return other(Other::constant, kOpaque); }
-  /// A function of Python's that makes plain data of plain data; while reading, in the place of its
-  /// name.
+  /// Represents, during reading, the name of a Python function that only turns plain data into
+  /// plain data.
   static PickleValue plain_maker() noexcept { return other(Other::constant, kPlainMaker); }
   PickleValue integer(std::int64_t value) {
     constexpr std::int64_t kLimit = std::int64_t{1} << 30;
@@ -47,7 +48,7 @@ class PickleStore {
   }
   PickleValue unsigned_integer(std::uint64_t value);
   PickleValue real(double value);
-  /// Room for a string of `size` bytes, to be written at once.
+  /// Allocates a string of `size` bytes, which the caller must write at once.
   std::pair<PickleValue, char*> string(std::size_t size);
   PickleValue container(Type type) {
     containers_.push({.form = static_cast<std::uint32_t>(type)});
@@ -56,21 +57,21 @@ class PickleStore {
   }
   /// REQUIRES: fits().
   void append(PickleValue list, std::span<const PickleValue> values);
-  /// Keys and values in turn.
+  /// Adds `pairs`, which alternate keys and values, to the dict.
   void set_items(PickleValue dict, std::span<const PickleValue> pairs);
-  /// There is a place left for `values` more of any kind, and then as many as 16 MiB of a pickle
-  /// can make.
+  /// Is there room for `values` more values of any kind, and after them for all that 16 MiB of a
+  /// pickle can make?
   bool fits(std::size_t values) const noexcept;
 
-  // Reading them; Pickle says what these do.
+  // Reading values, as Pickle documents it:
   Type type(PickleValue value) const noexcept;
   std::optional<std::uint64_t> u64(PickleValue value) const noexcept;
   std::optional<std::int64_t> i64(PickleValue value) const noexcept;
   double real(PickleValue value) const noexcept {
     return reals_[value.bits_ >> kOtherShift];
-  }  // REQUIRES: it is one
+  }  // REQUIRES: the value is a real
   bool is_true(PickleValue value) const noexcept { return value == boolean(true); }
-  std::string_view string(PickleValue value) const noexcept;  // REQUIRES: it is one
+  std::string_view string(PickleValue value) const noexcept;  // REQUIRES: the value is a string
   static bool is_container(PickleValue value) noexcept { return value.is_container(); }
   static bool is_string(PickleValue value) noexcept {
     return (value.bits_ & kStringMask) == kString;
@@ -78,20 +79,19 @@ class PickleStore {
   static std::uint32_t identity(PickleValue value) noexcept { return value.container(); }
 
   struct Container {
-    std::uint32_t first =
-        0;  ///< Its first run; of a dict with a shape, its first value. 0: it is empty.
-    std::uint32_t form = 0;  ///< The type, and the shape plus one.
+    std::uint32_t first = 0;  ///< First run; first value of a dict with a shape; 0: empty.
+    std::uint32_t form = 0;   ///< The type and the shape + 1.
   };
-  /// Asks the memory for a value that will be read soon: first for what it is, then for what it
-  /// holds.
+  /// Prefetch a value that will be read soon: first its container, then, once that is in the cache,
+  /// its elements.
   void prefetch_container(PickleValue value) const noexcept {
     if (is_container(value)) __builtin_prefetch(&containers_[identity(value)]);
   }
   void prefetch_values(PickleValue value) const noexcept {
     if (is_container(value)) __builtin_prefetch(&values_[containers_[identity(value)].first]);
   }
-  /// Elements that lie side by side. Before those of each run are its count and where the next run
-  /// is; before the first's also where the last is, and the count of them all.
+  /// Adjacent elements. The head of a run is its count and the place of the next run. The head of
+  /// the first run also has the place of the last run and the count of all elements.
   struct Run {
     std::uint32_t begin = 0, count = 0, next = 0;
   };
@@ -100,14 +100,14 @@ class PickleStore {
   }
   static Type type_of(const Container& c) noexcept { return static_cast<Type>(c.form & kTypeMask); }
   static std::uint32_t shape_of(const Container& c) noexcept { return (c.form >> kTypeBits) - 1; }
-  /// Elements; of a dict, pairs.
+  /// The number of elements, or of pairs in a dict.
   std::uint32_t size_of(const Container& c) const noexcept;
   Run run_at(std::uint32_t place, bool first) const noexcept {
     return {.begin = place + (first ? kFirstHead : kHead),
             .count = number(place),
             .next = number(place + kNext)};
   }
-  /// The first value of a dict with a shape; its other values lie behind it.
+  /// The first value of a dict with a shape. Its other values follow.
   const PickleValue* values_from(std::uint32_t place) const noexcept { return &values_[place]; }
   PickleValue value_at(std::uint32_t place) const noexcept { return values_[place]; }
   PickleValue key_at(std::uint32_t shape, std::uint32_t slot) const noexcept {
@@ -122,7 +122,7 @@ class PickleStore {
 
  private:
   // The low bits of a value: ...1 an integer of 31 bits, ..10 a container, .100 a string, 0000 a
-  // wide integer (never the first, since 0 is absent), 1000 what there are few of.
+  // wide integer (never the first one, since 0 is absent), 1000 one of the rare kinds.
   static constexpr std::uint32_t kContainer = 2, kString = 4, kStringMask = 7;
   static constexpr std::uint32_t kOther = 8, kOtherMask = 15;
   static constexpr unsigned kContainerShift = 2, kStringShift = 3, kWideShift = 4, kOtherShift = 6;
@@ -133,8 +133,9 @@ class PickleStore {
   static constexpr std::uint32_t kTypeMask = (1u << kTypeBits) - 1;
   static constexpr std::size_t kShapesMax = 4096, kShapeKeysMax = 64;
   static constexpr std::uint32_t kNext = 1, kLast = 2, kSize = 3, kHead = 2, kFirstHead = 4;
-  static constexpr std::size_t kTextUnit = 4;  // where strings begin, so that a value can say it
-  static constexpr unsigned kTextShift = 19;   // units of a block
+  static constexpr std::size_t kTextUnit =
+      4;  // alignment of strings, so that a value can address them
+  static constexpr unsigned kTextShift = 19;  // log2 of the units in a block
   static constexpr std::size_t kTextBlock = kTextUnit << kTextShift;
 
   struct Shape {
@@ -154,9 +155,9 @@ class PickleStore {
   void put_number(std::uint32_t place, std::uint32_t number) noexcept {
     values_[place] = PickleValue(number);
   }
-  /// Puts the values behind those that it has.
+  /// Appends the values to those of the container.
   void add(Container& container, std::span<const PickleValue> values);
-  /// Gives the container a run that ends where there is room; answers with the place of its head.
+  /// Appends a run to the container where there is room. Returns the place of its head.
   std::uint32_t open_run(Container& container);
   std::optional<std::uint32_t> shape_for(std::span<const PickleValue> pairs);
   std::optional<std::uint32_t> shape_by_text(std::span<const PickleValue> pairs);
@@ -169,12 +170,12 @@ class PickleStore {
   BlockRow<std::uint64_t, 10> unsigned_;
 
   std::vector<Pages> text_;
-  std::size_t text_used_ = 0, text_room_ = 0;  // of the block that short strings go to,
-  std::size_t text_open_ = 0;                  // which is this one
+  std::size_t text_used_ = 0, text_room_ = 0;  // in the block for short strings
+  std::size_t text_open_ = 0;                  // the index of that block
   std::uint64_t text_bytes_ = 0;
 
   std::vector<Shape> shapes_;
-  std::array<std::uint32_t, kShapeKeysMax + 1> last_shape_{};  // plus one, by the count of keys
+  std::array<std::uint32_t, kShapeKeysMax + 1> last_shape_{};  // shape + 1, by the number of keys
   std::unordered_map<std::string_view, std::uint32_t> key_numbers_;
   std::map<std::vector<std::uint32_t>, std::uint32_t> shapes_by_keys_;
 };

@@ -45,7 +45,7 @@ void PickleWriter::number(std::uint64_t value) {
     out_ += 'J';
     return little(value, 4);
   }
-  const auto bytes = static_cast<unsigned>(std::bit_width(value)) / 8 + 1;  // with its sign
+  const auto bytes = static_cast<unsigned>(std::bit_width(value)) / 8 + 1;  // with the sign bit
   out_ += '\x8a';
   out_ += static_cast<char>(bytes);
   little(value, bytes < 8 ? bytes : 8);

@@ -11,29 +11,30 @@
 
 namespace emm::format {
 
-/// Writes a pickle of protocol 4, as Python's own pickler does, opcode by opcode: what the calls
-/// describe must be a value. Strings that are the same are one object. What is written goes to the
-/// sink in larger pieces; end() says whether all of it went well.
+/// Writes a pickle of protocol 4 opcode by opcode, in the form of Python's own pickler. The calls
+/// must describe a value. Equal strings become one object. The sink gets the bytes in large pieces;
+/// end() tells whether all writes succeeded.
 class PickleWriter {
  public:
   using Memo = std::uint32_t;
 
   explicit PickleWriter(ByteSink& out);
 
-  /// An empty container, under a number by which again() puts the same object once more.
+  /// Writes an empty container. again() with the returned number refers to the same object.
   Memo dict() { return container('}'); }
   Memo list() { return container(']'); }
   void again(Memo memo);
   void mark() { out_ += '('; }
-  void append() { out_ += 'a'; }   ///< The last value to the list before it.
-  void appends() { out_ += 'e'; }  ///< What follows the mark, to the list before it.
+  void append() { out_ += 'a'; }   ///< Appends the last value to the list before it.
+  void appends() { out_ += 'e'; }  ///< Appends the values after the mark to the list before it.
   void setitems() {
     out_ += 'u';
-  }  ///< The keys and values that follow the mark, to the dict before it.
-  void pair() { out_ += '\x86'; }  ///< The last two values, as a tuple.
+  }  ///< Adds the keys and values after the mark to the dict before it.
+  void pair() { out_ += '\x86'; }  ///< Makes a tuple of the last two values.
 
   void text(std::string_view value);
-  void text_once(std::string_view value);  ///< One that does not come again: it is not remembered.
+  void text_once(
+      std::string_view value);  ///< For a string that does not come again: it is not remembered.
   void number(std::uint64_t value);
   void negative(std::int32_t value);
   void real(double value);
@@ -51,7 +52,7 @@ class PickleWriter {
     }
   }
 
-  /// Passes on what has gathered, if it is much.
+  /// Passes the buffer to the sink if it is large.
   Status flush_some();
   Status end();
 

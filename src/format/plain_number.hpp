@@ -6,14 +6,13 @@
 
 namespace emm::format {
 
-/// Takes the decimal digits at `at`, of which there are 1 to 16, and moves behind them; false, and
-/// `at` where it was, where there are none or more. REQUIRES: 24 bytes from `at` may be read, which
-/// a LineReader promises of its lines up to their end; what follows the digits is the caller's to
-/// look at.
+/// Reads the 1 to 16 decimal digits at `at` and moves `at` behind them. If there are none or more,
+/// returns false and leaves `at`. Does not look at what follows the digits. REQUIRES: 24 bytes from
+/// `at` are readable, as a LineReader promises for its lines.
 inline bool take_plain_number(const char*& at, std::uint64_t& value) noexcept {
   static_assert(std::endian::native == std::endian::little);
-  // Eight characters in a word, the first one lowest. Of those digits that come first: their count
-  // and their value.
+  // Loads eight characters into a word, the first one in the lowest byte. Counts the leading digits
+  // and returns their value.
   const auto take = [](const char* from, unsigned& count) {
     constexpr std::uint64_t kZeros = 0x3030303030303030, kAboveNine = 0x7676767676767676;
     constexpr std::uint64_t kHighBits = 0x8080808080808080;
@@ -21,10 +20,10 @@ inline bool take_plain_number(const char*& at, std::uint64_t& value) noexcept {
     std::memcpy(&word, from, sizeof word);
     word ^= kZeros;
     const auto others =
-        ((word + kAboveNine) | word) & kHighBits;  // right up to the first that is no digit
+        ((word + kAboveNine) | word) & kHighBits;  // exact up to the first byte that is not a digit
     count = others == 0 ? 8 : static_cast<unsigned>(std::countr_zero(others)) / 8;
     if (count == 0) return std::uint64_t{0};
-    word <<= 64 - 8 * count;  // zeros in front
+    word <<= 64 - 8 * count;  // puts zeros in front
     word = word * 10 + (word >> 8);
     constexpr std::uint64_t kPairs = 0x000000ff000000ff;
     return ((word & kPairs) * (100 + (std::uint64_t{1000000} << 32)) +

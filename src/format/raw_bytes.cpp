@@ -65,8 +65,8 @@ class FileStage final : public RawStage {
     return done;
   }
 
-  /// Until there is something to read. A signal may come between a look at `stop` and a read, or to
-  /// another thread than the one that reads: so what may wait for long looks again now and then.
+  /// Waits until there is something to read. Looks at `stop` now and then, since a signal may
+  /// arrive between a look at `stop` and the read, or on another thread than the reading one.
   Status wait() const {
     constexpr int kLookMs = 100;
     if (stop_ == nullptr) return {};

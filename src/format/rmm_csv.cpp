@@ -6,7 +6,7 @@
 namespace emm::format::rmm {
 namespace {
 
-/// A line in the making. Every field is short, so that a bound on them is a bound on the row.
+/// Builds a line. Every field is short, which bounds the row.
 class RowWriter {
  public:
   void put(std::string_view text) noexcept {
@@ -23,7 +23,7 @@ class RowWriter {
     put(std::string_view("0x"));
     end_ = std::to_chars(end_, limit(), value, 16).ptr;
   }
-  /// printf's %p
+  /// As printf's %p.
   void pointer(std::uint64_t value) noexcept {
     if (value == 0) {
       put(std::string_view("(nil)"));
@@ -31,7 +31,7 @@ class RowWriter {
       hex(value);
     }
   }
-  /// std::ostream << const void*
+  /// As std::ostream << const void*.
   void streamed_pointer(std::uint64_t value) noexcept {
     if (value == 0) {
       put('0');

@@ -9,7 +9,7 @@
 namespace emm::format::rmm {
 namespace {
 
-// The columns of a log and of a legacy log, as RMM's own headers name them.
+// The columns of a log and of a legacy log, by the names in RMM's own headers.
 enum LogColumn : std::uint8_t { kThread, kTime, kAction, kPointer, kSize, kStream };
 constexpr CsvColumnName kLogColumns[] = {{"thread", kThread}, {"time", kTime},
                                          {"action", kAction}, {"pointer", kPointer},
@@ -46,9 +46,9 @@ constexpr std::uint64_t bits(Column... columns) noexcept {
   return ((std::uint64_t{1} << columns) | ...);
 }
 
-/// Takes a line apart, column by column; remembers the first that is bad. Either the line is walked
-/// through, its columns asked for in the order of RMM's own header, or it is split by the rules of
-/// CSV.
+/// Reads a line column by column and remembers the first bad column. `walk` goes through the line
+/// once; the columns must be asked for in the order of RMM's own header. `split` follows the rules
+/// of CSV.
 class Columns {
  public:
   enum class Way { walk, split };
@@ -62,7 +62,7 @@ class Columns {
     expect(surplus.empty(), "the rest", surplus, dialect.line.at(count), "the end of the line");
   }
 
-  /// Empty where the file has no such column.
+  /// Empty if the file has no such column.
   std::string_view take(std::uint8_t column) noexcept {
     if (by_layout_) {
       const auto& columns = dialect_.layout.columns();
@@ -79,7 +79,7 @@ class Columns {
     next_ = comma == std::string_view::npos ? line_.size() : comma + 1;
     return line_.substr(at_, end - at_);
   }
-  /// The last column, to the end of the line.
+  /// Takes the last column up to the end of the line.
   std::string_view take_rest(std::uint8_t column) noexcept {
     if (by_layout_) return take(column);
     at_ = next_;
@@ -128,13 +128,13 @@ class Columns {
   std::optional<BadColumn> bad_;
 };
 
-/// "01:54:00.576568" or "01:54:00:576568" in nanoseconds, of which there may be from none to nine
-/// digits.
+/// Parses "01:54:00.576568" or "01:54:00:576568", with up to nine digits of the second, into
+/// nanoseconds.
 std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
   constexpr std::size_t kSeconds = 8, kMost = 18;
   if (text.size() < kSeconds || text.size() == kSeconds + 1 || text.size() > kMost)
     return std::nullopt;
-  unsigned worst = 0;  // of the digits: above 9 where one is none
+  unsigned worst = 0;  // the greatest digit; above 9 if a character is not a digit
   const auto digits = [&](std::size_t at, std::size_t count) {
     std::uint64_t value = 0;
     for (const auto c : text.substr(at, count)) {
@@ -154,12 +154,13 @@ std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
     ns = digits(kSeconds + 1, count) * kOfLast[count - 1];
   }
   if (worst > 9 || text[2] != ':' || text[5] != ':') return std::nullopt;
-  if (hours > 23 || minutes > 59 || seconds > 60) return std::nullopt;  // 60: a leap second
+  if (hours > 23 || minutes > 59 || seconds > 60)
+    return std::nullopt;  // second 60 is a leap second
   return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000'000 + ns;
 }
 
-/// A row as RMM itself writes it, read without looking back; false, and `row` half read, for any
-/// other line.
+/// Reads a row as RMM writes it, in one pass. For any other line returns false and leaves `row`
+/// undefined.
 class PlainRow {
  public:
   explicit PlainRow(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
@@ -302,8 +303,8 @@ std::optional<BadColumn> fill(LegacyRow& row, Columns columns) {
   return columns.bad();
 }
 
-/// RMM quotes nothing, and has no blanks: what looks so in a line of its own may be so, or the line
-/// no other.
+/// RMM quotes nothing and writes no blanks. If a line under RMM's own header has quotes or is bad
+/// as it stands, tries it by the rules of CSV.
 template <class AnyRow>
 std::optional<BadColumn> parse_quoted_or_not(std::string_view line, Dialect& dialect, AnyRow& row) {
   auto bad =

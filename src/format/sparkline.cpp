@@ -14,7 +14,7 @@ std::string sparkline(const std::vector<std::uint64_t>& values, bool blocks, std
                                      : *std::max_element(values.begin(), values.end());
   std::string out;
   for (const auto value : values) {
-    // What is not 0 is seen, and only the most is full.
+    // A value above 0 is always visible, and only the greatest is full.
     const auto level = most == 0 ? 0
                                  : static_cast<std::size_t>(static_cast<double>(value) /
                                                             static_cast<double>(most) * 8.0);

@@ -9,7 +9,7 @@
 namespace emm::format {
 namespace {
 
-/// A tenth of a pixel is as fine as an eye.
+/// Formats with a tenth of a pixel, which is as fine as the eye sees.
 std::string pixels(double value) {
   auto out = text::fixed(value, 1);
   if (out.ends_with(".0")) out.resize(out.size() - 2);

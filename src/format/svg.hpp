@@ -11,8 +11,8 @@ struct Point {
   double x = 0, y = 0;
 };
 
-/// A picture as SVG that needs nothing else: one call a shape, in the order in which they are
-/// painted, in pixels from the upper left. The same calls give the same bytes everywhere.
+/// A self-contained SVG picture. Each call paints one shape over the earlier ones; the unit is
+/// pixels from the upper left. The same calls give the same bytes on every machine.
 class Svg {
  public:
   enum class Anchor : std::uint8_t { start, middle, end };
@@ -25,7 +25,7 @@ class Svg {
 
   Svg(double width, double height, std::string_view title);
 
-  /// `tip`, where given, is shown by a browser at the mouse.
+  /// A browser shows `tip`, if given, at the mouse.
   void rectangle(Point corner, double width, double height, std::string_view fill,
                  std::string_view tip = {});
   void polygon(const std::vector<Point>& points, std::string_view fill, std::string_view tip = {});
@@ -34,7 +34,7 @@ class Svg {
             std::string_view dashes = {});
   void circle(Point center, double radius, std::string_view fill);
   void text(Point at, std::string_view words, const Text& how);
-  /// The whole of it. REQUIRES: nothing is drawn after it.
+  /// Returns the whole picture. REQUIRES: nothing is drawn afterwards.
   std::string finish();
 
  private:

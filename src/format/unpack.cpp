@@ -48,7 +48,7 @@ class GzipStage final : public ByteStage {
         }
       }
       if (!in_member_ && first_member_done_) {
-        // What tape and block writers pad with.
+        // Tape and block writers pad with zeros.
         if (*stream_.next_in == 0) {
           ++stream_.next_in;
           --stream_.avail_in;
@@ -104,8 +104,8 @@ class ZstdStage final : public ByteStage {
   Result<std::size_t> fill(char* out, std::size_t size) override {
     ZSTD_outBuffer output{out, size, 0};
     while (output.pos < output.size && !ended_) {
-      // A full output may leave unpacked bytes inside the stream: only ask for input once it had
-      // room to spare.
+      // If the last output was full, the stream may still hold unpacked bytes. Ask for input only
+      // after an output with room to spare.
       if (input_.pos == input_.size && !pending_) {
         auto got = packed_.fill(buffer_.data(), buffer_.size());
         if (!got) return std::move(got).error();

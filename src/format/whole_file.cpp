@@ -19,12 +19,12 @@
 namespace emm::format {
 namespace {
 
-/// The file that a path means, where another may take its place.
+/// The regular file that the path names, if a new file may replace it; nothing otherwise.
 std::optional<std::string> replaceable(const std::string& path, struct stat& old) {
   struct stat link {};
   if (path == "-" || path.starts_with("/dev/") || run_files::descriptor_named(path))
     return std::nullopt;
-  if (lstat(path.c_str(), &link) != 0) return path;  // there is none, or no folder for it
+  if (lstat(path.c_str(), &link) != 0) return path;  // no such file, or no such folder
   if (stat(path.c_str(), &old) != 0 || !S_ISREG(old.st_mode) || old.st_nlink != 1 ||
       old.st_uid != geteuid() || access(path.c_str(), W_OK) != 0) {
     return std::nullopt;
@@ -34,8 +34,8 @@ std::optional<std::string> replaceable(const std::string& path, struct stat& old
   return none ? std::nullopt : std::optional(file.string());
 }
 
-/// The files that are not whole yet, for the end that no destructor sees. A forked child has its
-/// parent's list, and leaves it alone.
+/// Files that are not whole yet, for an end of the process that runs no destructors. A forked child
+/// inherits the list and must not unlink its parent's files.
 std::array<std::atomic<const char*>, 64> unfinished;
 std::atomic<pid_t> unfinished_of{0};
 
@@ -46,7 +46,8 @@ void unlink_unfinished() noexcept {
   }
 }
 
-/// A file that is there only until it is whole, from before it is made.
+/// Unlinks its file in the end unless the file became whole. Registers the path before the file is
+/// created.
 class Unfinished {
  public:
   explicit Unfinished(std::string path) : path_(std::move(path)) {
@@ -66,7 +67,7 @@ class Unfinished {
 
   const std::string& path() const noexcept { return path_; }
   bool is_whole() const noexcept { return whole_; }
-  /// It has its name now.
+  /// The file has its final name now.
   void set_whole() noexcept {
     whole_ = true;
     forget();
@@ -112,7 +113,7 @@ class WholeFile final : public ByteSink {
  private:
   run_files::Output output_;
   std::unique_ptr<Unfinished> beside_;
-  std::unique_ptr<ByteSink> to_;  // after it: closed before it is taken away
+  std::unique_ptr<ByteSink> to_;  // after beside_, so that the file is closed before it is unlinked
   const std::string file_;
 };
 
@@ -125,7 +126,7 @@ Result<std::unique_ptr<ByteSink>> open_whole(const std::string& path, std::strin
   if (!file) return ByteSink::open(path, who);
   auto output = run_files::writes(path, who);
   if (!output) return std::move(output).error();
-  const auto folder = file->substr(0, file->rfind('/') + 1);  // of no slash: npos + 1 is 0
+  const auto folder = file->substr(0, file->rfind('/') + 1);  // without a slash npos + 1 is 0
   auto beside =
       std::make_unique<Unfinished>(text::format("{}.emmctl-{}-{}", folder, getpid(), count++));
   auto to = ByteSink::open_as(beside->path(), path);

@@ -5,8 +5,8 @@
 
 namespace emm::format {
 
-/// `text` as it stands in an XML element or attribute: & < > and " become entities. What a terminal
-/// may not be given, text::printable() has removed before.
+/// Escapes `text` for an XML element or attribute: & < > and " become entities. Characters that
+/// could control a terminal must be removed before, by text::printable().
 std::string xml_escaped(std::string_view text);
 
 }  // namespace emm::format

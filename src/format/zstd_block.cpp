@@ -23,7 +23,7 @@ std::size_t BlockPacker::pack(std::string_view bytes, std::string& out) {
   out.resize(begin + bound);
   const auto size =
       ZSTD_compress2(context_->zstd.get(), out.data() + begin, bound, bytes.data(), bytes.size());
-  if (ZSTD_isError(size) != 0) out_of_host_memory();  // nothing else can be wrong
+  if (ZSTD_isError(size) != 0) out_of_host_memory();  // the only possible error
   out.resize(begin + size);
   return size;
 }

@@ -7,7 +7,7 @@
 
 namespace emm::format {
 
-/// Packs pieces of memory with zstd, each by itself. One thread at a time.
+/// Compresses pieces of memory with zstd, each on its own. One thread at a time.
 class BlockPacker {
  public:
   explicit BlockPacker(int level);
@@ -15,7 +15,7 @@ class BlockPacker {
   BlockPacker(const BlockPacker&) = delete;
   BlockPacker& operator=(const BlockPacker&) = delete;
 
-  /// Appends one zstd frame to `out`, and returns its size.
+  /// Appends one zstd frame to `out` and returns its size.
   std::size_t pack(std::string_view bytes, std::string& out);
 
  private:
@@ -23,7 +23,7 @@ class BlockPacker {
   std::unique_ptr<Context> context_;
 };
 
-/// Unpacks them. One thread at a time.
+/// Decompresses what BlockPacker made. One thread at a time.
 class BlockUnpacker {
  public:
   BlockUnpacker();
@@ -31,7 +31,8 @@ class BlockUnpacker {
   BlockUnpacker(const BlockUnpacker&) = delete;
   BlockUnpacker& operator=(const BlockUnpacker&) = delete;
 
-  /// False where `packed` is no whole frame of exactly `size` bytes; `out` has room for them.
+  /// Returns false if `packed` is not one whole frame of exactly `size` bytes. `out` must have room
+  /// for `size` bytes.
   bool unpack(std::string_view packed, char* out, std::size_t size) noexcept;
 
  private:

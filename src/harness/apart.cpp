@@ -20,10 +20,10 @@ namespace {
 using plugin::CallMark;
 using plugin::ChildEnd;
 
-/// The records of a run on their way from its process to this one. Records that were put in survive
-/// the end of the process that put them. One thread at a time at either end.
+/// Carries the records of a run from its process to this one. A record that was put in survives the
+/// end of the process that put it in. One thread at a time at either end.
 ///
-/// The store of put_ releases the record and the load in pass_on() acquires it; taken_ does the
+/// The store of put_ releases the record and the load in pass_on() acquires it. taken_ does the
 /// same for the slot that becomes free. So neither side needs a lock that a dead process could
 /// hold.
 class Ring final : public log::RecordSink {
@@ -54,7 +54,7 @@ class Ring final : public log::RecordSink {
   std::array<Both, kRecords> records_{};
 };
 
-/// The memory that the two processes share, beside ReplayOptions::kept.
+/// The memory that the two processes share, besides ReplayOptions::kept.
 struct Shared {
   Ring ring;
   log::LogOptions log_options;
@@ -135,7 +135,7 @@ log::Abnormal how_it_ended(const ChildEnd& end, const ApartRun& run) {
     how.event = end.event;
     place = " after the last event";
     if (end.event < run.trace.size()) {
-      // A trace that streams had its events in the other process, which is gone.
+      // A streaming trace read its events in the other process, which is gone.
       how.line = run.trace.holds(end.event) ? run.trace[end.event].line : 0;
       place = how.line == 0 ? text::format(" at event {}", end.event)
                             : text::format(" at event {} (line {})", end.event, how.line);
@@ -265,7 +265,7 @@ Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& wo
     auto summary = from_bytes(end->bytes, words);
     if (!summary) return summary;
     ++summary->pass.failures;
-    how.signal = 0;  // it has ended nothing that mattered
+    how.signal = 0;  // all had been answered, so the signal does not matter
     summary->abnormal = std::move(how);
     return summary;
   }

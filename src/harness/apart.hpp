@@ -19,16 +19,16 @@ namespace emm {
 
 using OpenLog = std::function<Result<log::RecordSink*>(const log::LogOptions&)>;
 
-/// What the process of a run hands to it.
+/// What run_apart() hands to the work of a run.
 struct RunEnvironment {
   std::span<std::byte> kept;  ///< For ReplayOptions::kept.
   const std::atomic<bool>* interrupted;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
-  OpenLog open_log;                 ///< To be called once the clock is known.
-  std::vector<std::string>& words;  ///< Returned beside the summary.
+  OpenLog open_log;                 ///< The work calls it once the clock is known.
+  std::vector<std::string>& words;  ///< run_apart() returns them beside the summary.
 };
 
-/// A run of the engine, with its device and its managers: all that `work` does.
+/// A run of the engine. `work` does all of it, the device and the managers included.
 struct ApartRun {
   const trace::Trace& trace;
   const ManagerFactory& manager;
@@ -38,11 +38,11 @@ struct ApartRun {
   std::function<Result<log::Summary>(const RunEnvironment&)> work;
 };
 
-/// Carries out a run: in this process, or, where `manager.apart` says so, in a child process of its
-/// own, which foreign code may end, stop or damage. This process writes the log in either case, a
-/// record at a time. Where the child ended early, the summary has what was found until then, and
-/// how it ended in Summary::abnormal. `words` becomes what `work` put into RunEnvironment::words;
-/// empty where `work` did not return.
+/// Carries out a run in this process or, if `manager.apart` is set, in a child process, which
+/// foreign code may end, stop or damage. In either case this process writes the log, a record at a
+/// time. If the child ends early, the summary holds what was found until then, and
+/// Summary::abnormal says how the child ended. `words` becomes what `work` put into
+/// RunEnvironment::words, or empty if `work` did not return.
 ///
 /// For a foreign manager `work` opens the device; this process must not have opened it.
 Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& words);

@@ -102,8 +102,8 @@ Status DeviceStack::lay_out() {
     places_.push_back(static_cast<int>(by_number ? ordinals_[i] : i));
   }
   if (ordinals_.size() == 1 || options_.manager.apart || !options_.manager.make) return {};
-  // A file that an adaptor writes for a later device may be another output of the run: that is told
-  // before the file of the first device is begun.
+  // A later device's adaptor may refuse its output file because another output of the run has that
+  // path. This loop reports it before the first device begins its file.
   for (const auto ordinal : ordinals_) {
     const auto probe = options_.manager.make({.shown_ordinal = static_cast<int>(ordinal)});
     if (!probe) return probe.error();

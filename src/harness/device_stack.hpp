@@ -12,34 +12,35 @@
 namespace emm {
 
 struct StackOptions {
-  std::string device = "auto";  ///< As `--device` takes it.
-  const trace::Trace* trace =
-      nullptr;  ///< What is to be replayed: names the devices. Null: one device, 0.
+  std::string device = "auto";  ///< In the words of `--device`.
+  /// The trace to replay. It names the devices. Null: one device, 0.
+  const trace::Trace* trace = nullptr;
   ManagerFactory manager{};
-  std::vector<std::string>
-      faults{};  ///< As `--fault` takes them; each is a decorator over every device.
+  /// In the words of `--fault`. Each is a decorator over every device.
+  std::vector<std::string> faults{};
   Profile profile = Profile::standard;
-  std::string
-      peer_program{};  ///< This executable; run as `PROGRAM ipc-peer DEVICE N` for IPC sections.
+  /// This executable. IPC sections run it as `PROGRAM ipc-peer DEVICE N`.
+  std::string peer_program{};
 };
 
-/// "the trace's devices 2, 5 are devices 0, 1 of cuda", where a trace's `ordinals` are served by
-/// devices to which the machine gives other numbers; else empty.
+/// Says which devices serve a trace: "the trace's devices 2, 5 are devices 0, 1 of cuda". Empty if
+/// all numbers agree.
 std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::vector<int>& numbers,
                        std::string_view kind);
 
-/// The whole stack of a run, bottom to top: a platform, fault injectors over its drivers, a context
-/// on each device with a manager from the factory. Owns the platform and what decorates it;
-/// outlives its contexts. One thread at a time.
+/// The whole stack of a run, bottom to top: a platform, fault injectors over its drivers, and on
+/// each device a context with a manager from the factory. Owns the platform and its decorators.
+/// Outlives its contexts. One thread at a time.
 ///
-/// A trace's ordinals are names. A real machine that has all of them serves each by the device of
-/// that number. Else they are laid onto the platform's devices in order: ordinals 2 and 5 onto
-/// devices 0 and 1. A simulated machine has as many devices as the trace names, each with the
-/// capacity that the trace says. Callers speak of the trace's ordinals alone.
+/// A trace's ordinals are names. A real machine that has devices of all these numbers serves each
+/// ordinal by the device of that number. Otherwise the ordinals are laid onto the platform's
+/// devices in order: ordinals 2 and 5 onto devices 0 and 1. A simulated machine has as many devices
+/// as the trace names, each with the capacity that the trace states. Callers use the trace's
+/// ordinals only.
 class DeviceStack final : public replay::Stack {
  public:
-  /// Adds sentences to `said` about the choice of the devices.
-  /// Error: no_device where there are fewer than the trace names.
+  /// Adds sentences about the choice of the devices to `said`. Error: no_device if the platform has
+  /// fewer devices than the trace names.
   static Result<std::unique_ptr<DeviceStack>> create(StackOptions options,
                                                      std::vector<std::string>* said);
   ~DeviceStack() override;
@@ -67,7 +68,7 @@ class DeviceStack final : public replay::Stack {
   std::vector<std::unique_ptr<OpenedDevice>> opened_;  ///< One for each context.
   std::string description_;
   std::vector<std::uint32_t> ordinals_;  ///< The trace's devices, ascending.
-  std::vector<int> places_;              ///< The platform's device that each of them is laid onto.
+  std::vector<int> places_;              ///< The platform's device for each ordinal.
 };
 
 }  // namespace emm

@@ -4,11 +4,11 @@
 
 namespace emm {
 
-/// A stack whose run is timed by the host's clock: the time that managers, the replay and a
-/// simulated device take on this machine. `of` outlives it.
+/// Times a run by the host's clock: the time that managers, the replay and a simulated device take
+/// on this machine. `of` must outlive it.
 class MeasuredStack final : public replay::Stack {
  public:
-  /// What is measured: the time that passes, or what the processors spend on this process.
+  /// Wall time, or the processor time of this process.
   enum class Of : std::uint8_t { time, processors };
   explicit MeasuredStack(replay::Stack& of, Of what = Of::time) : of_(of), what_(what) {}
 

@@ -6,11 +6,11 @@
 
 namespace emm::inspect {
 
-/// Rows as columns that line up. `sides` says of each column 'l' or 'r'; the last is not padded.
+/// Lays rows out as columns that line up. `sides` has 'l' or 'r' for each column.
 std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows,
                     std::string_view indent = "  ");
 
-/// `words` in lines of at most `width` characters, broken at spaces.
+/// Breaks `words` at spaces into lines of at most `width` characters.
 std::string wrapped(std::string_view words, std::size_t width);
 
 }  // namespace emm::inspect

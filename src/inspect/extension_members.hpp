@@ -8,13 +8,14 @@
 
 namespace emm::inspect {
 
-/// The number after `"<name>":` in the members of an extension.
+/// Returns the number after `"<name>":` in the members of an extension.
 std::optional<std::uint64_t> number_of(std::string_view members, std::string_view name);
 
-/// Is `"<name>":true` among them?
+/// Answers whether `"<name>":true` is among them.
 bool says(std::string_view members, std::string_view name);
 
-/// What stays of a segment that the operation before it ended in part: one row says both.
+/// Answers whether the operation says what remains of a segment that the operation before it ended
+/// in part. Both come from one row.
 bool says_what_stays(const trace::Operation& operation);
 
 }  // namespace emm::inspect

@@ -60,8 +60,8 @@ std::vector<FitCheck> fit_checks(const Recording& recording, const Lifetimes& li
   FitFinder finder(capacity);
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
-    // What was freed before, and is not free yet, is freed at once in a state; that free never
-    // completes.
+    // In a state without history, memory that was freed but is not free yet appears as a free that
+    // never completes.
     finder.change(event, lifetimes.device(lifetime),
                   {.what = lifetime.what,
                    .size = lifetime.size,

@@ -25,7 +25,8 @@ void sort_by_address(std::vector<Range>& ranges) {
             [](const Range& a, const Range& b) { return a.address < b.address; });
 }
 
-/// What no block takes of each segment, in their order. Both are in the order of their addresses.
+/// Returns the bytes of each segment that no block takes, in the order of the segments. Both
+/// arguments are sorted by address.
 std::vector<std::uint64_t> free_of(const std::vector<Range>& segments,
                                    const std::vector<Range>& blocks) {
   std::vector<std::uint64_t> free;
@@ -46,7 +47,7 @@ std::vector<std::uint64_t> free_of(const std::vector<Range>& segments,
   return free;
 }
 
-/// The sums of what is of one cause, one call site and one device.
+/// Adds up the bytes of each device, cause and call site.
 class Parts {
  public:
   void add(Beyond cause, std::uint32_t device, SiteId site, std::uint64_t bytes,
@@ -59,8 +60,8 @@ class Parts {
     part.bytes += bytes;
     part.blocks += blocks;
   }
-  /// The parts of a cause sum to `bytes`: what is missing has no site, and where they are more, all
-  /// of it has none.
+  /// Makes the parts of a cause sum to `bytes`. Missing bytes become a part without a site. If the
+  /// parts exceed `bytes`, one part without a site replaces them.
   void sum_to(Beyond cause, std::uint32_t device, std::uint64_t bytes) {
     const auto first = parts_.lower_bound({device, cause, 0});
     auto last = first;

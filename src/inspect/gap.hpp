@@ -14,32 +14,32 @@
 
 namespace emm::inspect {
 
-/// Why the recorded manager held memory that no caller had asked for.
+/// Why the recorded manager held memory that was not live.
 enum class Beyond : std::uint8_t {
-  rounding,           ///< The rest of the last unit that a request was rounded up to.
+  rounding,           ///< The rest of the unit to which a request was rounded up.
   unsplit_remainder,  ///< The rest of a block, too small to be a block of its own.
-  waiting,            ///< Freed, and kept for work on another stream.
+  waiting,            ///< Freed, but kept for work on another stream.
   free_private,       ///< Free, in the pool of a graph or of a MemPool.
   free_small,         ///< Free, among blocks for small requests.
   free_large,         ///< Free, among blocks for larger requests.
-  free,               ///< Free, where the recording tells nothing of pools.
+  free,               ///< Free, if the recording tells nothing of pools.
 };
 inline constexpr std::size_t kBeyondCauses = 7;
 /// "rounding", "free in the small pool": the words of `emmctl explain`.
 std::string_view name(Beyond cause) noexcept;
 
-/// What a model of the recorded manager knows of a recording, and its rows do not say. Where it is
-/// empty, a block is what was granted, and all free memory is of one kind.
+/// What a model of the recorded manager knows of a recording beyond its rows. If it is empty, a
+/// block is what was granted, and all free memory is of one kind.
 struct KnownBlocks {
   struct KnownBlock {
-    std::uint64_t bytes = 0;    ///< 0: not known.
-    std::uint64_t rounded = 0;  ///< Bytes that the request was rounded up to.
+    std::uint64_t bytes = 0;    ///< 0: unknown.
+    std::uint64_t rounded = 0;  ///< The request's bytes after rounding.
   };
-  std::vector<KnownBlock> blocks;  ///< By AllocId, of the program's memory.
-  std::vector<Beyond> stores;  ///< By AllocId, of segments and of blocks: what is free there is so.
+  std::vector<KnownBlock> blocks;  ///< By AllocId, for the program's memory.
+  std::vector<Beyond> stores;      ///< By AllocId, for segments and blocks: the kind of free bytes.
 };
 
-/// Signed: blocks outside of every recorded segment make what is free less than nothing.
+/// Signed, because blocks outside of every recorded segment make the free bytes negative.
 using BeyondBytes = std::array<std::int64_t, kBeyondCauses>;
 /// In the order of the trace's devices().
 using BeyondByDevice = std::vector<BeyondBytes>;
@@ -48,9 +48,9 @@ struct Gap {
   struct Part {
     Beyond cause = Beyond::rounding;
     std::uint64_t bytes = 0;
-    std::uint64_t blocks = 0;  ///< 0: they are not counted.
-    /// That asked for the block; of what is free, for which the segment was taken. None where the
-    /// recording does not tell.
+    std::uint64_t blocks = 0;  ///< 0: not counted.
+    /// The site that asked for the block or, for free memory, for which the segment was taken. None
+    /// if the recording does not tell.
     SiteId site{};
     std::uint32_t device = 0;
   };
@@ -59,8 +59,8 @@ struct Gap {
   std::vector<Part> parts;               ///< The greatest first. They sum to reserved - live.
 };
 
-/// Walks through a recording and knows after each event what the manager held beyond what was live,
-/// by cause and device. What it refers to must outlive it.
+/// Walks through a recording, and knows after each event what the manager held beyond the live
+/// bytes, by cause and device. The constructor's arguments must outlive it.
 class GapWalk {
  public:
   GapWalk(const Recording& recording, const Lifetimes& lifetimes, const KnownBlocks& known);
@@ -79,7 +79,7 @@ class GapWalk {
 
   KnownBlocks::KnownBlock block(AllocId id) const;
   Beyond store(AllocId id) const;
-  /// The place of the device of `id` among the trace's devices().
+  /// Returns the index of the device of `id` in the trace's devices().
   std::size_t place(AllocId id) const;
 
  private:
@@ -95,22 +95,22 @@ class GapWalk {
   const Lifetimes& lifetimes_;
   const KnownBlocks& known_;
   BeyondByDevice sums_;
-  std::vector<std::pair<std::uint32_t, AllocId>> later_;  // what is free after it was freed
+  std::vector<std::pair<std::uint32_t, AllocId>> later_;  // free only after the free, by event
   std::size_t late_ = 0;
 };
 
-/// Nothing where the recording does not say what its manager held, or not all of it: more is live
-/// then than its segments hold. REQUIRES: there is such an event.
+/// Measures the gap after an event. Empty if the recording does not say what its manager held, or
+/// not all of it, so that more is live than its segments hold. REQUIRES: there is such an event.
 std::optional<Gap> gap_after(const Recording& recording, const Lifetimes& lifetimes,
                              const KnownBlocks& known, std::uint32_t event);
 
-/// "free in the large pool, taken for train.py:13 step, device 1": the device where the trace has
-/// several, and at most `width` characters of the site.
+/// Writes "free in the large pool, taken for train.py:13 step, device 1": the device if the trace
+/// has several, and at most `width` characters of the site.
 std::string words_of(const trace::Trace& trace, const Gap::Part& part, std::size_t width,
                      bool all_frames);
-/// For a person: a table of the greatest parts.
+/// Writes a table of the greatest parts, for a person.
 std::string to_text(const Recording& recording, const Gap& gap, const Shown& shown);
-/// A value: an object.
+/// Writes an object, as a value.
 void to_json(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap);
 
 }  // namespace emm::inspect

@@ -19,7 +19,7 @@ bool counts(const Lifetimes& lifetimes, const Lifetime& lifetime, Only only) {
   return lifetime.what == Lifetime::What::device && (!only || lifetimes.device(lifetime) == *only);
 }
 
-/// "step 12" and "step 13" are of one kind.
+/// Returns the kind of a mark: "step 12" and "step 13" are of one kind.
 std::string_view kind_of(std::string_view text) {
   const auto end = text.find_last_not_of("0123456789");
   auto kind = text.substr(0, end == std::string_view::npos ? 0 : end + 1);
@@ -27,7 +27,7 @@ std::string_view kind_of(std::string_view text) {
   return kind.substr(0, word == std::string_view::npos ? 0 : word + 1);
 }
 
-/// The shortest series of sizes that the trace ends with, three times over or more.
+/// Finds the shortest series of sizes that repeats three times or more at the end of the trace.
 std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint32_t> births;
@@ -47,7 +47,7 @@ std::vector<Iteration> by_steps(const Lifetimes& lifetimes, Only only) {
   return steps_of(firsts, trace.size());
 }
 
-/// The trace cut where the least is live in each tenth of it, at the last such event.
+/// Cuts each tenth of the trace at the last event in it after which the least is live.
 std::vector<Iteration> by_floors(const Lifetimes& lifetimes, Only only) {
   const auto size = static_cast<std::uint32_t>(lifetimes.trace().size());
   if (size < kFloorEventsMin) return {};
@@ -131,7 +131,7 @@ std::vector<Iteration> MarkRanges::best(std::size_t events, std::string& name) {
 Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all) {
   const auto n = sizes.size();
   Repeats found;
-  // The Z function of what is read from the end: how far sizes and sizes shifted by p are equal.
+  // The Z function of the sizes: same[p] says how far they agree with themselves shifted by p.
   std::vector<std::uint32_t> same(n);
   std::size_t left = 0, right = 0;
   for (std::size_t p = 1; p < n; ++p) {
@@ -146,7 +146,7 @@ Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all) {
     }
   }
   if (found.period == 0) return {};
-  // A run of one size alone does not show where a step begins.
+  // A run of one size does not show where a step begins.
   if (std::all_of(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(found.period),
                   [&](std::uint64_t size) { return size == sizes.front(); })) {
     return {};

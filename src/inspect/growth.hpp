@@ -11,7 +11,7 @@ namespace emm::inspect {
 
 /// One iteration of a program: its events from `first` to `last`, and its device memory.
 struct Iteration {
-  std::string name;  ///< The text of the mark; empty where steps were found.
+  std::string name;  ///< The text of the mark; empty if there are no marks.
   std::uint32_t first = 0, last = 0;
   std::uint64_t peak_bytes = 0;  ///< The most that is live at an event of this iteration.
   std::uint64_t live_at_end_bytes = 0;
@@ -35,15 +35,15 @@ struct Growth {
   std::string name;  ///< What the marks have in common.
   std::vector<Iteration> iterations;
   std::size_t base = 0;    ///< The iteration that the last one is compared with.
-  std::int64_t bytes = 0;  ///< How much more is live at the end of the last than of the base.
+  std::int64_t bytes = 0;  ///< Live bytes at the end of the last, less those of the base.
   bool steady = false;     ///< No iteration ended with less live than the one before it.
-  BySite by_site;  ///< What was allocated after the base and is live at the end of the last.
-  BySize by_size;  ///< The same allocations by size.
+  BySite by_site;          ///< Allocated after the base, and live at the end of the last.
+  BySize by_size;          ///< The same allocations by size.
 
-  /// Does it look like a leak: more is live after each of several iterations?
+  /// Answers whether it looks like a leak: more is live after each of several iterations.
   bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
 };
-/// Looks at the memory of all devices, or of one.
+/// Looks at the memory of all devices, or of `device` alone.
 Growth growth(const Lifetimes& lifetimes, std::optional<std::uint32_t> device = std::nullopt);
 
 }  // namespace emm::inspect

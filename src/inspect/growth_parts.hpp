@@ -13,20 +13,21 @@
 
 namespace emm::inspect {
 
-// What Growth is made of, for a trace in memory and for one that is read in passes.
+// The parts of growth(), for a trace in memory and for one that is read in passes.
 
 /// Gathers the ranges of marks.
 class MarkRanges {
  public:
   void mark(std::uint32_t at, const std::string& text, const trace::Event& event);
-  /// The iterations that most marks agree on, and what these have in common. Once.
+  /// Returns the iterations of the kind of marks that has most of them, and in `name` what their
+  /// texts have in common. To be called once.
   std::vector<Iteration> best(std::size_t events, std::string& name);
 
  private:
   struct Ranges {
     std::vector<Iteration> closed;  // by begin and end
     std::map<std::string, std::uint32_t> open;
-    std::vector<Iteration> instants;  // each to the next
+    std::vector<Iteration> instants;  // each lasts to the next
     std::size_t order = 0;
   };
   std::map<std::string, Ranges, std::less<>> kinds_;
@@ -37,19 +38,20 @@ inline constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loo
 inline constexpr std::uint32_t kFloors = 10;
 inline constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
 
-/// Where the sizes that a trace ends with repeat: `sizes` are read from its end.
+/// How the sizes at the end of a trace repeat. They are read from the end.
 struct Repeats {
-  std::size_t period = 0;  ///< In requests; 0 where they do not repeat.
-  std::size_t length = 0;  ///< How many sizes are those of one period before.
+  std::size_t period = 0;  ///< In requests; 0 if the sizes do not repeat.
+  std::size_t length = 0;  ///< How many sizes equal the one a period away.
   std::size_t count() const noexcept { return (length + period) / period; }
 };
-/// The least period that reaches over half of all, and thrice at least; over all, where `all`.
+/// Finds the least period that covers at least half of all sizes (with `all`, every size) and that
+/// occurs at least three times.
 Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all = false);
-/// The iterations of `count` steps of a trace of so many events; births[k] is the first event of
+/// Makes iterations from the steps of a trace with `events` events. births[k] is the first event of
 /// the step that is k before the last.
 std::vector<Iteration> steps_of(const std::vector<std::uint32_t>& births, std::size_t events);
 
-/// Measures iterations, as a walk passes their events; they may lie in one another's range.
+/// Measures iterations as a walk passes their events. Iterations may overlap.
 class IterationMeasure {
  public:
   explicit IterationMeasure(std::vector<Iteration>& iterations);
@@ -62,9 +64,9 @@ class IterationMeasure {
   std::size_t next_ = 0;
 };
 
-/// Compares the iterations, once they are measured. REQUIRES: there are some.
+/// Compares the measured iterations. REQUIRES: there are some.
 void compare(Growth& growth);
-/// With which iteration the last one is compared.
+/// Returns the index of the iteration with which the last one is compared.
 constexpr std::size_t base_of(std::size_t iterations) noexcept { return iterations >= 3 ? 1 : 0; }
 
 }  // namespace emm::inspect

@@ -10,14 +10,14 @@
 
 namespace emm::inspect {
 
-/// Allocations that have something in common.
+/// Allocations with the same key.
 template <class Key>
 struct Group {
   Key key{};
   std::uint64_t count = 0, bytes = 0;
   bool operator==(const Group&) const = default;
 };
-/// Groups by bytes, the most first; then by count and key.
+/// Groups, the most bytes first; then by count and key.
 using BySize = std::vector<Group<std::uint64_t>>;
 using BySite = std::vector<Group<SiteId>>;
 
@@ -67,7 +67,7 @@ class HoldingSum {
   std::unordered_map<SiteId, Group<SiteId>> by_site_;
 };
 
-/// Adds up the device memory whose lifetime is `wanted`.
+/// Adds up the device memory whose lifetime satisfies `wanted`.
 template <class Wanted>
 Holding held(const Lifetimes& lifetimes, const Wanted& wanted) {
   HoldingSum sum;

@@ -66,7 +66,7 @@ Result<std::unique_ptr<Moment>> look_at(const std::string& path, std::uint32_t e
       path, event, *out->walk,
       [&](std::uint64_t at) { out->walk->go_on_at(static_cast<std::uint32_t>(at)); },
       [&] { return out->walk->events() > event && !visitor.goes_on(); });
-  // What is damaged here is named by whoever reads all of it.
+  // If this part of the file is damaged, the full read names the fault.
   if (!near || !*near) {
     begin();
     if (auto done = read(*out->walk); !done) {

@@ -14,13 +14,13 @@
 
 namespace emm::inspect {
 
-/// Reads one and the same trace from its beginning to its end, each time it is called.
+/// Reads the same trace from its beginning to its end, at each call.
 using ReadAgain = std::function<Status(trace::OperationSink&)>;
 
-/// What `emmctl inspect` says of a trace that is longer than memory: what profile(), growth() and
-/// space_after() say of one in memory.
+/// What `emmctl inspect` says of a trace that is longer than memory: the results that profile(),
+/// growth() and space_after() have for a trace in memory.
 struct InPasses {
-  std::unique_ptr<LiveWalk> walk;  ///< Whose trace knows what the figures are about.
+  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
   Profile profile;
   Growth growth;
   std::optional<std::uint32_t> map_event;
@@ -29,13 +29,12 @@ struct InPasses {
   const trace::Trace& trace() const noexcept { return walk->trace(); }
 };
 
-/// The event to make a map of, when the profile is known, and the first request that was refused,
-/// if one was.
+/// Returns the event to make a map of, given the profile and the first refused request, if any.
 using MapEvent = std::function<Result<std::optional<std::uint32_t>>(
     const trace::Trace& trace, const Profile& profile, std::optional<std::uint32_t> first_refused)>;
 
-/// Holds what is live, the call sites, the marks and a few megabytes. Null where the trace has to
-/// be in memory (LiveWalk says when).
+/// Inspects a trace in passes. Holds what is live, the call sites, the marks and a few megabytes.
+/// Returns null if the trace has to be in memory (see LiveWalk).
 Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
                                                     const ReadAgain& read,
                                                     const MapEvent& map_event);
@@ -48,9 +47,9 @@ struct Moment {
   std::optional<Space> map;
 };
 
-/// Looks at one event. Of a whole compact file at `path` that is long it reads a part, by its
-/// index; of another file all, by `read`. Null where the trace has to be in memory, and an error
-/// where it has no such event.
+/// Looks at one event. Of a long and complete compact file at `path` it reads a part, by the file's
+/// index; any other file it reads whole, by `read`. Returns null if the trace has to be in memory.
+/// Errors: usage, if it has no such event.
 Result<std::unique_ptr<Moment>> look_at(const std::string& path, std::uint32_t event,
                                         const ReadAgain& read);
 

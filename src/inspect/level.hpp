@@ -7,7 +7,7 @@
 
 namespace emm::inspect {
 
-/// A sum over what is live, and where it was greatest.
+/// The sum of what is live, and its peak.
 struct Level {
   std::uint64_t bytes = 0, count = 0;
   Peak peak;
@@ -20,7 +20,7 @@ struct Level {
   }
 };
 
-/// The SizeClass::from of a size.
+/// Returns the SizeClass::from of a size.
 inline std::uint64_t class_of(std::uint64_t size) { return size == 0 ? 0 : std::bit_floor(size); }
 
 }  // namespace emm::inspect

@@ -75,7 +75,7 @@ bool Lifetimes::makes_or_ends(Op op) noexcept {
 }
 
 Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trace.alloc_count()) {
-  // What is live in each context of each process, only where something ends all of it.
+  // What is live in each context of each process is tracked only if some event ends all of it.
   bool any_reset = false;
   for (std::size_t i = 0; i < trace.size() && !any_reset; ++i) {
     any_reset = trace[i].op == Op::reset || trace[i].op == Op::context_destroy;

@@ -12,7 +12,7 @@ namespace emm::inspect {
 
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
-/// What one id of a trace is, and from which event to which it lives. Events are indices into the
+/// What one id of a trace is, and the events between which it lives. Events are indices into the
 /// trace, counted from 0.
 struct Lifetime {
   enum class What : std::uint8_t {
@@ -39,13 +39,14 @@ struct Lifetime {
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
-/// Did the operation, as far as the trace says, do what it was asked for?
+/// Answers whether the operation succeeded, as far as the trace says.
 bool worked(const trace::Event& event) noexcept;
-/// What an event makes that makes something.
+/// Returns what an event makes. REQUIRES: it makes something.
 Lifetime::What what_of(const trace::Event& event) noexcept;
 
-/// Is this a request for device memory that the recording was refused, and that nothing expects to
-/// fail? The program needs the memory at this moment; how long it would have kept it is not known.
+/// Answers whether this is a request for device memory that the recorded manager refused, and that
+/// the trace does not expect to fail. The program needs the memory at this moment. How long it
+/// would have kept it is unknown.
 bool is_refused(const trace::Event& event) noexcept;
 
 /// Which requests of a trace a report counts.
@@ -54,14 +55,14 @@ enum class Asked : std::uint8_t {
   served,  ///< Those that the recording served (--as-recorded).
 };
 
-/// Knows the lifetime of every id of a trace, and what begins and ends at each event. The trace
+/// Holds the lifetime of every id of a trace, and what begins and ends at each event. The trace
 /// must outlive it.
 class Lifetimes {
  public:
   explicit Lifetimes(const trace::Trace& trace);
 
-  /// parse_error if the sum of all sizes does not fit into 64 bits. The reports that use lifetimes
-  /// add sizes without a check.
+  /// Errors: parse_error if the sum of all sizes does not fit into 64 bits. The reports that use
+  /// lifetimes add sizes without a check.
   Status can_be_summed() const;
 
   const trace::Trace& trace() const noexcept { return trace_; }

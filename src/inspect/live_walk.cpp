@@ -27,7 +27,7 @@ void LiveWalk::begin_in_the_middle() {
 Status LiveWalk::on_operation(const trace::Operation& operation) {
   has_seqs_ = has_seqs_ || operation.has(Member::seq);
   if (auto taken = trace_.on_operation(operation); !taken) {
-    // Sorted by seq, which needs the whole trace in memory, the trace may be right.
+    // The trace may be right once it is sorted by seq, but that needs it in memory.
     needs_memory_ = needs_memory_ || (has_seqs_ && taken.error().code == Errc::parse_error);
     return taken;
   }
@@ -53,8 +53,8 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     case Op::close_ipc_handle: {
       auto& memory = memory_[index(event.id)];
       if (backing && memory.what != What::backing) {
-        // It tells of a free before it that its memory was kept: nobody could know that there.
-        // Whoever asked for a walk reads it into memory then, and shows nobody this.
+        // This row says that the memory of an earlier free was kept, which was unknown at that
+        // free. The walk's caller then reads the trace into memory, and nobody sees this error.
         needs_memory_ = true;
         return Error{.code = Errc::not_supported,
                      .message = text::format("{}:{}: a free that completed after it was asked for",
@@ -111,7 +111,7 @@ void LiveWalk::end(LiveMemory& memory) {
   for (auto* visitor : visitors_) visitor->ended(*this, events_, memory);
 }
 
-/// The reports that look on add sizes without a check.
+/// Counts the requested bytes. The visitors add sizes without a check.
 Status LiveWalk::add_up(const trace::Event& event, std::uint64_t bytes) {
   sum_.add(bytes);
   if (!sum_.exceeds()) return {};

@@ -12,8 +12,8 @@
 
 namespace emm::inspect {
 
-/// What one id stands for while it is live: a Lifetime whose end is not known yet, and where its
-/// memory lies. Addresses and bytes granted are 0 where they are not recorded.
+/// What one id stands for while it is live: a Lifetime whose end is not known yet, and its place.
+/// Addresses and granted bytes are 0 if they are not recorded.
 struct LiveMemory {
   std::uint64_t size = 0, time_ns = 0, address = 0, granted = 0;
   std::uint32_t birth = kNever;
@@ -24,13 +24,13 @@ struct LiveMemory {
   ContextId context{};
   Lifetime::What what = Lifetime::What::nothing;
   bool preexisting = false, mapped = false;
-  bool over = false;  ///< It has ended, and only a free of it may come.
+  bool over = false;  ///< It has ended; only a free of it may follow.
 };
 
 class LiveWalk;
 
-/// What looks on as a LiveWalk goes over a trace. For each event what it begins or ends comes
-/// first, as Lifetimes::walk() has it.
+/// Watches a LiveWalk. For each event, what it begins or ends comes first, in the order of
+/// Lifetimes::walk().
 class LiveVisitor {
  public:
   virtual ~LiveVisitor() = default;
@@ -40,32 +40,33 @@ class LiveVisitor {
                       const trace::Operation& operation) = 0;
 };
 
-/// Goes over a trace once, as its operations come, and holds only what is live, the call sites, and
+/// Goes over a trace once, as its operations come. It holds only what is live, the call sites, and
 /// the names of threads, streams and contexts.
 ///
-/// The operations have to be in the order of their seq, and no free may complete later than it is
-/// asked for: where they are not, reading ends with an error, and needs_memory().
+/// The operations must be in the order of their seq, and no free may complete later than its
+/// request. Otherwise reading ends with an error, and needs_memory() is true.
 class LiveWalk final : public trace::OperationSink {
  public:
-  /// The visitors outlive it.
+  /// The visitors must outlive it.
   LiveWalk(std::string source, std::vector<LiveVisitor*> visitors);
 
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override { return trace_.finish(); }
 
-  /// Before the header: first come only the operations that made what is live, and what names
-  /// memory that is not known is no fault. Then go_on_at() says which event comes next.
+  /// Called before the header, to begin in the middle of a trace. The first operations are then
+  /// those that made what is live, and an unknown id is no fault. go_on_at() says which event comes
+  /// next.
   void begin_in_the_middle();
   void go_on_at(std::uint32_t event) noexcept { events_ = event; }
 
   bool needs_memory() const noexcept { return needs_memory_ || trace_.needs_memory(); }
-  /// What is known of the trace so far; of its events only the one that was passed last.
+  /// What is known of the trace so far. Of its events it has only the last one that was passed.
   const trace::Trace& trace() const noexcept { return trace_; }
   trace::Trace& trace() noexcept { return trace_; }
   const trace::Event& event() const noexcept { return trace_.last_event(); }
   std::uint32_t events() const noexcept { return events_; }
-  /// What the event that is passed makes or ends.
+  /// What the event that is passed now makes or ends.
   const LiveMemory& operator[](AllocId id) const noexcept { return memory_[index(id)]; }
   std::uint32_t device(const LiveMemory& memory) const noexcept {
     return trace_.contexts()[index(memory.context)].device;

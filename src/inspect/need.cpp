@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kGap = 0.01;
 
-/// What one device is asked for.
+/// The requests to one device.
 struct Part {
   std::vector<limit::Buffer> buffers;
   std::uint64_t refused = 0;

@@ -20,8 +20,8 @@ std::uint64_t pages(std::uint64_t size, std::uint64_t page) {
   return size > ~up ? size : size + up;
 }
 
-/// What the device is asked for where no free block serves. PyTorch's allocator asks for 2 MiB for
-/// what is at most 1 MiB, and for 20 MiB for what is less than 10.
+/// Returns what the device is asked for if no free block serves. PyTorch's allocator asks for 2 MiB
+/// if the size is at most 1 MiB, and for 20 MiB if it is below 10 MiB.
 std::uint64_t asked(const trace::Header& header, std::uint64_t size, std::uint64_t page) {
   const bool is_torch = header.framework == "torch" || header.framework.starts_with("torch ");
   constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
@@ -64,8 +64,8 @@ void judge(Oom& oom) {
   const auto room =
       oom.device_free ? std::optional(sum(*oom.reserved, *oom.device_free)) : oom.capacity;
   if (!room) return;
-  if (needed > *room) {         // only where device_free is known
-    if (!oom.capacity) return;  // a small device, or others on a large one: the same figures
+  if (needed > *room) {         // only if device_free is known
+    if (!oom.capacity) return;  // a small device and a shared large one look the same
     oom.cause = Cause::others;
     oom.excess = *oom.capacity - std::min(*oom.capacity, *room);
     oom.enough = needed - std::min(needed, *room);
@@ -74,7 +74,7 @@ void judge(Oom& oom) {
   oom.cause = Cause::waste;
   oom.excess = *oom.reserved - std::min(*oom.reserved, oom.live);
   oom.enough = sum(*oom.reserved, oom.request_pages);
-  // Beside the manager, others hold part of the device.
+  // Others hold part of the device beside the manager.
   if (oom.capacity && oom.device_free)
     oom.enough = sum(*oom.capacity, oom.request_pages - *oom.device_free);
 }
@@ -137,8 +137,8 @@ std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each
   if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
   if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
   oom.device_free = device_free;
-  // Segments that are smaller than what lives in them are not all that there were: how much was
-  // held is not known.
+  // If the segments are smaller than what lives in them, the trace lacks some of them, so what was
+  // held is unknown.
   if (account.any_backing && account.reserved >= account.live) {
     oom.reserved = account.reserved;
     oom.reserved_before = account.reserved_most;

@@ -32,7 +32,7 @@ struct Oom {
   StreamId stream{};
   ThreadId thread{};
   std::uint64_t request = 0;
-  /// What the device has to give for it: whole pages, or a segment of PyTorch's.
+  /// What the device has to give for it: whole pages, or a segment of PyTorch's allocator.
   std::uint64_t request_pages = 0;
   std::uint64_t live = 0, live_count = 0;
   std::optional<std::uint64_t> capacity, free_at_start;
@@ -40,7 +40,7 @@ struct Oom {
   std::optional<std::uint64_t> reserved;     ///< What the recorded manager held at that moment.
   std::uint64_t reserved_before = 0;         ///< The most that it held at any event until then.
   std::uint64_t segments = 0;
-  std::uint64_t pending = 0;  ///< Bytes of it that were freed and kept for another stream.
+  std::uint64_t pending = 0;  ///< Reserved bytes that were freed and kept for another stream.
   std::optional<Space> space;
   Cause cause = Cause::not_known;
   /// If the cause is waste, the bytes that the manager held and the program did not use. If it is
@@ -55,17 +55,17 @@ struct Oom {
 /// The peaks of one device's memory over the whole trace, in bytes.
 struct DevicePeak {
   std::uint64_t live = 0;
-  std::uint64_t needed = 0;  ///< The same if each failed request had been served for its moment.
+  std::uint64_t needed = 0;  ///< Likewise, if each failed request had been served for its moment.
 };
 
 struct OomReport {
   std::vector<Oom> all;  ///< By event.
   std::map<std::uint32_t, DevicePeak>
-      devices;  ///< Nothing is summed over devices: memory of one serves no other.
+      devices;  ///< Nothing is summed, as memory of one device serves no other.
 };
 
-/// Finds every request for device memory that is recorded to have failed for want of memory.
-/// `capacity`, if given, replaces what the trace says.
+/// Finds every request for device memory that is recorded as out of memory. `capacity`, if given,
+/// replaces what the trace says.
 OomReport find_ooms(const Recording& recording, const Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity = std::nullopt);
 

@@ -12,10 +12,10 @@
 
 namespace emm::inspect {
 
-// What find_ooms() and fit_checks() are made of, for a trace in memory and for one that is read in
+// The parts of find_ooms() and fit_checks(), for a trace in memory and for one that is read in
 // passes.
 
-/// Keeps what each device holds, as a walk goes, and makes the failures of it.
+/// Tracks what each device holds as a walk goes, and collects the failures.
 class OomFinder {
  public:
   static constexpr std::size_t kSpacesMax = 16;  // each looks at all that is live
@@ -23,12 +23,12 @@ class OomFinder {
   OomFinder(const trace::Trace& trace, std::optional<std::uint64_t> capacity)
       : trace_(trace), capacity_(capacity) {}
 
-  /// Memory of the program or of its manager begins or ends.
+  /// Called when memory of the program or of its manager begins or ends.
   void change(Lifetime::What what, std::uint32_t device, std::uint64_t size, bool begins);
-  /// The failure that the event is, but for its space; nothing where it is none.
+  /// Returns the failure at this event, without its space. Empty if the event is no failure.
   std::optional<Oom> look(std::uint32_t event, const trace::Event& each,
                           std::optional<std::uint64_t> device_free);
-  /// Takes the failure that look() gave, with its space.
+  /// Adds a failure that look() returned, with its space.
   void add(Oom oom);
   bool looks_at_space() const noexcept { return report_.all.size() < kSpacesMax; }
   OomReport report() { return std::move(report_); }
@@ -37,7 +37,7 @@ class OomFinder {
   /// What one device holds as the walk goes.
   struct Account {
     std::uint64_t live = 0, live_count = 0, reserved = 0, reserved_most = 0, segments = 0;
-    std::uint64_t told_total = 0;  ///< By get_memory_info; 0: not yet.
+    std::uint64_t told_total = 0;  ///< From get_memory_info; 0: not yet.
     bool any_backing = false;
   };
 
@@ -47,7 +47,7 @@ class OomFinder {
   std::map<std::uint32_t, Account> accounts_;
 };
 
-/// Keeps what each device holds, as a walk goes, and finds where it exceeds a capacity.
+/// Tracks what each device holds as a walk goes, and finds where it exceeds a capacity.
 class FitFinder {
  public:
   explicit FitFinder(std::optional<std::uint64_t> capacity) : capacity_(capacity) {}
@@ -58,10 +58,10 @@ class FitFinder {
     bool begins = false;
     bool within = false;  ///< It begins, or ends for good, within the recording.
   };
-  /// Memory of the program or of its manager begins or ends.
+  /// Called when memory of the program or of its manager begins or ends.
   void change(std::uint32_t event, std::uint32_t device, const Change& change);
-  /// By device, but for what is held at the end, for what a manager needs that never waits, and for
-  /// the verdict.
+  /// Returns the checks by device, without what is held at the end, the no-wait need and the
+  /// verdict.
   std::vector<FitCheck> fit_checks() const;
   const FitCheck& of(std::uint32_t device) { return devices_[device].first; }
 
@@ -73,7 +73,7 @@ class FitFinder {
   std::map<std::uint32_t, std::pair<FitCheck, Totals>> devices_;
 };
 
-/// The verdict of all that is known.
+/// Sets the verdict, once all else is known.
 void judge(FitCheck& fit_check);
 
 }  // namespace emm::inspect

@@ -23,7 +23,7 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
   return text::fixed(100 * static_cast<double>(part) / static_cast<double>(whole), 1) + " %";
 }
 
-/// "2.0 % to 2.1 %", with as many digits as tell the two apart; "2.0 %" where four do not.
+/// Writes "2.0 % to 2.1 %" with the digits that tell the two apart, or "2.0 %" if four do not.
 std::string percent_range(std::uint64_t from, std::uint64_t to, std::uint64_t whole) {
   const auto of = [&](std::uint64_t part, int digits) {
     return text::fixed(100 * static_cast<double>(part) / static_cast<double>(whole), digits);
@@ -36,7 +36,7 @@ std::string percent_range(std::uint64_t from, std::uint64_t to, std::uint64_t wh
   return percent(to, whole);
 }
 
-/// "1.4 times", "893 times".
+/// Writes "1.4 times", or "893 times".
 std::string times(std::uint64_t bytes, std::uint64_t of) {
   const auto ratio =
       static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(of, 1));
@@ -56,7 +56,7 @@ std::string happened(const trace::Trace& trace, const Oom& oom) {
   return out + '.';
 }
 
-/// How the manager's memory was used.
+/// Says how the manager's memory was used.
 std::string in_the_manager(const Oom& oom) {
   const auto beyond = *oom.reserved - std::min(*oom.reserved, oom.live);
   auto out =
@@ -75,7 +75,7 @@ std::string in_the_manager(const Oom& oom) {
   return out + '.';
 }
 
-/// REQUIRES: the capacity is known; else others may hold the device.
+/// REQUIRES: the capacity is known. Otherwise others may hold the device.
 std::string of_need(const Oom& oom) {
   return format(
       "This is the program's own need: {} were live in {}, and with the request {}, {} more than "
@@ -96,8 +96,8 @@ std::string of_waste(const Oom& oom) {
   if (oom.device_free) out += format("; the device had {} free", bytes_in_full(*oom.device_free));
   out += ". " + in_the_manager(oom);
   if (!oom.capacity || !oom.device_free) return out;
-  // The waste decided it, but a manager that wastes as much would have been served on an empty
-  // device.
+  // The waste is the cause, but on an empty device a manager with as much waste would have been
+  // served.
   const auto others = *oom.capacity - std::min(*oom.capacity, *oom.reserved + *oom.device_free);
   if (others < oom.request_pages) return out;
   return out + format(
@@ -115,7 +115,7 @@ std::string of_limit(const Oom& oom) {
       times(left, oom.request), bytes_in_full(oom.live), counted(oom.live_count, "allocation"));
   if (!oom.reserved) return out + " Look for a memory fraction, a limiting adaptor or a quota.";
   out += ' ' + in_the_manager(oom);
-  // It served reserved_before, and refused what would have come now.
+  // The limit allowed reserved_before, and refused what would have been held now.
   const auto refused = *oom.reserved + oom.request_pages;
   const auto device = oom.capacity ? *oom.capacity : *oom.reserved + left;
   out += format(" So the limit is at least {} and below {}", bytes_in_full(oom.reserved_before),
@@ -171,7 +171,7 @@ std::string of_not_known(const Oom& oom) {
          "manager and this capacity tells them apart.";
 }
 
-/// What `oom.enough` is more than.
+/// Says what `oom.enough` exceeds.
 std::string beyond(const Oom& oom) {
   if (oom.capacity)
     return format("{} more than the device's {}", units::bytes(oom.enough - *oom.capacity),
@@ -234,7 +234,7 @@ std::string why(const Oom& oom) {
   return of_not_known(oom);
 }
 
-/// Says that live memory only ever grew until then; empty where it did not.
+/// Says that live memory only ever grew until then. Empty if it did not.
 std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom,
                       bool all_frames) {
   if (!growth.grows()) return "";
@@ -359,7 +359,7 @@ std::string of_state(const FitCheck& of) {
                    percent(space.free - space.largest_free, space.free));
 }
 
-/// What the device had beside the segments.
+/// Says what the device had beside the segments.
 std::string rest_of(const FitCheck& of) {
   const auto& space = *of.space;
   if (!space.segments) return "";

@@ -11,7 +11,7 @@
 
 namespace emm::inspect {
 
-/// What a description looks up at moments that its report names.
+/// What a description looks up at the events that its report names.
 class Moments {
  public:
   virtual ~Moments() = default;
@@ -19,7 +19,7 @@ class Moments {
   virtual Growth growth(std::uint32_t device) const = 0;
 };
 
-/// Of a trace in memory. The lifetimes outlive it.
+/// Looks into a trace in memory. The lifetimes must outlive it.
 class MomentsInMemory final : public Moments {
  public:
   explicit MomentsInMemory(const Lifetimes& lifetimes) : lifetimes_(lifetimes) {}
@@ -32,7 +32,7 @@ class MomentsInMemory final : public Moments {
   const Lifetimes& lifetimes_;
 };
 
-/// How many failures to_json() describes.
+/// The most failures that to_json() describes.
 inline constexpr std::size_t kFailuresListed = 100;
 
 /// Describes the failure at `which` for a person: a paragraph with the numbers, what was live then,

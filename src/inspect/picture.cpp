@@ -22,7 +22,7 @@ using Anchor = Svg::Anchor;
 constexpr double kPictureWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
 constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
 constexpr double kLegendLine = 18, kRegionLine = 20, kBelow = 76;
-constexpr std::size_t kColumns = 492;  // of two pixels
+constexpr std::size_t kColumns = 492;  // each two pixels wide
 constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100, kFailuresMost = 200;
 constexpr std::size_t kNameMost = 1000, kLineMost = 140, kTitleMost = 100;  // characters
 constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
@@ -31,7 +31,7 @@ constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#
 constexpr std::array<std::string_view, kGroups> kColours{
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
 
-/// Which areas there are, and which one an allocation belongs to. The last is all others.
+/// The areas of the plot, and the area of each allocation. The last one is for all others.
 class Areas {
  public:
   Areas(const trace::Trace& trace, const Lifetimes& lifetimes, const Holding& at_peak,
@@ -51,8 +51,7 @@ class Areas {
           numbers_.emplace(index(at_peak.by_site[i].key), sites.places[i]);
       }
     } else {
-      std::map<std::uint64_t, std::uint64_t>
-          bands;  // that something is in, with the bytes at the peak
+      std::map<std::uint64_t, std::uint64_t> bands;  // bands in use, with their bytes at the peak
       for (const auto& lifetime : lifetimes.all()) {
         if (lifetime.what == Lifetime::What::device) bands.try_emplace(band_of(lifetime.size));
       }
@@ -76,7 +75,7 @@ class Areas {
   }
   std::size_t count() const noexcept {
     return shown_;
-  }  ///< Without the others, where there are none.
+  }  ///< Without the others if nothing is in them.
   const std::string& name(std::size_t area) const { return names_[area]; }
   std::string_view colour(std::size_t area) const {
     return area == others_ ? kOther : kColours[area];
@@ -105,7 +104,7 @@ class Areas {
   std::vector<std::string> names_;
 };
 
-/// One column of the plot: the event in it after which most is live.
+/// A column of the plot. It shows the event in it after which most is live.
 struct Column {
   std::uint32_t event = 0;
   std::uint64_t live = 0, reserved = 0;  // reserved: the most at any event of it
@@ -166,7 +165,7 @@ struct Plot {
   }
 };
 
-/// A line of steps, one a column, from left to right.
+/// Returns a line of steps, one for each column, from left to right.
 template <class Height>
 std::vector<Point> steps(const std::vector<Column>& columns, const Height& height) {
   std::vector<Point> out;
@@ -184,7 +183,7 @@ std::vector<Point> steps(const std::vector<Column>& columns, const Height& heigh
   return out;
 }
 
-/// "64 MiB": of a tick, which is a power of two or a multiple of one.
+/// Draws the axes. Each tick of `ticks` is a power of two or a multiple of one: "64 MiB".
 void draw_axes(Svg& svg, const Plot& plot, const std::vector<std::uint64_t>& ticks,
                const trace::Trace& trace, bool has_times) {
   for (const auto bytes : ticks) {
@@ -209,7 +208,7 @@ std::string refused_at(const trace::Trace& trace, std::uint32_t event) {
                       units::bytes(trace[event].size));
 }
 
-/// What limits the program, and where it was refused memory.
+/// Draws the limits of the program, and where it was refused memory.
 void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes,
                  const std::vector<PictureLimit>& limits) {
   for (const auto& limit : limits) {
@@ -228,7 +227,7 @@ void draw_limits(Svg& svg, const Plot& plot, const Lifetimes& lifetimes,
     svg.line({x, kTop}, {x, kBottom}, kMark, 1);
     svg.polygon({{x - 6, kTop - 10}, {x + 6, kTop - 10}, {x, kTop}}, kMark,
                 refused_at(trace, event));
-    // The first has words of its own beside the title's line; the others have them at the mouse.
+    // The first has its words beside the title's line; the others show them under the mouse.
     if (drawn == 0) {
       const bool right = x < kLeft + kPlotWidth / 2;
       svg.text({right ? x + 10 : x - 10, kTop - 2}, refused_at(trace, event),
@@ -249,7 +248,7 @@ void draw_peak(Svg& svg, const Plot& plot, const Profile& profile) {
            {.anchor = right ? Anchor::start : Anchor::end, .fill = kMark, .bold = true});
 }
 
-/// A long name goes on in further lines.
+/// Breaks a long name into several lines.
 std::vector<std::string> lines_of(std::string_view name) {
   std::vector<std::string> out;
   while (!name.empty()) {
@@ -328,7 +327,7 @@ void draw_map(Svg& svg, const Lifetimes& lifetimes, const Areas& areas, const Sp
     svg.rectangle({kBar, y}, shown, kRegionLine - 5, kFree,
                   text::format("free {}", units::bytes(region.free)));
     for (std::size_t b = 0; b < region.blocks.size();) {
-      // Neighbours of one colour, too near to be told apart, are one.
+      // Neighbours of one colour that are too near to be told apart are drawn as one.
       const auto colour = [&](const PlacedMemory& block) {
         return block.pending ? kPending : areas.colour(areas.of(lifetimes[block.id]));
       };
@@ -387,7 +386,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
       map ? 50 + kRegionLine * static_cast<double>(std::min(map->regions.size(), kRegions + 1)) : 0;
   const auto title = text::format("{}: device memory as requested", trace.source());
   Svg svg(kPictureWidth, kBottom + kBelow + legend + map_height + 10, title);
-  // The end of a long path is what tells files apart; a browser shows all of the title.
+  // The end of a long path tells files apart. A browser shows the whole title.
   const auto shown_title =
       title.size() <= kTitleMost ? title : "..." + std::string(text::tail(title, kTitleMost));
   svg.text({kLeft, 26}, shown_title, {.size = 16, .bold = true});
@@ -407,7 +406,7 @@ std::string picture(const Recording& recording, const Lifetimes& lifetimes, cons
   const auto ticks = format::binary_ticks(most);
   const Plot plot{.events = profile.events, .top = ticks.back()};
   draw_axes(svg, plot, ticks, trace, profile.has_times);
-  // Each area is what it and those below it hold, painted from the top one down.
+  // Each polygon covers its area and those below it, so they are painted from the top one down.
   for (std::size_t area = areas.count(); area-- > 0;) {
     auto outline = steps(columns, [&](const Column& column) {
       std::uint64_t sum = 0;

@@ -55,8 +55,8 @@ void count_events(const Lifetimes& lifetimes, Profile& out) {
   out.span_ns = last;
 }
 
-/// By the operations that stand for rows: a row may be several, and what was before the first row
-/// is of none.
+/// Counts rows by the operations that stand for them. A row may be several operations, and memory
+/// from before the first row has none.
 Actions count_rows(const Recording& recording, const Lifetimes& lifetimes) {
   const auto& trace = lifetimes.trace();
   Actions out{};
@@ -139,7 +139,7 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   std::map<std::uint32_t, Level> by_device;
   std::vector<Level> by_thread(trace.threads().size()), by_stream(trace.streams().size());
   Level live, active, host, reserved;
-  // Memory that its owner has freed and that is not free yet, by the event at which it will be.
+  // Sizes of memory that was freed and is not free yet, by the event at which it will be free.
   std::map<std::uint32_t, std::vector<std::uint64_t>> pending_until;
   Level pending;
   Backing backing;

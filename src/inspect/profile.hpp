@@ -13,11 +13,11 @@
 
 namespace emm::inspect {
 
-/// What is live after `event`, on `device` if given.
+/// Returns what is live after `event`, on `device` if given.
 Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device = std::nullopt);
-/// What is live at the end. Memory that was there before the recording began is no leak:
-/// `preexisting` chooses between that memory and the recording's own.
+/// Returns what is live at the end. Memory from before the recording is no leak: `preexisting`
+/// chooses between that memory and the recording's own.
 Holding held_at_end(const Lifetimes& lifetimes, bool preexisting);
 
 /// A greatest value and the first event after which it holds.
@@ -38,7 +38,7 @@ struct SizeClass {
 struct Share {
   std::uint64_t events = 0, allocs = 0, bytes = 0, frees = 0;
   std::uint64_t frees_of_others = 0;  ///< Frees of what another thread, or stream, allocated.
-  std::uint64_t peak_live_bytes = 0;  ///< The peak of what it allocated.
+  std::uint64_t peak_live_bytes = 0;  ///< The peak of the memory that it allocated.
   bool operator==(const Share&) const = default;
 };
 
@@ -58,15 +58,15 @@ inline constexpr std::array<std::string_view, 8> kActionNames{
     "segment_free", "segment_map",    "segment_unmap",  "oom"};
 using Actions = std::array<std::uint64_t, kActionNames.size()>;
 
-/// What the recorded manager held from the device, if the trace has a backing layer. A segment that
-/// was there before the recording began does not count as made. What is left of a range that was
-/// unmapped in part counts neither as made nor as released.
+/// What the recorded manager held from the device, if the trace has a backing layer. A segment from
+/// before the recording does not count as made. The rest of a range that was unmapped in part
+/// counts neither as made nor as released.
 struct Backing {
   Peak reserved;                       ///< Count: segments then.
   std::uint64_t live_at_reserved = 0;  ///< The program's live bytes at that event.
   std::uint64_t reserved_at_live =
       0;                           ///< Reserved bytes when the program's live bytes are greatest.
-  std::uint64_t pending_peak = 0;  ///< Freed by the program, and kept for another stream.
+  std::uint64_t pending_peak = 0;  ///< Freed by the program, but kept for another stream.
   std::uint64_t segments_before = 0, segments_made = 0, segments_given_back = 0;
   std::uint64_t reserved_at_end = 0;
   std::uint64_t flushes = 0, flushed_bytes = 0;
@@ -77,20 +77,20 @@ struct Backing {
 struct Profile {
   std::uint64_t events = 0;
   std::array<std::uint64_t, trace::kOpCount> by_op{};
-  std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Those that the manager made.
+  std::array<std::uint64_t, trace::kOpCount> backing_by_op{};  ///< Those of the manager.
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
   std::uint64_t span_ns = 0;                        ///< From the first event to the last.
-  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes count only what ended.
-  std::vector<SizeClass> size_classes;              ///< By size; none that is empty.
+  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes count only memory that ended.
+  std::vector<SizeClass> size_classes;              ///< By size, without empty ones.
   std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
   Actions actions{};                                ///< What was done with device memory.
   Peak live;
   /// The most that is live in each of at most kCurveParts equal parts of the trace.
   static constexpr std::size_t kCurveParts = 64;
   std::vector<std::uint64_t> live_over_events;
-  Peak active;  ///< Live, or freed and not free yet: until the free completed.
+  Peak active;                                                 ///< Live, or freed and not free yet.
   std::uint64_t pending_at_end = 0, pending_bytes_at_end = 0;  ///< Freed, and not free at the end.
   std::uint64_t live_at_end_bytes = 0;
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.

@@ -20,7 +20,7 @@ using Rows = std::vector<std::vector<std::string>>;
 
 constexpr std::size_t kProfileWidth = 80;
 
-/// What a file names, as a terminal may show it.
+/// Makes words from a file printable on a terminal.
 std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
 
 std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
@@ -30,7 +30,7 @@ std::string bar(std::uint64_t part, std::uint64_t whole, std::size_t width) {
   return std::string(std::max<std::size_t>(filled, 1), '#');
 }
 
-/// "1.50 MiB more", "300 B less"
+/// Writes "1.50 MiB more" or "300 B less".
 std::string change(std::int64_t by) {
   if (by == 0) return "0 B more";
   const auto size = by > 0 ? static_cast<std::uint64_t>(by) : 0 - static_cast<std::uint64_t>(by);
@@ -172,7 +172,7 @@ std::string shares(std::string_view what, const std::vector<Share>& all,
   return out;
 }
 
-/// "segment_map 187, segment_unmap 217": those that there are.
+/// Writes "segment_map 187, segment_unmap 217", without those that are 0.
 std::string counts_of(const Actions& actions, std::initializer_list<Action> which) {
   std::vector<std::string> words;
   for (const auto action : which) {
@@ -221,7 +221,7 @@ std::string backing(const trace::Trace& trace, const Profile& profile) {
   return "\nWhat the recorded manager held\n" + columns("ll", rows);
 }
 
-/// Do the names of iterations tell them apart?
+/// Answers whether the names of the iterations tell them apart.
 bool all_named(const Growth& growth) {
   return growth.source == Growth::Source::marks &&
          growth.iterations.front().name != growth.iterations.back().name;
@@ -296,7 +296,7 @@ std::string growth_text(const trace::Trace& trace, const Growth& growth, const S
   return out;
 }
 
-/// What a part of a region is.
+/// Returns the character for a part of a region.
 char part(const Region& region, std::uint64_t from, std::uint64_t to, std::size_t& block) {
   std::uint64_t used = 0, pending = 0;
   const auto& blocks = region.blocks;
@@ -335,7 +335,7 @@ std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holdin
          holding("Live then", trace, held, shown);
 }
 
-/// What the regions have that are not shown.
+/// Says what the regions that are not shown hold.
 static std::string rest_of(const Space& map, std::size_t limit) {
   auto used = map.used + map.pending, free = map.free;
   for (const auto place : largest(map, limit)) {

@@ -14,16 +14,16 @@
 
 namespace emm::inspect {
 
-/// For a person, in 80 columns, but for names that are longer.
+/// Write for a person, in 80 columns except for longer names.
 std::string to_text(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown);
 std::string to_text(const trace::Trace& trace, const Space& map, const Shown& shown);
-/// What is live after one event, without its map.
+/// Writes what is live after one event, without its map.
 std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
                     const Shown& shown);
 
-/// "emmctl.inspect/2": all of it, and the map, the needs and the gap where there are any; lists no
-/// longer than `shown.top`.
+/// Writes all of it as "emmctl.inspect/2", with the map, the needs and the gap if given. Lists have
+/// at most `shown.top` entries.
 std::string to_json(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
                     const std::optional<Gap>& gap, const Shown& shown);

@@ -13,11 +13,11 @@
 
 namespace emm::inspect {
 
-/// A trace together with what a replay has no use for and a look at the recording does: where
-/// memory was, what it was granted, and what the device had left when a request failed. At most 80
-/// bytes an event, beside the call stacks. Of these there is no end in a recording whose frames all
-/// differ: past kStackBytesMost only the frames of a stack that tell a reader most are kept. Any
-/// thread may read once it is finished.
+/// A trace with what a replay does not need and a look at the recording does: addresses, granted
+/// bytes, and the device's free bytes when a request failed. It takes at most 80 bytes per event,
+/// besides the call stacks. If all frames of a recording differ, its stacks grow without end, so
+/// past kStackBytesMost only the most telling frames of a stack are kept. Any thread may read once
+/// it is finished.
 class Recording final : public trace::OperationSink {
  public:
   static constexpr std::uint64_t kStackBytesMost = std::uint64_t{128} << 20;
@@ -42,25 +42,28 @@ class Recording final : public trace::OperationSink {
   std::uint64_t granted(AllocId id) const noexcept {
     return at(granted_, id);
   }  ///< Bytes; 0: not recorded.
-  /// Memory of the backing layer that was mapped into an address range (kind "physical").
+  /// Answers whether memory of the backing layer was mapped into an address range (kind
+  /// "physical").
   bool is_mapped(AllocId id) const noexcept {
     return index(id) < mapped_.size() && mapped_[index(id)];
   }
-  /// The recording has no row of its own for that event ("x-no_row").
+  /// Answers whether the recording has a row of its own for that event: without "x-no_row".
   bool has_row(std::uint32_t event) const noexcept { return rowless_.count(event) == 0; }
-  /// The event says what stays of a segment that ended in part with the event before: the row of
-  /// both is that one's.
+  /// Answers whether the event says what remains of a segment that the event before it ended in
+  /// part. Both come from the row of the event before.
   bool is_what_stays(std::uint32_t event) const noexcept { return stays_.count(event) != 0; }
-  /// The last of the events that are of one row with `event`: after it memory is as it was then.
+  /// Returns the last event that comes from one row with `event`. After it, memory is as after the
+  /// row.
   std::uint32_t with_what_stays(std::uint32_t event) const noexcept {
     while (is_what_stays(event + 1)) ++event;
     return event;
   }
-  /// What the device had free as the request failed, where the recording says so ("x-device_free").
+  /// Returns the device's free bytes when the request failed. Empty if not recorded
+  /// ("x-device_free").
   std::optional<std::uint64_t> device_free(AllocId id) const;
 
  private:
-  static constexpr std::uint64_t kLookEvery = 1024;  // stacks
+  static constexpr std::uint64_t kLookEvery = 1024;  // in stacks
 
   bool stacks_are_many();
 
@@ -69,8 +72,8 @@ class Recording final : public trace::OperationSink {
   }
 
   trace::Trace trace_;
-  std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, as far as the last that has one
-  std::vector<bool> mapped_;                        // the same
+  std::vector<std::uint64_t> addresses_, granted_;  // by AllocId, up to the last that has one
+  std::vector<bool> mapped_;                        // likewise
   std::unordered_set<std::uint32_t> rowless_, stays_;
   std::map<std::uint32_t, std::uint64_t> device_free_;
   std::uint64_t stack_bytes_most_, stacks_ = 0, stacks_cut_ = 0;

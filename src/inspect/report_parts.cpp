@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kFrameWidth = 76;
 
-/// The end of a path says more than its beginning.
+/// Shortens a frame at its beginning, because the end of a path says more.
 std::string shortened(std::string_view given, std::size_t width) {
   auto frame = text::printable(given, std::string::npos);
   if (frame.size() <= width) return frame;
@@ -30,7 +30,7 @@ std::vector<std::string_view> views_of(const std::vector<std::string>& frames) {
   return {frames.begin(), frames.end()};
 }
 
-/// "train.py:13 step, in adam.py:178 step", whole or shortened.
+/// Writes "train.py:13 step, in adam.py:178 step", whole or shortened.
 std::string name_of(std::string_view frame, std::string_view called, std::size_t width) {
   if (called.empty()) return shortened(frame, width);
   const auto slash = called.substr(0, called.find(".py:")).rfind('/');
@@ -40,7 +40,7 @@ std::string name_of(std::string_view frame, std::string_view called, std::size_t
                    width);
 }
 
-/// A hash of a series of texts: 128 bits, by two functions.
+/// Hashes a series of texts to 128 bits, by two functions.
 struct TextHash {
   std::uint64_t first = 0x243f6a8885a308d3, second = 0x13198a2e03707344;
 
@@ -130,7 +130,7 @@ ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Sho
   trace::CallSites call_sites(shown.all_frames);
   ShownSites out;
   out.places.reserve(sites.size());
-  // There may be millions that are all different: of each two hashes are kept, and no text.
+  // There may be millions of different sites, so only a hash of 128 bits is kept of each.
   std::unordered_map<TextHash, std::uint32_t, TextHash::Word> known;
   for (const auto& group : sites) {
     const auto frames = trace.site_frames(group.key);

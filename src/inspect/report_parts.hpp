@@ -12,37 +12,37 @@
 
 namespace emm::inspect {
 
-/// How much of each list to show.
+/// How much to show of each list.
 struct Shown {
   std::size_t top = 10;
   std::size_t frames = 3;
-  bool all_frames = false;  ///< Call stacks whole, as recorded.
+  bool all_frames = false;  ///< Show whole call stacks, as recorded.
   bool blocks = false;      ///< Curves may be drawn in Unicode's block elements.
 };
 
-/// "6.08 GiB (6,523,619,160 bytes)"; below a KiB "512 bytes".
+/// Writes "6.08 GiB (6,523,619,160 bytes)"; below a KiB "512 bytes".
 std::string bytes_in_full(std::uint64_t bytes);
-/// "1 segment", "1,204 segments".
+/// Writes "1 segment", "1,204 segments".
 std::string counted(std::uint64_t count, std::string_view what);
-/// "after event 1,204 (line 1,206, 1.20 ms)", with what the trace has of it.
+/// Writes "after event 1,204 (line 1,206, 1.20 ms)": the line and the time if the trace has them.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 
-/// The frames of a site that are shown (trace::CallSites says which), at most `shown.frames`, or
-/// all as recorded.
+/// Returns the shown frames of a site (trace::CallSites chooses them), at most `shown.frames`, or
+/// all frames as recorded.
 std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, const Shown& shown);
-/// The part of a stack that sites are shown by, at most `count` frames: the innermost one of
-/// Python, and those that are shown.
+/// Returns the part of a stack by which sites are shown, at most `count` frames: the innermost
+/// frame of Python, and the shown frames.
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames,
                                            std::size_t count);
-/// The first frame that is shown and what it called innermost, at most `width` characters:
-/// "train.py:13 step, in adam.py:178 step"; "(no call site)".
+/// Names a site by its first shown frame and the innermost frame that this called: "train.py:13
+/// step, in adam.py:178 step"; or "(no call site)". At most `width` characters.
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,
                       bool all_frames = false);
 
-/// Sites that are shown alike, as one.
+/// Sites that are shown alike.
 struct ShownSite {
   std::uint64_t bytes = 0, count = 0;
-  SiteId site{};  ///< That of them with most bytes.
+  SiteId site{};  ///< The one with most bytes.
 };
 struct ShownSites {
   std::vector<ShownSite> all;         ///< By bytes, the most first.
@@ -50,11 +50,11 @@ struct ShownSites {
 };
 ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 
-/// Writes members of an open object: "call_site", the frame that is shown first, null without; and
-/// "frames", all.
+/// Writes members of an open object: "call_site", the first shown frame or null, and "frames", all
+/// frames.
 void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);
 
-/// Lists of what is held, the greatest `shown.top`, as tables, with what is left out added up.
+/// Write what is held as tables: the `shown.top` greatest entries, and the sum of the others.
 std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 std::string sizes_table(const BySize& sizes, std::size_t count);
 

@@ -18,8 +18,8 @@ std::vector<Region> regions_of(const std::vector<PlacedMemory>& segments) {
   bool was_mapped = false;
   for (const auto& segment : segments) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
-    if (segment.address < end) continue;  // said twice
-    // Pieces that are mapped side by side are one memory: a block may reach over several.
+    if (segment.address < end) continue;  // recorded twice
+    // Pieces that are mapped side by side are one region, because a block may reach over several.
     const bool goes_on = segment.mapped && was_mapped && segment.address == end;
     was_mapped = segment.mapped;
     if (goes_on) {
@@ -54,8 +54,7 @@ void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
       space.elsewhere_bytes += block.size;
       continue;
     }
-    // A smaller size than was granted may be recorded of a neighbour; what is known to be there
-    // wins.
+    // If blocks overlap, the earlier one is cut, because the later one is known to begin there.
     auto& there = region->blocks;
     if (!there.empty() && there.back().address + there.back().size > block.address) {
       there.back().size = block.address - there.back().address;

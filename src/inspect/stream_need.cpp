@@ -36,7 +36,7 @@ class Walk {
     return trace_.contexts()[index(context)].device;
   }
 
-  /// A stream of the trace on a device, as a number from 0.
+  /// Returns the number of a stream of the trace on a device, from 0.
   StreamPeak::Stream stream_on(std::uint32_t device, StreamId stream) {
     const auto [found, is_new] =
         numbers_.try_emplace({device, index(stream)}, static_cast<std::uint32_t>(kinds_.size()));
@@ -50,7 +50,7 @@ class Walk {
     return stream_on(device_of(event.context), event.stream);
   }
 
-  /// The legacy stream waits for the blocking ones, and they for it.
+  /// The legacy stream and a blocking stream wait for each other.
   void order_with_legacy(StreamPeak::Stream stream, StreamId named) {
     if (!any_blocking_) return;
     const auto device = kinds_[stream].device;
@@ -73,7 +73,7 @@ class Walk {
   bool counts(const Lifetime& lifetime) const {
     return lifetime.what == Lifetime::What::device && lifetimes_.device(lifetime) == device_;
   }
-  /// The event that ends it, where that names another stream.
+  /// Answers whether the event that ends it names another stream.
   bool ends_apart(const Lifetime& lifetime) const {
     if (lifetime.death == kNever || trace_[lifetime.death].op != Op::free) return false;
     const auto stream = trace_[lifetime.death].stream;
@@ -103,7 +103,7 @@ class Walk {
     begun_.erase(begun);
   }
 
-  /// It is there for as long as it is asked for.
+  /// A refused request lives only at its own event.
   void refused(const trace::Event& event) {
     if (device_of(event.context) != device_) return;
     const auto stream = stream_of(event);
@@ -162,8 +162,8 @@ class Walk {
   bool any_blocking_ = false;
   std::map<std::uint32_t, StreamPeak::Point> records_;
   std::map<std::pair<StreamPeak::Stream, StreamPeak::Stream>, StreamPeak::Point>
-      waited_;                                            // the last: of the second by the first
-  std::unordered_map<AllocId, StreamPeak::Point> begun_;  // what ends on another stream
+      waited_;  // by pair: how far the first has waited for the second
+  std::unordered_map<AllocId, StreamPeak::Point> begun_;  // memory that ends on another stream
 };
 
 }  // namespace

@@ -67,7 +67,8 @@ GrowthDetails::GrowthDetails(GrowthWalk& first_walk, std::uint32_t events)
     const auto steps = requests_ / found.period;
     at_once_ = static_cast<std::size_t>(steps / GrowthWalk::kStepsMost + 1);
   }
-  // Whether that repeats so far back is not known yet: else each tenth has its floor.
+  // Whether sizes repeat further back is not known yet. If not, each tenth of the trace has its
+  // floor.
   floors_ = events >= kFloorEventsMin && any_;
   if (floors_) out_.iterations.resize(kFloors);
 }
@@ -110,8 +111,8 @@ void GrowthDetails::passed(const LiveWalk& walk, std::uint32_t event, const trac
   }
 }
 
-/// The least that is live in each part, at the last such event. An iteration is from one floor to
-/// the next.
+/// Finds the last event of each part after which the least is live. An iteration lasts from one
+/// floor to the next.
 void GrowthDetails::pass_floor(std::uint32_t event) {
   bool begins = false;
   if (event >= part_end_) {
@@ -137,7 +138,7 @@ void GrowthDetails::begin_measure() {
   if (!out_.iterations.empty()) measure_.emplace(out_.iterations);
 }
 
-/// What began after the iteration that the last one is compared with, and is live at its end.
+/// Adds up what began after the base iteration and is live at the end of the last one.
 void GrowthDetails::add_grown(const LiveWalk& walk) {
   const auto base = out_.iterations[base_of(out_.iterations.size())].last;
   const auto last = out_.iterations.back().last;

@@ -10,15 +10,16 @@
 
 namespace emm::inspect {
 
-/// Makes the Growth of a trace that is not in memory, by two walks or three. The first looks for
-/// marks, and for sizes that repeat among the last kLastSizes requests: what repeats only in more
-/// than a third of these is not seen. Of more than kStepsMost repeats several are one iteration.
+/// The first of two or three walks that make the Growth of a trace that is not in memory. It looks
+/// for marks, and for sizes that repeat among the last kLastSizes requests. It does not see periods
+/// longer than a third of these. If there are more than kStepsMost repeats, several are one
+/// iteration.
 class GrowthWalk final : public LiveVisitor {
  public:
   static constexpr std::size_t kLastSizes = std::size_t{1} << 20;
   static constexpr std::size_t kStepsMost = std::size_t{1} << 20;
 
-  /// Of the memory of all devices, or of one. `last_sizes` is for tests.
+  /// Looks at the memory of all devices, or of `device` alone. `last_sizes` is for tests.
   explicit GrowthWalk(std::optional<std::uint32_t> device = std::nullopt,
                       std::size_t last_sizes = kLastSizes)
       : only_(device), last_sizes_(last_sizes) {}
@@ -32,23 +33,23 @@ class GrowthWalk final : public LiveVisitor {
   std::size_t last_sizes_;
   MarkRanges marks_;
   std::vector<std::uint64_t> sizes_;   // a ring
-  std::vector<std::uint32_t> births_;  // the same
+  std::vector<std::uint32_t> births_;  // likewise
   std::uint64_t requests_ = 0;
   bool any_ = false;
 };
 
-/// The second walk, and where needs_another_walk() the third.
+/// The second walk and, if needs_another_walk(), the third.
 class GrowthDetails final : public LiveVisitor {
  public:
-  /// `events` is how many the first walk had.
+  /// `events` is the number of events of the first walk.
   GrowthDetails(GrowthWalk& first_walk, std::uint32_t events);
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;
 
-  /// After a walk. True where sizes repeat: how much they take is found by one walk more.
+  /// Called after a walk. Returns true if sizes repeat; another walk then measures the steps.
   bool needs_another_walk();
-  /// After the last walk.
+  /// Called after the last walk.
   Growth finish();
 
  private:
@@ -68,17 +69,17 @@ class GrowthDetails final : public LiveVisitor {
   Growth out_;
   std::optional<IterationMeasure> measure_;
   std::uint64_t bytes_ = 0, count_ = 0;
-  // Steps that may repeat:
+  // For steps that may repeat:
   std::uint64_t requests_ = 0, request_ = 0;
   std::vector<std::uint64_t> last_period_;
-  std::uint64_t alike_ = 0;  ///< How many sizes in a row are those of one period before.
-  std::size_t at_once_ = 1;  ///< Periods that are one iteration.
+  std::uint64_t alike_ = 0;  ///< How many sizes in a row equal those of one period before.
+  std::size_t at_once_ = 1;  ///< Periods in one iteration.
   std::vector<std::uint32_t> firsts_;
-  // Floors:
+  // For floors:
   bool floors_ = false, any_;
   std::uint32_t part_ = kFloors;
   std::uint64_t part_end_ = 0, least_ = 0, most_since_ = 0;
-  std::vector<Past> over_since_floor_;  ///< What was live at the last floor, and has ended since.
+  std::vector<Past> over_since_floor_;  ///< Live at the last floor, and ended since.
   HoldingSum grown_;
 };
 

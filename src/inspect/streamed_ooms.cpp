@@ -71,7 +71,7 @@ class OomVisitor final : public LiveVisitor {
     finder_->add(*std::move(oom));
   }
 
-  /// After the walk; false where the trace has to be in memory.
+  /// Called after the walk. Returns false if the trace has to be in memory.
   bool finish(LiveWalk& walk) {
     walk.trace().note_place(0, first_place_);
     out_.report = finder_->report();
@@ -102,7 +102,7 @@ class OomVisitor final : public LiveVisitor {
     std::optional<StreamId> stream;
     bool several_streams = false;
     std::uint64_t live = 0, needed = 0;
-    /// What was live at the peak, and has ended since.
+    /// Live at the peak, and ended since.
     std::vector<std::pair<std::uint64_t, SiteId>> over_since_peak;
     trace::Trace::Place peak_place;
   };
@@ -118,7 +118,7 @@ class OomVisitor final : public LiveVisitor {
     if (begins && (memory.what == What::device || memory.what == What::backing)) begun_ = device;
   }
 
-  /// Of the events that the report may name: which the peak is, is only known behind it.
+  /// Notes the places of events that the report may name. Only later events tell which is the peak.
   void note_places(std::uint32_t event, const trace::Event& each) {
     const trace::Trace::Place place{.line = each.line, .time_ns = each.time_ns};
     if (event == 0) first_place_ = place;
@@ -139,7 +139,7 @@ class OomVisitor final : public LiveVisitor {
   std::map<std::uint32_t, Device> devices_;
   trace::Trace::Place first_place_;
   std::map<std::uint32_t, trace::Trace::Place> overrun_places_;  // by event
-  std::optional<std::uint32_t> begun_, look_at_;                 // a device
+  std::optional<std::uint32_t> begun_, look_at_;                 // devices
   std::size_t found_ = 0;
 };
 

@@ -14,23 +14,23 @@
 
 namespace emm::inspect {
 
-/// What `emmctl explain` says of a trace that is longer than memory: what find_ooms() and
-/// fit_checks() say of one in memory, and what was live at the moments that they name.
+/// What `emmctl explain` says of a trace that is longer than memory: the results that find_ooms()
+/// and fit_checks() have for a trace in memory, and what was live at the events that they name.
 struct OomsInPasses final : Moments {
-  std::unique_ptr<LiveWalk> walk;  ///< Whose trace knows what the figures are about.
+  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
   OomReport report;
   std::vector<FitCheck> fit_checks;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Holding> held;  ///< By event and device.
-  std::map<std::uint32_t, Growth> grown;                            ///< Where a request failed.
+  std::map<std::uint32_t, Growth> grown;  ///< For devices where a request failed.
 
   const trace::Trace& trace() const noexcept { return walk->trace(); }
   Holding held_after(std::uint32_t event, std::uint32_t device) const override;
   Growth growth(std::uint32_t device) const override;
 };
 
-/// Looks at the first kFailuresListed failures, and at the one at `event`, if it is given. Null
-/// where the trace has to be in memory: where LiveWalk says so, and to say of one with several
-/// streams what a manager needs in `capacity` that never waits.
+/// Looks at the first kFailuresListed failures, and at the one at `event` if given. Returns null if
+/// the trace has to be in memory: if LiveWalk says so, or if `capacity` is given and a device has
+/// several streams, whose no-wait need takes the whole trace.
 Result<std::unique_ptr<OomsInPasses>> explain_in_passes(const std::string& source,
                                                         const ReadAgain& read,
                                                         std::optional<std::uint64_t> capacity,

@@ -13,8 +13,8 @@ namespace emm::inspect {
 
 /// The percentiles of numbers that are not kept: the caller passes them twice, one by one. The
 /// first pass finds a narrow bucket for each percentile, the second pass the number in that bucket.
-/// The answer is percentiles_of()'s. Only where a bucket has more than kDifferentMost different
-/// numbers is its percentile too small, by less than 1 in 16,384.
+/// The result is that of percentiles_of(). Only if a bucket has more than kDifferentMost different
+/// numbers, its percentile is too small, by less than 1 in 16,384.
 class StreamedPercentiles {
  public:
   static constexpr std::size_t kDifferentMost = std::size_t{1} << 20;
@@ -44,7 +44,7 @@ class StreamedPercentiles {
   static constexpr std::uint64_t kExact = std::uint64_t{2} << kDigits;
   struct Rank {
     std::size_t bucket = 0;
-    std::uint64_t before = 0;  ///< How many numbers of the bucket come before the percentile.
+    std::uint64_t before = 0;  ///< How many numbers of the bucket precede the percentile.
     std::unordered_map<std::uint64_t, std::uint64_t> near;  ///< Counts of numbers of the bucket.
     bool too_many = false;
   };

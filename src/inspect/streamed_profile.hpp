@@ -15,7 +15,7 @@
 
 namespace emm::inspect {
 
-/// Makes a Profile of a trace that is not in memory, by two walks: this is the first.
+/// The first of two walks that make the Profile of a trace that is not in memory.
 class ProfileWalk final : public LiveVisitor {
  public:
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
@@ -23,8 +23,8 @@ class ProfileWalk final : public LiveVisitor {
   void passed(const LiveWalk& walk, std::uint32_t event,
               const trace::Operation& operation) override;
 
-  /// After the walk: all but the curve and the percentiles. The walk's trace then knows the places
-  /// of the peaks.
+  /// Called after the walk. Returns all but the curve and the percentiles. The walk's trace then
+  /// knows the places of the peaks.
   Profile finish(LiveWalk& walk);
   std::optional<std::uint32_t> first_refused() const noexcept { return first_refused_; }
 
@@ -53,7 +53,7 @@ class ProfileWalk final : public LiveVisitor {
   PlacedLevel live_, host_, reserved_;
   std::map<std::uint32_t, PlacedLevel> by_device_;
   std::vector<Level> by_thread_, by_stream_;
-  std::vector<Past> over_since_peak_;  ///< What was live at the peak, and has ended since.
+  std::vector<Past> over_since_peak_;  ///< Live at the peak, and ended since.
   std::map<std::uint64_t, SizeClass> classes_;
   Backing backing_;
   bool any_backing_ = false;
@@ -63,7 +63,7 @@ class ProfileWalk final : public LiveVisitor {
   std::optional<std::uint32_t> first_refused_;
 };
 
-/// The second walk: adds what is left to the Profile.
+/// The second walk, which adds the rest to the Profile.
 class ProfileDetails final : public LiveVisitor {
  public:
   ProfileDetails(ProfileWalk& first_walk, Profile& profile);
@@ -81,17 +81,17 @@ class ProfileDetails final : public LiveVisitor {
   std::uint64_t part_end_ = 0;
 };
 
-/// Device memory as it lies now, after the event that was passed last, as space_after() has it.
+/// Returns where device memory lies after the last passed event, as space_after() does.
 std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
                                std::optional<std::uint32_t> device = std::nullopt);
-/// What is live now.
+/// Adds up what is live now.
 Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device = std::nullopt);
 
-/// What is live after one event, and where it lies, with what stays of a segment that the event
-/// ends in part.
+/// Finds what is live after one event and where it lies, including what remains of a segment that
+/// the event ends in part.
 class MapVisitor final : public LiveVisitor {
  public:
-  /// Of nothing where there is no event; `holds` asks for what is live beside the map.
+  /// Finds nothing if `event` is empty. If `holds`, finds what is live in addition to the map.
   explicit MapVisitor(std::optional<std::uint32_t> event, bool holds = false)
       : event_(event), holds_(holds) {}
   void began(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
@@ -106,7 +106,7 @@ class MapVisitor final : public LiveVisitor {
     if (holds_) held = held_now(walk);
     goes_on_ = true;
   }
-  /// The event that comes next may say what stays.
+  /// Answers whether the next event may say what remains of a segment.
   bool goes_on() const noexcept { return goes_on_; }
   std::optional<Space> map;
   Holding held;

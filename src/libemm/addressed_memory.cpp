@@ -12,7 +12,7 @@
 namespace emm::libemm {
 namespace {
 
-/// CUDA has two names for its default stream, and managers have one.
+/// CUDA has two handles for its default stream; managers know one.
 StreamHandle as_managers_say(StreamHandle stream) noexcept {
   return stream == kLegacyStream ? StreamHandle{} : stream;
 }
@@ -258,7 +258,7 @@ void AddressedMemory::release_private(const PrivatePools::Id& id) {
   if (pools_.open() == 0) end_unused_pools();
 }
 
-// The last replay of a graph may still run, so this waits for the device.
+// The last replay of a graph may still run on the dropped memory, so this waits for the device.
 void AddressedMemory::end_unused_pools() {
   auto dropped = pools_.drop_unused();
   if (dropped.empty()) return;

@@ -16,38 +16,39 @@
 
 namespace emm::libemm {
 
-/// Device memory of a manager for callers that name it by its address alone. Any thread.
+/// Device memory of a manager, for callers that know only its address. Any thread.
 ///
-/// Memory that was recorded for other streams goes to the manager once the work that was on those
-/// streams at its free is done (an event-deferred free). Only a request that finds no memory waits
-/// for that. While a stream is being captured into a CUDA graph this makes no call about streams
-/// and events, since CUDA forbids them then.
+/// Memory that was recorded for other streams is freed by event (an event-deferred free): the
+/// manager gets it back once the work that those streams had at the free is done. Only a request
+/// that finds no memory waits for such events. While a stream is captured into a CUDA graph this
+/// makes no stream or event call, because CUDA forbids them then.
 class AddressedMemory {
  public:
-  /// `manager` must outlive it.
+  /// `manager` must outlive this.
   AddressedMemory(ExportedManager& manager, int device) noexcept
       : manager_(manager), device_(device) {}
 
   Result<DevicePtr> take(std::uint64_t size, StreamHandle stream);
   /// Frees memory in the order of the stream that it was taken on. `size` is what the caller
-  /// believes. Answers what is wrong with the free, if anything, and counts nothing.
+  /// believes it to be. Returns what is wrong with the free, if anything. The caller counts wrong
+  /// frees.
   std::optional<WrongFree> free(DevicePtr ptr, std::optional<std::uint64_t> size);
   bool holds(DevicePtr ptr);
-  /// Notes that `ptr`, which is alive, is used on `stream` too.
+  /// Records that `ptr`, which is alive, is used on `stream` too.
   void record_stream(DevicePtr ptr, StreamHandle stream);
-  /// Writes a row for everything alive that has none in the current trace.
+  /// Writes a row for each live block that has none in the current trace.
   void record_alive();
-  /// Sets how much may be alive at a time. A request beyond that is out of memory.
+  /// Limits the live bytes. A request beyond the limit fails with out of memory.
   void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
-  /// Waits until the manager has everything that was freed.
+  /// Waits until the manager has got back all freed memory.
   void wait();
-  /// Whether nothing is alive, kept in a private pool, or waiting for an event.
+  /// Whether no memory is live, kept in a private pool, or waiting for an event.
   bool is_idle();
 
   // Captures into CUDA graphs; see PrivatePools.
   void begin_private(const PrivatePools::Id& id, PrivatePools::Filter takes);
   void end_private(const PrivatePools::Id& id);
-  /// Waits for the device where that frees memory.
+  /// Waits for the device if this frees memory.
   void release_private(const PrivatePools::Id& id);
 
  private:
@@ -55,8 +56,8 @@ class AddressedMemory {
     Lifetime lifetime;
     std::uint64_t size = 0;      ///< As requested.
     std::uint64_t capacity = 0;  ///< At least `size`: memory from a private pool may be larger.
-    std::uint64_t number = 0;    ///< Its id in the recording, 0 where it is older than that.
-    std::uint64_t pool = 0;      ///< The private pool, 0 where there is none.
+    std::uint64_t number = 0;    ///< Its id in the recording; 0 if it is older than the recording.
+    std::uint64_t pool = 0;      ///< The private pool; 0 if none.
     StreamHandle stream;
     std::vector<StreamHandle> others;
   };
@@ -70,7 +71,7 @@ class AddressedMemory {
     StreamHandle stream;
     std::vector<StreamHandle> others;
   };
-  /// A part of the map with a lock of its own, so that many threads seldom meet.
+  /// A part of the map with its own lock, so that threads seldom contend.
   struct alignas(64) Shard {
     std::mutex mutex;
     std::unordered_map<std::uint64_t, LiveBlock>
@@ -85,12 +86,13 @@ class AddressedMemory {
   void end(LiveBlock block, DevicePtr ptr);
   /// Describes the free of an address at which no live memory begins.
   WrongFree not_alive(DevicePtr ptr);
-  /// Adds the manager's state to an error that says out of memory.
+  /// Adds the manager's state to an out-of-memory error.
   Error with_state(Error error);
   static void end(Lifetime& lifetime, StreamHandle stream) noexcept;
-  /// Frees memory once the other streams have done the work that they have now.
+  /// Frees memory after the work that the other streams have now.
   void end_after(Lifetime lifetime, StreamHandle stream, const std::vector<StreamHandle>& others);
-  /// Frees waiting memory, oldest first: what is done, or, where `all`, everything after a wait.
+  /// Frees deferred memory, oldest first. With `all`, waits for all of it; else frees only what is
+  /// done.
   void reap(bool all);
   bool is_done(const DeferredFree& waiting);
   void end_unused_pools();
@@ -108,7 +110,7 @@ class AddressedMemory {
 
   std::mutex captures_;  ///< Guards the next two. Taken before waits_.
   PrivatePools pools_;
-  std::vector<CapturedFree> postponed_;  ///< Freed during a capture, and used on other streams.
+  std::vector<CapturedFree> postponed_;  ///< Freed during a capture and used on other streams.
   std::atomic<bool> capturing_{false};
 };
 

@@ -8,8 +8,8 @@
 
 namespace emm::libemm {
 
-/// Runs `body`, which gives a Status, for a caller in C. Lets no exception out, and writes into
-/// `words` what went wrong.
+/// Runs `body`, which returns a Status, for a caller in C. No exception escapes; `words` gets the
+/// description of a failure.
 template <class Body>
 emm_status answer(std::string& words, Body body) noexcept {
   try {

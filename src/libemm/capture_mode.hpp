@@ -2,9 +2,9 @@
 
 namespace emm::libemm {
 
-/// While this exists, this thread may ask the driver for memory although some stream is being
-/// captured into a CUDA graph (cuThreadExchangeStreamCaptureMode, relaxed; PyTorch's own allocator
-/// does the same). Does nothing where libcuda is not loaded.
+/// While this exists, this thread may request memory from the driver although a stream is being
+/// captured into a CUDA graph (cuThreadExchangeStreamCaptureMode, relaxed). PyTorch's own allocator
+/// does the same. Does nothing if libcuda is not loaded.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(bool wanted) noexcept;

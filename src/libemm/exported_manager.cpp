@@ -22,8 +22,8 @@ Result<const ManagerEntry*> entry_named(const std::string& name) {
               text::join(names));
 }
 
-/// Turns "sim;capacity=8GiB;devices=2", which has no comma, into a device as it is written
-/// elsewhere.
+/// Turns "sim;capacity=8GiB;devices=2" into "sim:capacity=8GiB,devices=2". Inside a plugin's
+/// options a device must not have a comma.
 std::string device_spec(std::string given) {
   const auto first = given.find(';');
   if (first == std::string::npos) return given;
@@ -80,7 +80,7 @@ Status ExportedManager::open(const std::string& device, int ordinal) {
 
 ExportedManager::~ExportedManager() {
   while (!guards_.empty()) guards_.pop_back();
-  manager_.reset();  // held memory that ends after this does nothing
+  manager_.reset();  // lifetimes in held_ that end after this do nothing
 }
 
 emm_token ExportedManager::hold(Lifetime lifetime) {

@@ -17,27 +17,27 @@
 
 namespace emm::libemm {
 
-/// A bundled manager behind the C table. It keeps what it hands out, by token. Any thread, as
-/// MemoryManager.
+/// A bundled manager behind the C table. It keeps the memory that it handed out by token. Any
+/// thread, as MemoryManager.
 class ExportedManager {
  public:
-  /// Makes the manager that the option `name` names, with the rest of the options. It stands on the
-  /// table's driver, or else on the device that the option `open` names.
+  /// Makes the manager that the option `name` names, with the remaining options. It uses the
+  /// table's driver or, without one, the device that the option `open` names.
   static Result<std::unique_ptr<ExportedManager>> create(const emm_create_v1& create);
   ~ExportedManager();
   ExportedManager(const ExportedManager&) = delete;
   ExportedManager& operator=(const ExportedManager&) = delete;
 
   MemoryManager& manager() noexcept { return *manager_; }
-  /// The driver that the manager stands on. A probe has none.
+  /// The manager's driver. A probe has none.
   Driver& driver() noexcept { return driver_ ? *driver_ : *opened_.driver; }
-  /// Whether nothing is handed out and cleanup is not deferred.
+  /// Whether no memory is handed out and cleanup is not deferred.
   bool is_idle();
 
-  /// Keeps a lifetime and answers the token for free(), 0 for a lifetime that owns nothing.
+  /// Keeps a lifetime and returns its token for free(). Returns 0 if the lifetime owns nothing.
   emm_token hold(Lifetime lifetime);
-  /// Frees what a token names. Does nothing after a reset(), and for 0. A token that was freed
-  /// before or never handed out is an Error dead_pointer, and is counted.
+  /// Frees the memory of a token. Does nothing for 0 and after a reset(). A token that was freed
+  /// before or never handed out is counted and gives Error dead_pointer.
   Status free(emm_token token, StreamHandle stream);
   /// Counts the wrong frees of this manager's memory, by token and by address.
   WrongFrees& wrong_frees() noexcept { return wrong_frees_; }
@@ -47,12 +47,13 @@ class ExportedManager {
  private:
   struct Held {
     Lifetime lifetime;
-    std::uint32_t generation = 0;  ///< Odd while alive.
+    /// Odd while the slot holds memory. It is part of the token, so a stale token does not match.
+    std::uint32_t generation = 0;
   };
   ExportedManager() = default;
   Status open(const std::string& device, int ordinal);
 
-  // From bottom to top, so that the manager ends before what it stands on.
+  // In the order of construction, so that the manager is destroyed before what it uses.
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;
   std::optional<TableDriver> driver_;
@@ -63,8 +64,8 @@ class ExportedManager {
 
   std::mutex mutex_;
   std::vector<Held> held_;
-  std::vector<std::uint32_t>
-      idle_;  ///< Free indexes of held_. Has room for all, so that free() cannot fail.
+  /// Free indexes of held_. Its capacity covers all of held_, so free() cannot fail.
+  std::vector<std::uint32_t> idle_;
   std::vector<DeferCleanup> guards_;
   WrongFrees wrong_frees_;
 };

@@ -1,5 +1,5 @@
-// The C face of libemm.so for frameworks in one process: the managers that they share, and the
-// functions that PyTorch's and CuPy's pluggable allocators take.
+// The C interface of libemm.so for the frameworks of one process: the managers that they share, and
+// the functions for the pluggable allocators of PyTorch and CuPy.
 #include <cstddef>
 #include <cstdio>
 #include <functional>
@@ -21,7 +21,7 @@ namespace {
 thread_local std::string last_words;
 thread_local emm_status last_status = EMM_SUCCESS;
 
-/// Calls answer(), and keeps words and status for emm_shared_error() and emm_shared_status().
+/// Calls answer(). Keeps words and status for emm_shared_error() and emm_shared_status().
 template <class Body>
 emm_status told(Body body) noexcept {
   const auto status = answer(last_words, body);
@@ -31,7 +31,7 @@ emm_status told(Body body) noexcept {
 
 SharedManagers& all() { return SharedManagers::of_process(); }
 
-/// PyTorch takes null for memory. Only an exception tells it that there is none.
+/// PyTorch takes a null pointer for memory. Only an exception tells it that there is none.
 class NoMemory final : public std::bad_alloc {
  public:
   explicit NoMemory(std::string words) noexcept : words_(std::move(words)) {}
@@ -53,8 +53,8 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
   return (*shared)->addressed.take(size, stream);
 }
 
-/// The caller has no way to receive an error, so a wrong free is counted, and the first of each
-/// kind is told to a person.
+/// The caller cannot receive an error. So a wrong free is counted, and the first of each kind is
+/// written to stderr.
 void free_by_address(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
   static WrongFrees where_there_is_none;
   if (ptr == nullptr) return;
@@ -65,8 +65,8 @@ void free_by_address(void* ptr, int device, std::optional<std::uint64_t> size) n
                      : WrongFree{.kind = WrongFree::Kind::not_alive,
                                  .words = text::format("{} cannot be memory: none was handed out",
                                                        text::hex(address_of(ptr).value))};
-    if (!wrong || all().was_abandoned(device, address_of(ptr)))
-      return {};  // a late free, as after a reset
+    // a late free, as after the reset of a context
+    if (!wrong || all().was_abandoned(device, address_of(ptr))) return {};
     auto& counts = shared != nullptr ? shared->manager->wrong_frees() : where_there_is_none;
     if (counts.add(wrong->kind)) {
       std::fprintf(stderr,
@@ -118,7 +118,7 @@ size_t emm_shared_error(char* buffer, size_t size) {
 emm_status emm_shared_status() { return libemm::last_status; }
 
 void* emm_torch_alloc(ptrdiff_t size, int device, void* stream) {
-  if (size == 0) return nullptr;  // PyTorch asks for 0 bytes, and never uses them
+  if (size == 0) return nullptr;  // PyTorch requests 0 bytes and never uses them
   const auto taken =
       libemm::take(static_cast<std::uint64_t>(size), device, libemm::handle_of(stream));
   if (taken) return libemm::pointer_to(*taken);

@@ -1,4 +1,4 @@
-// The C face of libemm.so: emmctl's managers as a plugin.
+// The C interface of libemm.so: emmctl's managers as a plugin.
 #include <exception>
 #include <utility>
 
@@ -12,8 +12,8 @@ namespace emm::libemm {
 namespace {
 
 thread_local std::string last_words;
-thread_local emm_manager* short_of_memory =
-    nullptr;  ///< The manager whose state the words still lack.
+/// The manager whose state last_error() must still add to the words.
+thread_local emm_manager* short_of_memory = nullptr;
 
 emm_status failed(const Error& error, emm_manager* self = nullptr) {
   last_words = describe(error);
@@ -21,13 +21,13 @@ emm_status failed(const Error& error, emm_manager* self = nullptr) {
   return plugin::status_of(error);
 }
 
-/// Runs `body`, which returns a status, and lets nothing out of it.
+/// Runs `body`, which returns a status. No exception escapes.
 template <class Body>
 emm_status guarded(Body body) noexcept {
   try {
     return body();
   } catch (const std::exception& error) {
-    last_words = error.what();  // thrown by the library itself, which has no host memory left
+    last_words = error.what();  // only the library itself throws, when host memory runs out
     short_of_memory = nullptr;
   }
   return EMM_UNKNOWN_ERROR;
@@ -38,8 +38,8 @@ ExportedManager& of(emm_manager* self) noexcept {
 }
 MemoryManager& manager(emm_manager* self) noexcept { return of(self).manager(); }
 
-/// Adds the manager's state to the words only when somebody reads them, since that costs more than
-/// the failed request.
+/// Adds the manager's state to the words when somebody reads them and not before, since that costs
+/// more than the failed request.
 std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
   if (self != nullptr && std::exchange(short_of_memory, nullptr) == self) {
     guarded([&]() -> emm_status {
@@ -50,14 +50,14 @@ std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
   return plugin::put_text(last_words, buffer, size);
 }
 
-/// Copies `answer` into the host's struct, as far as that reaches.
+/// Copies `answer` into the host's struct, up to the size of that struct.
 template <class Answer>
 void put(Answer answer, Answer* into) noexcept {
   answer.struct_size = std::min(into->struct_size, sizeof(Answer));
   std::memcpy(into, &answer, answer.struct_size);
 }
 
-/// Keeps memory of any kind under a token, and writes it into the host's struct.
+/// Keeps memory of any kind under a token, and fills in the host's struct.
 void hand_out(emm_manager* self, DevicePtr ptr, HostPtr host, Lifetime lifetime,
               emm_memory* memory) {
   put({.struct_size = 0,
@@ -179,7 +179,7 @@ std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count
                                     {"wrong_frees.size", wrong.count(Kind::size)}};
   for (const auto& all : {torch_statistics(given), other_statistics(given), wrong_frees}) {
     for (const auto& [name, value] : all) {
-      if (written < count) into[written] = {name.data(), value};  // literals, all of them
+      if (written < count) into[written] = {name.data(), value};  // all names are literals
       ++written;
     }
   }
@@ -240,7 +240,7 @@ extern "C" emm_status emm_bundled_manager(size_t index, emm_manager_info* info) 
   if (index >= all.size()) return EMM_NOT_FOUND;
   const auto& entry = *all[index];
   emm::libemm::put({.struct_size = 0,
-                    .name = entry.name.data(),  // literals, all of them
+                    .name = entry.name.data(),  // all texts are literals
                     .summary = entry.summary.data(),
                     .options = entry.options.data()},
                    info);

@@ -11,9 +11,10 @@
 
 namespace emm::libemm {
 
-/// The memory that CUDA graphs were captured with. Nobody else may have it while a graph exists,
-/// because a replay writes where the capture wrote, whatever was freed since. There is one pool for
-/// each id that PyTorch gives. A pool keeps what is freed for later requests of the same pool.
+/// The memory that CUDA graphs were captured with. A replay writes where the capture wrote, even to
+/// memory that was freed since. So nobody else may have this memory while a graph exists. There is
+/// one pool for each id from PyTorch. A pool keeps freed memory for later requests of the same
+/// pool.
 ///
 /// One thread at a time.
 class PrivatePools {
@@ -27,24 +28,25 @@ class PrivatePools {
     Lifetime lifetime;
   };
 
-  /// From now on the pool `id` serves the requests on streams that `takes` accepts. It has one use
-  /// more.
+  /// Lets the pool `id` serve the requests on the streams that `takes` accepts, and adds a use of
+  /// the pool.
   void begin(const Id& id, Filter takes);
-  /// Ends that. The pool and its memory stay.
+  /// Ends the serving that begin() began. The pool and its memory stay.
   void end(const Id& id);
-  /// Ends a use of the pool. After the last one drop_unused() ends the pool.
+  /// Ends one use of the pool. After the last one drop_unused() drops the pool.
   void release(const Id& id);
-  /// How many begin() have had no end() yet.
+  /// Counts the begin() calls without an end() so far.
   std::size_t open() const noexcept { return open_; }
 
-  /// Answers the number of the pool that serves requests on `stream`, 0 where none does.
+  /// Returns the number of the pool that serves requests on `stream`, or 0.
   std::uint64_t of(StreamHandle stream) const;
-  /// Takes memory that the pool kept for this stream, of `size` to twice `size`. Else nothing.
+  /// Takes memory of `size` to twice `size` that the pool kept for this stream. If there is none,
+  /// the result has size 0.
   KeptMemory take(std::uint64_t pool, std::uint64_t size, StreamHandle stream);
-  /// Keeps memory that was freed. False where the pool is gone: the caller then frees it. `again`
-  /// says whether it may serve another request.
+  /// Keeps freed memory. `again` says whether it may serve another request. Returns false if the
+  /// pool is gone; the caller must then free the memory.
   bool keep(std::uint64_t pool, KeptMemory& memory, bool again);
-  /// Ends the pools without a use and answers the memory that they kept.
+  /// Drops the pools without a use and returns the memory that they kept.
   std::vector<KeptMemory> drop_unused();
   bool empty() const noexcept { return pools_.empty(); }
 
@@ -52,7 +54,7 @@ class PrivatePools {
   struct Pool {
     std::uint64_t number = 0;
     std::uint64_t uses = 0;
-    Filter takes;  ///< Empty where the pool serves no requests now.
+    Filter takes;                                     ///< Empty while the pool serves no requests.
     std::multimap<std::uint64_t, KeptMemory> idle{};  ///< By size.
     std::vector<KeptMemory> retired{};
   };

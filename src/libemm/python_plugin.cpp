@@ -1,8 +1,8 @@
-// libemm-python.so: a plugin whose manager is an allocator of a Python program, which runs in a
-// process of its own.
+// libemm-python.so: a plugin whose manager is an allocator of a Python program in a separate
+// process.
 //
-// The process is `python3 -m emmctl.serve NAME`, with one end of a pair of sockets. A request is a
-// Request, an answer an Answer and, where it is a failure, its words. Requests are made one at a
+// The process is `python3 -m emmctl.serve NAME`, connected by a pair of sockets. A request is a
+// Request. An answer is an Answer, followed by its words after a failure. One request is made at a
 // time.
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -31,12 +31,12 @@ struct Request {
 };
 struct Answer {
   std::int32_t status;
-  std::uint32_t words;  // bytes that follow
+  std::uint32_t words;  // bytes of text that follow
   std::uint64_t first, second, third;
 };
 static_assert(sizeof(Request) == 24 && sizeof(Answer) == 32);
 
-constexpr int kCannotStart = 127;  // as shells say it
+constexpr int kCannotStart = 127;  // the exit code that shells use
 
 thread_local std::string last_words;
 
@@ -69,7 +69,7 @@ bool get(int fd, void* into, std::size_t size) noexcept {
   return true;
 }
 
-/// Answers what "name=..." names, or nothing where `options` are something else.
+/// Returns NAME from "name=NAME", or nothing for any other options.
 std::string_view name_of(std::string_view options) {
   constexpr std::string_view kName = "name=";
   if (options.substr(0, kName.size()) != kName || options.find(',') != std::string_view::npos)
@@ -84,7 +84,7 @@ struct emm_manager {
   ~emm_manager() {
     if (fd >= 0) end();  // a probe has no process
   }
-  /// Closes the socket, at which the process ends, and answers what waitpid() says of it.
+  /// Closes the socket, which makes the process end. Returns its status from waitpid().
   int end() {
     int status = 0;
     ::close(std::exchange(fd, -1));
@@ -139,7 +139,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
   const auto child = ::fork();
   if (child == 0) {
     ::fcntl(ends[1], F_SETFD, 0);
-    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // its output is not this program's result
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // keeps its output out of this program's results
     ::execvp(arguments[0], const_cast<char* const*>(arguments));
     ::_exit(kCannotStart);
   }

@@ -23,7 +23,7 @@ std::string hex(std::uint64_t value) {
   return "0x" + digits;
 }
 
-/// Names a stream as traces do; empty for the default one.
+/// The stream as a member of a trace line; empty for the default stream.
 std::string member_of(StreamHandle stream) {
   if (stream.value == 0) return "";
   if (stream == kLegacyStream) return R"(,"stream":"legacy")";
@@ -42,7 +42,7 @@ Recording& Recording::of_process() {
   return *one;
 }
 
-// Called in a child that was just forked: the file is the parent's.
+// Called in a forked child. The file belongs to the parent.
 void Recording::forget() {
   on_.store(false, std::memory_order_release);
   file_.reset();
@@ -99,7 +99,7 @@ void Recording::freed(std::uint64_t number, int device, StreamHandle stream) {
 }
 
 void Recording::used_on(std::uint64_t number, int device, StreamHandle stream) {
-  // The format requires a stream here, and the default one has no other name.
+  // The format requires a stream here, and this is the only name of the default stream.
   write("record_stream", number, device, "", stream.value != 0 ? stream : kLegacyStream);
 }
 

@@ -13,30 +13,31 @@ namespace emm::libemm {
 
 class TraceFile;
 
-/// Writes down what the frameworks of this process ask of addressed memory. It writes a request
-/// when it was answered and a free when it was asked for, so that no address is alive twice in the
+/// Records the requests of this process's frameworks for addressed memory. It writes a request
+/// after its answer and a free before the memory is freed, so that no address is live twice in the
 /// trace. Any thread.
 class Recording {
  public:
   static Recording& of_process();
 
-  /// From now on writes to `file`, with times since `start_ns` of the monotonic clock. Null ends
-  /// the recording, and so does fork() in the child. When this returns nobody uses the former file.
+  /// Records into `file` from now on, with times since `start_ns` of the monotonic clock. Null ends
+  /// the recording, and so does fork() in the child. When this returns, no thread uses the former
+  /// file.
   void write_to(std::shared_ptr<TraceFile> file, std::uint64_t start_ns);
 
-  /// Answers the time for a row, 0 where nothing is recorded.
+  /// Returns the time for a row, or 0 if nothing is recorded.
   std::uint64_t now_ns() const noexcept;
-  /// Writes a request that began at `began_ns`. Answers the memory's number in the trace, 0 where
+  /// Writes a request that began at `began_ns`. Returns the memory's number in the trace, or 0 if
   /// nothing is recorded.
   std::uint64_t made(int device, std::uint64_t size, StreamHandle stream, DevicePtr ptr,
                      std::uint64_t began_ns);
   void refused(int device, std::uint64_t size, StreamHandle stream, const Error& error,
                std::uint64_t began_ns);
-  /// Writes memory that is older than the trace and answers its number. Where `number` is of this
-  /// trace already, answers that and writes nothing.
+  /// Writes memory that is older than the trace and returns its new number. If `number` belongs to
+  /// this trace already, writes nothing and returns it.
   std::uint64_t alive(std::uint64_t number, int device, std::uint64_t size, StreamHandle stream,
                       DevicePtr ptr);
-  /// Writes nothing for a number that is not of this trace, such as 0.
+  /// Writes nothing if the number does not belong to this trace. 0 never does.
   void freed(std::uint64_t number, int device, StreamHandle stream);
   void used_on(std::uint64_t number, int device, StreamHandle stream);
 

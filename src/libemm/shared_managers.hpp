@@ -14,7 +14,7 @@
 
 namespace emm::libemm {
 
-/// The manager of one device that all frameworks of this process draw on.
+/// The manager of one device, shared by all frameworks of this process.
 struct SharedDevice {
   SharedDevice(std::unique_ptr<ExportedManager> made, int ordinal)
       : manager(std::move(made)), addressed(*manager, ordinal) {}
@@ -23,30 +23,32 @@ struct SharedDevice {
   AddressedMemory addressed;  ///< Memory that callers name by its address.
 };
 
-/// One manager for each device, made when it is first asked for, all with the same options. Any
-/// thread.
+/// One manager for each device, all with the same options. Each is made at the first request for
+/// its device. Any thread.
 class SharedManagers {
  public:
-  /// The one of this process. It never ends, since programs free memory to the very end.
+  /// The instance of this process. It is never destroyed, since programs free memory until they
+  /// exit.
   static SharedManagers& of_process();
 
-  /// Sets options and flags, which are those of emm_create_v1. Fails where a device is in use with
-  /// others.
+  /// Sets options and flags, which are those of emm_create_v1. Fails if a device is in use with
+  /// other ones.
   Status use(const std::string& options, std::uint32_t flags);
   Result<SharedDevice*> device(int ordinal);
-  /// The same without making it: null where there is none.
+  /// Returns the device without making it, or null.
   SharedDevice* known(int ordinal);
-  /// Answers the device whose addressed memory handed out `ptr`, or null.
+  /// Returns the device whose addressed memory handed out `ptr`, or null.
   SharedDevice* holder_of(DevicePtr ptr);
-  /// Ends the manager of a device. Does nothing and answers false while memory or a guard of it is
-  /// alive.
+  /// Ends the manager of a device. Does nothing and returns false while it has live memory or a
+  /// live guard.
   bool end(int ordinal);
-  /// Drops the manager of a device whose context somebody else has reset. What it held is gone, and
-  /// it is never called again, not even to end it.
+  /// Drops the manager of a device whose context was reset by someone else. Its memory is gone. It
+  /// is never called again, not even to destroy it.
   void abandon(int ordinal);
-  /// Calls AddressedMemory::set_limit() for a device, also for managers of it that are made later.
+  /// Calls AddressedMemory::set_limit() for a device. Also applies to managers of the device that
+  /// are made later.
   void set_limit(int ordinal, std::uint64_t bytes);
-  /// Whether `ptr` was alive on the device when that was abandoned.
+  /// Whether `ptr` was live when the device was abandoned.
   bool was_abandoned(int ordinal, DevicePtr ptr);
   /// Calls AddressedMemory::record_alive() for every device.
   void record_alive();
@@ -57,14 +59,14 @@ class SharedManagers {
   static constexpr int kQuick = 64;
   void make_known(int ordinal, SharedDevice* device) noexcept;
 
-  /// The first ordinals of devices_ again, so that the common request takes no lock.
+  /// Copies of the first entries of devices_, so that common requests take no lock.
   std::array<std::atomic<SharedDevice*>, kQuick> quick_{};
   std::mutex mutex_;
   std::string options_;
   std::uint32_t flags_ = 0;
   std::map<int, std::unique_ptr<SharedDevice>> devices_;
   std::map<int, std::uint64_t> limits_;
-  /// Kept and never ended, because their handles are dead.
+  /// Never destroyed, because their handles are invalid.
   std::vector<std::pair<int, std::unique_ptr<SharedDevice>>> abandoned_;
 };
 

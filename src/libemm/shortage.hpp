@@ -6,8 +6,8 @@
 
 namespace emm::libemm {
 
-/// The state of `manager`, to end the message of a request that found no memory: "; live 1.00 MiB,
-/// reserved 4.00 MiB, ..."; what it does not know is left out.
+/// Describes the state of `manager` for the message of a request that found no memory: "; live 1.00
+/// MiB, reserved 4.00 MiB, ...". Leaves out what the manager does not know.
 std::string shortage(const MemoryManager& manager);
 
 }  // namespace emm::libemm

@@ -11,7 +11,7 @@
 namespace emm::libemm {
 namespace {
 
-/// Takes the answer that a slot writes, and gives it as Driver does. Most answers are a number.
+/// Receives the answer that a slot writes and returns it as Driver does. Most answers are a number.
 template <class Value>
 struct Answer {
   std::uint64_t number = 0;
@@ -56,18 +56,18 @@ struct Answer<bool> {
   Result<bool> value() const noexcept { return yes != 0; }
 };
 
-/// The C arguments that stand for a call's parameters.
+/// Makes the C arguments for a call's parameters.
 template <class... Parameters>
 auto arguments_of(const Parameters&... parameters) noexcept {
   return std::tuple_cat(plugin::Crossing<Parameters>::to(parameters)...);
 }
-/// memcpy_dtoh's, the one slot whose order is not the method's.
+/// For memcpy_dtoh, the only slot whose order differs from its method's.
 auto arguments_of(std::span<std::byte> to, DevicePtr from) noexcept {
   return std::tuple(static_cast<void*>(to.data()), from.value, std::uint64_t{to.size()});
 }
 
-/// Makes a call through its slot. A slot that is not there is not supported. Of a Result<bool>, a
-/// slot that has no place for it answers by its status.
+/// Makes a call through its slot. A missing slot answers not_supported. A slot without an argument
+/// for a bool result answers by its status: EMM_SUCCESS is true and EMM_NOT_READY is false.
 template <class R, class Slot, class Arguments>
 R make(Call call, Slot slot, void* user, const Arguments& arguments) {
   using Value = typename R::value_type;
@@ -93,7 +93,7 @@ R make(Call call, Slot slot, void* user, const Arguments& arguments) {
   }
 }
 
-/// The slot of a name in a table, nullptr where the table's type has none.
+/// The slot `name` of a table, or nullptr if the table's type has no such slot.
 #define EMM_SLOT(table, name)               \
   [](const auto& slots) {                   \
     if constexpr (requires { slots.name; }) \

@@ -9,8 +9,8 @@
 
 namespace emm::libemm {
 
-/// A Driver made of a host's table. A call whose slot the table does not have answers
-/// not_supported. The table outlives it.
+/// A Driver that calls a host's table. A call whose slot is missing answers not_supported. It
+/// copies the table; what `user` points to must outlive it.
 class TableDriver final : public Driver {
  public:
   explicit TableDriver(const emm_driver_v1& table) noexcept;
@@ -31,7 +31,7 @@ class TableDriver final : public Driver {
   const emm_driver_v1 table_;
 };
 
-/// A Runtime made of the cudart slots of a host's table.
+/// A Runtime that calls the cudart slots of a host's table.
 class TableRuntime final : public Runtime {
  public:
   explicit TableRuntime(const emm_driver_v1& table) noexcept;
@@ -44,7 +44,7 @@ class TableRuntime final : public Runtime {
   const emm_driver_v1 table_;
 };
 
-/// A Clock made of the host's time.
+/// A Clock that reads the host's time.
 class TableClock final : public Clock {
  public:
   explicit TableClock(const emm_host_v1& table) noexcept : table_(table) {}
@@ -55,7 +55,7 @@ class TableClock final : public Clock {
   const emm_host_v1 table_;
 };
 
-/// Tells the host what a manager says.
+/// Forwards a manager's reports to the host.
 class TableObserver final : public ManagerObserver {
  public:
   explicit TableObserver(const emm_host_v1& table) noexcept : table_(table) {}

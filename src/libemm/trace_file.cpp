@@ -1,16 +1,9 @@
 #include "libemm/trace_file.hpp"
 
-#include "base/byte_sum.hpp"
 #include "libemm/monotonic_clock.hpp"
 #include "trace/header_reader.hpp"
 
 namespace emm::libemm {
-
-namespace {
-
-constexpr std::uint64_t kFlushEvery = 64;  // what a process that is killed may lose
-
-}  // namespace
 
 using trace::Member;
 using trace::Op;
@@ -44,8 +37,9 @@ Status TraceFile::append(std::string_view text) {
   if (auto read = operations_.read(nodes_->root(), operation_); !read) return read;
   stamp();
   if (auto written = writer_->on_operation(operation_); !written) return written;
-  count(operation_);
-  return events_ % kFlushEvery == 0 ? sink_->flush() : Status();
+  ++events_;
+  live_.take(operation_);
+  return sink_->flush();  // a process may end at any time, and without a word
 }
 
 void TraceFile::stamp() {
@@ -55,47 +49,15 @@ void TraceFile::stamp() {
   operation_.members.add(Member::time_ns);
 }
 
-std::string TraceFile::name_of(const trace::Id& id) {
-  return id.is_number() ? std::to_string(id.number) : std::string(id.text);
-}
-
-void TraceFile::count(const trace::Operation& operation) {
-  ++events_;
-  if (operation.has(Member::layer) && operation.layer == trace::Layer::backing) return;
-  const auto outcome =
-      operation.has(Member::result) ? operation.result.outcome : trace::Outcome::none;
-  if (outcome != trace::Outcome::none && outcome != trace::Outcome::ok) return;
-  const auto context = operation.has(Member::context) ? name_of(operation.context) : std::string();
-  switch (operation.op) {
-    case Op::memalloc:
-    case Op::memallocmanaged:
-    case Op::memhostalloc:
-    case Op::mempin:
-      live_[name_of(operation.id)] = {.size = operation.size, .context = context};
-      break;
-    case Op::free:
-      live_.erase(name_of(operation.id));
-      break;
-    case Op::reset:
-    case Op::context_destroy:
-      std::erase_if(live_, [&](const auto& entry) { return entry.second.context == context; });
-      break;
-    default:
-      break;
-  }
-}
-
 Status TraceFile::append_end(std::uint64_t lost) {
   const std::lock_guard lock(mutex_);
-  ByteSum bytes;
-  for (const auto& [id, live] : live_) bytes.add(live.size);
   trace::Operation end{
       .op = Op::end,
       .members = trace::Members(Member::events, Member::lost, Member::live, Member::live_bytes)};
   end.events = events_;
   end.lost = lost + lost_;
-  end.live = live_.size();
-  end.live_bytes = bytes.value();
+  end.live = live_.count();
+  end.live_bytes = live_.bytes().value();
   ended_ = true;
   return writer_->on_operation(end);
 }

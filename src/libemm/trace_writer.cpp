@@ -1,4 +1,5 @@
-// The C face of libemm.so: a trace file, an operation at a time, and foreign recordings as traces.
+// The C interface of libemm.so for traces: writing a trace file one operation at a time, and
+// converting recordings of other formats.
 #include <pthread.h>
 
 #include <cstdint>
@@ -21,11 +22,11 @@ namespace {
 
 thread_local std::string last_words;
 
-/// The open files, by the handles that callers have. No handle is used twice, so the handle of a
-/// closed file names nothing. Any thread.
+/// The open files by the handles that callers have. A handle is never used again, so the handle of
+/// a closed file names no file. Any thread.
 class OpenFiles {
  public:
-  /// It never ends, so that a file that nobody closed is not written to again at exit.
+  /// Never destroyed, so that exit does not write to a file that nobody closed.
   static OpenFiles& of_process() {
     static auto* const all = [] {
       ::pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
@@ -51,8 +52,7 @@ class OpenFiles {
   }
 
  private:
-  /// Called in a child that was just forked. The files and what is in their buffers are the
-  /// parent's.
+  /// Called in a forked child. The files and their buffers belong to the parent.
   void forget() {
     of_parents_.merge(files_);
     files_.clear();

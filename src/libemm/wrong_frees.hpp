@@ -8,12 +8,12 @@
 
 namespace emm::libemm {
 
-/// A free that is wrong, and what is wrong with it.
+/// A wrong free and its description.
 struct WrongFree {
   enum class Kind : std::uint8_t {
     not_alive,  ///< The memory was freed before, or never handed out.
-    inside,     ///< The address lies inside live memory, which stays alive.
-    size,       ///< The memory has another size. It is freed.
+    inside,     ///< The address lies inside live memory, which stays live.
+    size,       ///< The memory has another size. It is freed anyway.
   };
   Kind kind;
   std::string words;
@@ -24,7 +24,7 @@ class WrongFrees {
  public:
   using Kind = WrongFree::Kind;
 
-  /// Counts one. Answers whether it is the first of its kind.
+  /// Counts one. Returns whether it is the first of its kind.
   bool add(Kind kind) noexcept { return counts_[static_cast<std::size_t>(kind)].fetch_add(1) == 0; }
   std::uint64_t count(Kind kind) const noexcept {
     return counts_[static_cast<std::size_t>(kind)].load();

@@ -10,7 +10,7 @@
 namespace emm::limit {
 namespace {
 
-// Sixteenths of a bit of each measure that an octave of it is worth, and how much chance may add.
+// The weight of each measure, in sixteenths of a bit per octave, and the most that chance may add.
 struct Weights {
   std::uint64_t length;
   std::uint64_t size;
@@ -34,7 +34,7 @@ Weights weights_of(std::uint64_t number, Prng& random) {
           .noise = random.below(4) * 10};
 }
 
-// log2 of value in 65536ths, straight lines between the powers of two.
+// log2 of value in 65536ths, interpolated linearly between the powers of two.
 std::uint64_t log2_of(std::uint64_t value) {
   const auto octave = static_cast<unsigned>(std::bit_width(value) - 1);
   const auto over = value - (std::uint64_t{1} << octave);
@@ -77,7 +77,7 @@ std::vector<std::uint32_t> Attempts::ranks(std::uint64_t number) const {
 }
 
 std::uint64_t Attempts::nodes(std::uint64_t number) const {
-  const auto dive = instance_.items.size();  // a layout found without a dead end takes no fewer
+  const auto dive = instance_.items.size();  // a search without a dead end takes this many
   return (dive + dive / 4 + 40) * luby(number / 2);
 }
 

@@ -18,7 +18,7 @@ struct Edge {
   bool begins;
 };
 
-// A saturated size still leaves as it came: the sum is wide enough for 2^64 of them.
+// The sum cannot overflow: 128 bits hold 2^64 saturated sizes.
 std::uint64_t peak_of(std::vector<Edge>& edges) {
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
     return a.time != b.time ? a.time < b.time : a.begins < b.begins;

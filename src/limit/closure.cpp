@@ -10,7 +10,7 @@ using Wide = Choice::Wide;
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
-// Dinic's maximal flow: along shortest ways, as many at a time as do not block one another.
+// Dinic's maximum flow: it augments along shortest paths until they block, then finds new levels.
 class Flow {
  public:
   explicit Flow(std::size_t nodes) : first_(nodes, kNone), level_(nodes), next_(nodes) {}
@@ -34,7 +34,7 @@ class Flow {
  private:
   struct Edge {
     std::uint32_t to;
-    std::uint32_t next;  // of the same node
+    std::uint32_t next;  // next edge of the same node
     Wide room;
   };
 
@@ -52,7 +52,8 @@ class Flow {
     return level_[sink] != kNone;
   }
 
-  // One way from source to sink, as deep as it may be, so without recursion.
+  // Pushes flow along one path from source to sink. A path can have as many edges as there are
+  // nodes, so this does not recurse.
   Wide push(std::uint32_t source, std::uint32_t sink) {
     std::vector<std::uint32_t> way;
     auto at = source;
@@ -67,7 +68,7 @@ class Flow {
         continue;
       }
       if (at == source) return 0;
-      level_[at] = kNone;  // leads nowhere
+      level_[at] = kNone;  // a dead end
       at = edges_[way.back() ^ 1u].to;
       way.pop_back();
     }
@@ -82,7 +83,7 @@ class Flow {
 
   std::vector<std::uint32_t> first_;
   std::vector<std::uint32_t> level_;
-  std::vector<std::uint32_t> next_;  // edge to try, by node
+  std::vector<std::uint32_t> next_;  // by node: the edge to try next
   std::vector<Edge> edges_;
 };
 

@@ -24,7 +24,7 @@ constexpr int kMendings = 4'000;
 struct Sorting {
   std::string_view name;
   Shelf::Fit fit;
-  // Greater is earlier.
+  // Items with greater keys come earlier.
   Wide (*key)(const Item& item, std::uint64_t contention);
 };
 
@@ -58,7 +58,8 @@ constexpr Sorting kInTime{"time", Shelf::Fit::best, [](const Item& item, std::ui
                             return (Wide{~std::uint64_t{item.first}} << 64) + item.size;
                           }};
 
-// The most live bytes in any section of each item, by a sparse table of maxima over powers of two.
+// The most live bytes in any section of each item, from a sparse table of maxima over powers of
+// two.
 std::vector<std::uint64_t> contentions(const Instance& instance) {
   std::vector<std::vector<std::uint64_t>> maxima{instance.section_totals()};
   for (std::size_t step = 1; step * 2 <= maxima.front().size(); step *= 2) {
@@ -100,8 +101,8 @@ class Placer {
   bool spent() const noexcept { return shelf_.work() >= budget_; }
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
 
-  // Places all below `limit`, or tells which place in the order is the first that does not fit, or
-  // that the budget does not reach.
+  // Places all items below `limit`. On failure returns the index, in the order, of the first item
+  // that does not fit or that the budget does not reach.
   std::optional<std::size_t> try_order(const Order& order, Shelf::Fit fit, std::uint64_t limit) {
     shelf_.clear();
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -153,7 +154,8 @@ std::optional<Greedy> place_greedily(std::span<const Buffer> buffers, const Gree
   const auto done = [&] { return (found && best.layout.height <= bound) || placer.spent(); };
   const auto limit = [&] { return found ? best.layout.height - 1 : kTooMany; };
 
-  // Whatever is live at once, this one is done soon: there is a layout before the budget counts.
+  // This ignores the budget: it is fast however many items are live at once, and it guarantees a
+  // layout to start from.
   if (const auto in_time = place_in_time(instance)) {
     keep(kInTime, *in_time);
     best_order = sorted_by(kInTime, instance, contention);

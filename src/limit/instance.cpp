@@ -11,7 +11,7 @@ namespace {
 
 auto key(const Item& item) { return std::tie(item.first, item.last, item.size, item.alignment); }
 
-// By key, equal items by position.
+// Sorts items by key, and equal items by position.
 void sort_items(Instance& instance) {
   std::vector<std::size_t> order(instance.items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -27,7 +27,7 @@ void sort_items(Instance& instance) {
   instance = std::move(sorted);
 }
 
-// Forwards or backwards in time, whichever compares less.
+// Keeps the instance or reverses its time, whichever compares less.
 void make_canonical(Instance& instance) {
   auto reversed = instance;
   for (auto& item : reversed.items) {
@@ -49,7 +49,7 @@ void make_canonical(Instance& instance) {
 std::vector<std::uint64_t> Instance::section_totals() const {
   std::vector<std::uint64_t> begins(sections, 0);
   __extension__ using Wide = unsigned __int128;
-  std::vector<Wide> change(sections + 1, 0);  // modulo 2^128, so that a fall is a rise
+  std::vector<Wide> change(sections + 1, 0);  // modulo 2^128, so a decrease can be added
   for (const auto& item : items) {
     change[item.first] += item.size;
     change[item.last] -= item.size;
@@ -78,7 +78,7 @@ Instance make_instance(std::span<const Buffer> buffers) {
     instance.positions.push_back(i);
   }
   std::sort(edges.begin(), edges.end());
-  bool open = false;  // has anything begun since the last section closed
+  bool open = false;  // has an item begun since the last section closed?
   for (const auto& [time, begins, item] : edges) {
     if (begins) {
       instance.items[item].first = instance.sections;

@@ -8,11 +8,11 @@
 namespace emm::limit {
 namespace {
 
-constexpr std::size_t kDepthMax = 10'000;  // some hundred bytes of stack each
+constexpr std::size_t kDepthMax = 10'000;  // each level takes some hundred bytes of stack
 constexpr std::uint64_t kStopInterval = 256;
 constexpr std::size_t kRefutedMax = std::size_t{1} << 20;
 
-// Two words into one, so that sums of them tell sets apart (the finisher of splitmix64).
+// Mixes two words into one (the finisher of splitmix64). A sum of such words identifies a set.
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   auto z = a * 0x9e3779b97f4a7c15u + (b + 1) * 0xd1b54a32d192ed03u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -118,9 +118,9 @@ Search::Outcome Search::place_group(const Items& left, Floors& floors, std::size
   return Outcome::infeasible;
 }
 
-// Each item can lie no lower than the highest floor under it, each floor no lower than the lowest
-// item over it. Leaves lowest_, tops_ and answers_ for ask(). False where some section cannot hold
-// what is left.
+// No item can lie lower than the highest floor under it, and no floor is lower than the lowest item
+// over it. Fills lowest_, tops_ and answers_ for ask(). Returns false if some section cannot hold
+// the items that are left.
 bool Search::raise_floors(const Items& left, Floors& floors) {
   std::uint32_t begin = instance_.sections;
   std::uint32_t end = 0;
@@ -140,7 +140,8 @@ bool Search::raise_floors(const Items& left, Floors& floors) {
     const auto& item = instance_.items[i];
     const auto counts = is_next_of_equals(i) ? 1u : 0u;
     for (auto s = item.first; s < item.last; ++s) {
-      if (tops_[s] == 0) floors[s] = lowest;  // the first over this section, so the lowest
+      if (tops_[s] == 0)
+        floors[s] = lowest;  // by_floor_ is sorted, so the first item is the lowest
       const auto base = std::max(tops_[s], lowest);
       if (base > capacity_ || item.size > capacity_ - base) return false;
       tops_[s] = base + item.size;
@@ -154,7 +155,7 @@ Search::Question Search::ask(const Items& left, const Floors& floors) const {
   Question question{.section = instance_.sections, .waste_to = kTooMany, .answers = {}};
   std::uint64_t least = kTooMany;
   std::uint32_t fewest = 0;
-  std::uint32_t painted = 0;  // left is in the order of first sections
+  std::uint32_t painted = 0;  // end of the sections looked at; `left` is sorted by first section
   for (const auto i : left) {
     const auto& item = instance_.items[i];
     for (auto s = std::max(painted, item.first); s < item.last; ++s) {
@@ -176,13 +177,14 @@ Search::Question Search::ask(const Items& left, const Floors& floors) const {
   for (const auto i : left) {
     const auto& item = instance_.items[i];
     if (!covers(item, question.section)) continue;
-    bytes += item.size;  // within the capacity, as raise_floors() found
+    bytes += item.size;  // cannot overflow: raise_floors() found that these fit into the capacity
     if (lowest_[i] > floor) {
       question.waste_to = std::min(question.waste_to, lowest_[i]);
       continue;
     }
     if (is_next_of_equals(i)) question.answers.push_back(i);
-    for (const auto k : left) {  // what could lie under it without lying in this section
+    for (const auto k :
+         left) {  // items that could lie under this one without covering this section
       const auto& under = instance_.items[k];
       if (!overlap(item, under) || covers(under, question.section)) continue;
       const auto top = std::max(lowest_[k] + under.size, saturating_add(floor, unit_));
@@ -202,7 +204,7 @@ Search::Print Search::fingerprint(const Items& left, const Floors& floors) const
     print.low += word;
     print.high += mixed(word, word >> 32);
   };
-  std::uint32_t painted = 0;  // left is in the order of first sections
+  std::uint32_t painted = 0;  // end of the sections added; `left` is sorted by first section
   for (const auto i : left) {
     const auto& item = instance_.items[i];
     add(mixed(i, kTooMany));

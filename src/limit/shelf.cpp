@@ -46,7 +46,7 @@ std::optional<std::uint64_t> Shelf::find(const Item& item, Fit fit, std::uint64_
   Cursor right{.span = &level.spans[last_span(item, level.shift)]};
   if (left.span == right.span) right.run = right.span->used;
 
-  std::uint64_t top = 0;  // of what has been passed
+  std::uint64_t top = 0;  // highest end so far of the items that are live with `item`
   std::optional<std::uint64_t> best;
   std::uint64_t best_gap = kTooMany;
   while (!left.done() || !right.done()) {
@@ -66,7 +66,7 @@ std::optional<std::uint64_t> Shelf::find(const Item& item, Fit fit, std::uint64_
         continue;
       }
     }
-    // Takes from this list until the other one has something lower.
+    // Reads this list until the other one has a lower item.
     const auto stop = against.done() ? kTooMany : against.next().begin;
     const auto* at = run.placed.data() + from.at;
     const auto* const end = run.placed.data() + run.placed.size();
@@ -116,7 +116,8 @@ void Shelf::Run::measure() noexcept {
   }
 }
 
-// What was between others only gets smaller, so that it need not be measured each time.
+// A new item can only shrink the gaps between the others. So `gap` stays an upper bound and need
+// not be measured each time.
 void Shelf::Run::add(const Placed& one) {
   if (one.begin < placed.front().begin && one.end < placed.front().begin) {
     gap = std::max(gap, placed.front().begin - one.end);

@@ -9,29 +9,31 @@
 
 namespace emm::limit {
 
-/// Items that have been placed, found by time and from the bottom up.
+/// The items placed so far, searchable by time and from the bottom up.
 ///
-/// Time is cut into spans, at several levels of coarseness; each span lists what is placed in it
-/// by offset. A gap for an item is looked for in the one or two spans about as long as the item,
-/// so that little is read that is not live with it. The lists are in runs that know their largest
-/// gap: where all of a run is live with the item, or none of it, and that gap is too small, it is
-/// passed over as one. One thread at a time.
+/// Time is cut into spans at several levels of coarseness. Each span lists the items placed in it
+/// by offset. The search for a gap reads only the one or two spans that are about as long as the
+/// item, so it reads few items that are not live together with it. A list consists of runs, and
+/// each run knows its largest gap. The search skips a run as a whole if none of it is live with the
+/// item, or if all of it is and the largest gap is too small. One thread at a time.
 class Shelf {
  public:
-  /// Levels are chosen so that `items`, which are to be placed, stand in about ten lists each.
+  /// Chooses the levels so that each of `items`, which are to be placed, stands in about ten lists.
   Shelf(std::span<const Item> items, std::uint32_t sections);
 
   enum class Fit : std::uint8_t {
     first,  ///< The lowest gap.
-    best,   ///< The smallest gap below another item, the lowest of several; else above all.
+    best,   ///< The smallest gap below another item, the lowest of equals. Without one, above all
+            ///< items.
   };
-  /// The offset for `item` in that gap; nothing where its end would lie above `limit`.
+  /// Finds the offset for `item` in the gap that `fit` names. Nothing if the item would end above
+  /// `limit`.
   std::optional<std::uint64_t> find(const Item& item, Fit fit, std::uint64_t limit);
-  /// REQUIRES: no overlap with what is placed; offset + size within 64 bits.
+  /// REQUIRES: no overlap with a placed item; offset + size within 64 bits.
   void place(const Item& item, std::uint64_t offset);
   void clear() noexcept;
 
-  /// A measure of what find() and place() have done so far, about a nanosecond a unit.
+  /// The work of find() and place() so far, in units of about a nanosecond.
   std::uint64_t work() const noexcept { return work_; }
 
  private:
@@ -41,12 +43,12 @@ class Shelf {
     std::uint32_t first;
     std::uint32_t last;
   };
-  /// Neighbours in a list, by begin.
+  /// Neighbours in a list, sorted by begin.
   struct Run {
     std::vector<Placed> placed;
-    std::uint64_t end = 0;  // the highest
-    std::uint64_t gap = 0;  // at least the largest between them, where all count
-    std::size_t added = 0;  // since it was measured
+    std::uint64_t end = 0;  // highest end of an item
+    std::uint64_t gap = 0;  // upper bound on the largest gap, if all items are live
+    std::size_t added = 0;  // items added since measure()
     std::uint32_t first_least = 0, first_most = 0;
     std::uint32_t last_least = 0, last_most = 0;
 
@@ -54,8 +56,8 @@ class Shelf {
     void add(const Placed& one);
   };
   struct TimeSpan {
-    std::vector<Run> runs;  // kept, with what they hold, for the next use
-    std::size_t used = 0;   // of them; none of these is empty
+    std::vector<Run> runs;  // never shrinks, so that runs keep their buffers
+    std::size_t used = 0;   // how many runs are in use; each of these holds an item
   };
   /// The position of a reader in a list.
   struct Cursor {

@@ -16,12 +16,13 @@ namespace {
 
 using Outcome = Solution::Outcome;
 
-constexpr std::uint64_t kGreedyWork =
-    20'000'000;                            // before a search, which has better uses for the time
-constexpr std::uint64_t kSpareWeight = 6;  // sixteenths, every other attempt; found by trying
-constexpr std::uint64_t kFirstShare = 20'000;     // nodes for one capacity, at first
-constexpr std::uint64_t kLowerShare = 500'000;    // and for the bound, before
-constexpr std::size_t kSearchedItemsMax = 4'000;  // a path of the search holds the square of it
+constexpr std::uint64_t kGreedyWork = 20'000'000;  // little, since the search uses the time better
+constexpr std::uint64_t kSpareWeight =
+    6;  // in sixteenths, for every other attempt; found by trying
+constexpr std::uint64_t kFirstShare = 20'000;   // nodes for one capacity in the first round
+constexpr std::uint64_t kLowerShare = 500'000;  // least nodes for the lower bound
+constexpr std::size_t kSearchedItemsMax =
+    4'000;  // memory: a path of the search takes the square of this
 
 class Budget {
  public:
@@ -69,7 +70,8 @@ Outcome search_part(const Instance& part, std::uint64_t capacity, std::uint64_t 
   return Outcome::gave_up;
 }
 
-// The smallest part first: each must fit, and the cheapest to refute answers for all.
+// Searches the smallest part first. One part that does not fit refutes the whole, and the smallest
+// is the cheapest to refute.
 Outcome search_all(std::span<const Buffer> buffers, std::uint64_t capacity, std::uint64_t nodes,
                    Budget& budget, Layout& layout) {
   auto parts = split(make_instance(buffers));
@@ -135,17 +137,19 @@ Bracket minimal_capacity(std::span<const Buffer> buffers, double gap, const Solv
     }
     return outcome == Outcome::placed;
   };
-  // Most capacities are decided by few nodes, and one that is not may take any number: so each is
-  // asked with few, then with more; the bound, which is often met, with more from the first.
+  // Most capacities are decided with few nodes, and the others may take any number. So each
+  // capacity is tried with few nodes at first and with more in later rounds. The lower bound is
+  // often met, so it gets more nodes from the first round on.
   for (auto share = kFirstShare; goes_on(); share = saturating_add(share, 3 * share)) {
     const auto before = budget.spent();
-    auto tried = bracket.lower;  // below it, nothing more is asked in this round
+    auto tried = bracket.lower;  // this round is done with all capacities below
     while (bracket.upper - tried > allowed() / 2 && goes_on()) {
       const auto capacity = tried + (bracket.upper - tried) / 2;
       if (!ask(capacity, share)) tried = capacity + 1;
     }
     if (bracket.upper > bracket.lower) ask(bracket.lower, std::max(share, kLowerShare));
-    if (budget.spent() == before) break;  // too large to be searched
+    if (budget.spent() == before)
+      break;  // the search spent nothing: the parts are too large for it
   }
   bracket.nodes = budget.spent();
   return bracket;

@@ -8,47 +8,46 @@
 
 namespace emm::limit {
 
-/// When to stop looking. What is found depends on `nodes` alone; a clock that runs out can only
-/// turn an answer into gave_up.
+/// When to stop searching. The answer depends on `nodes` alone; a clock that runs out can only turn
+/// an answer into gave_up.
 struct SolveLimits {
   std::uint64_t nodes =
-      20'000'000;  ///< States of the search, over all its attempts; some microseconds each.
-  const Clock* clock = nullptr;  ///< Without one, time does not count.
-  std::uint64_t time_ns = 0;     ///< From the call, by `clock`.
+      20'000'000;  ///< States over all attempts of the search. A state takes some microseconds.
+  const Clock* clock = nullptr;  ///< Null: time is not limited.
+  std::uint64_t time_ns = 0;     ///< Counted from the call, by `clock`.
 };
 
 struct Solution {
   enum class Outcome : std::uint8_t {
-    placed,  ///< `layout` holds all buffers within the capacity; it has passed first_violation().
-    infeasible,  ///< Proven: no layout does.
-    gave_up,     ///< Neither was found within the limits.
+    placed,  ///< `layout` holds all buffers within the capacity and has passed first_violation().
+    infeasible,  ///< Proven: no layout fits the capacity.
+    gave_up,     ///< The limits ended the search before an answer.
   };
   Outcome outcome = Outcome::gave_up;
   Layout layout;  ///< Empty unless placed.
   std::uint64_t nodes =
-      0;  ///< That the search looked at; 0 where a bound or a greedy layout was the answer.
+      0;  ///< States that the search looked at. 0 if a bound or a greedy layout was the answer.
 };
 
-/// Do the buffers fit into `capacity` bytes? By the bound, then greedily, then by a search of each
-/// stretch of time that no buffer connects to another, tried over and over with other orders and
-/// growing limits. The outcome does not depend on the order of the buffers, nor on the direction of
-/// time. Any thread.
+/// Do the buffers fit into `capacity` bytes? Tries the lower bound, then greedy layouts, then a
+/// search. The search treats each stretch of time that no buffer connects to another by itself, and
+/// repeats with other orders and growing limits. The outcome depends neither on the order of the
+/// buffers nor on the direction of time. Any thread.
 Solution solve(std::span<const Buffer> buffers, std::uint64_t capacity,
                const SolveLimits& limits = {});
 
-/// What the least capacity is known to be.
+/// The known bounds of the least capacity.
 struct Bracket {
-  std::uint64_t lower =
-      0;  ///< No layout is lower; kTooMany also where 64 bits do not hold the bound.
+  std::uint64_t lower = 0;  ///< No layout is lower. kTooMany if 64 bits cannot hold the bound.
   std::uint64_t upper = kTooMany;  ///< The height of `layout`.
-  Layout layout;  ///< Has passed first_violation(). Empty where none ends within 64 bits.
-  std::uint64_t greedy_height = kTooMany;  ///< What the best greedy layout has, before any search.
+  Layout layout;  ///< Has passed first_violation(). Empty if no layout ends within 64 bits.
+  std::uint64_t greedy_height = kTooMany;  ///< Height of the best greedy layout, before any search.
   std::uint64_t nodes = 0;
 };
 
-/// The bracket around the least capacity: between the requested bound, raised by proofs, and the
-/// best layout found. Searches only while upper exceeds lower by more than `gap` of lower (0.01 is
-/// one percent; 0 asks for the exact answer), and within the limits.
+/// Brackets the least capacity between the requested bound, raised by proofs, and the best layout
+/// found. Searches only while upper exceeds lower by more than `gap` of lower (0.01 is one percent;
+/// 0 asks for the exact answer), and within the limits.
 Bracket minimal_capacity(std::span<const Buffer> buffers, double gap,
                          const SolveLimits& limits = {});
 

@@ -21,7 +21,7 @@ std::uint32_t StreamPeak::add_node(std::vector<std::uint32_t> needs) {
   return node_count_;
 }
 
-// Gives the stream another node if something else came between.
+// Begins a new node of the stream if the stream must wait for other nodes.
 void StreamPeak::renew(StreamState& state) {
   if (state.host != host_) {
     state.needs.push_back(host_);
@@ -92,7 +92,8 @@ void StreamPeak::ends_apart(Point begun, std::uint64_t bytes, Stream one, Stream
 
 StreamPeak::Wide StreamPeak::most_of_section() const {
   if (node_count_ > kNodesMost) return told_most_;
-  // Each node is two choices: its best beginning, then the rest of it, which never gains.
+  // A closed set ends somewhere in each node. So a node makes two choices: its steps up to its own
+  // peak, then the rest, which needs the first and never gains.
   std::vector<Choice> choices(nodes_.size() * 2);
   for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
     auto& best = choices[std::size_t{i} * 2];

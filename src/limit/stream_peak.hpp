@@ -7,22 +7,23 @@
 
 namespace emm::limit {
 
-/// What is needed at least where memory that one stream freed serves another only if the end comes
-/// before the new use in an order that is known: with no such order the sum over the streams of
-/// each one's own peak, with all of it the peak of what is live.
+/// A lower bound on the memory for streams. Memory that one stream freed may serve another stream
+/// only if a known order puts the free before the new use. Without any such order the bound is the
+/// sum of the peaks of all streams; with a total order it is the peak of the live bytes.
 ///
-/// Why it is a bound. Call a set of steps closed if it has, with each step, all that come before
-/// it. Let A be what is live after a closed set: begun in it and not ended in it. No end of one of
-/// A comes before the beginning of another, as the set would hold that end; so no two of A may
-/// share a byte, and their sizes add up. The greatest sum over all closed sets is the bound. It
-/// misses nothing: of any allocations that may pairwise not share, all that comes before one of
-/// their beginnings is a closed set after which they are live.
+/// Why it is a bound. Call a set of steps closed if it holds, with each step, all steps that come
+/// before it. Let A be the allocations that are live after a closed set: begun in it and not ended
+/// in it. No end of one of A comes before the beginning of another, since the closed set would then
+/// hold that end. So no two of A may share a byte, and their sizes add up. The bound is the
+/// greatest such sum over all closed sets. The bound misses nothing: take allocations of which no
+/// two may share a byte. The steps before their beginnings form a closed set after which all of
+/// them are live.
 ///
-/// Steps are told in an order that they can happen in. One thread at a time.
+/// The caller must report steps in an order in which they can happen. One thread at a time.
 class StreamPeak {
  public:
-  using Stream = std::uint32_t;  ///< Any numbers, from 0, without large gaps.
-  /// All that is on a stream up to a moment, and all that comes before it.
+  using Stream = std::uint32_t;  ///< Numbers from 0, without large gaps.
+  /// All steps on a stream up to a moment, and all steps that come before those.
   class Point {
    public:
     bool operator==(const Point&) const = default;
@@ -30,41 +31,41 @@ class StreamPeak {
    private:
     friend class StreamPeak;
     std::uint32_t section_ = 0;
-    std::uint32_t node_ = 0;  // counted from 1; 0: nothing is there
+    std::uint32_t node_ = 0;  // counted from 1; 0 if nothing is there
   };
 
-  /// The next step of the stream: so many bytes begin, or end, to be live there.
+  /// The next step of the stream: `bytes` begin, or end, to be live there.
   void begins(Stream stream, std::uint64_t bytes) { change(stream, Wide{bytes}); }
   void ends(Stream stream, std::uint64_t bytes) { change(stream, -Wide{bytes}); }
   Point upto(Stream stream);
-  /// What the stream gets from here on comes after the point.
+  /// Orders the later steps of `stream` after the point.
   void after(Stream stream, Point point);
-  /// What any stream gets from here on comes after the point.
+  /// Orders the later steps of all streams after the point.
   void all_after(Point point);
-  /// What any stream gets from here on comes after all that is there.
+  /// Orders the later steps of all streams after all steps so far.
   void all_after_all();
-  /// An end that comes after `begun`, on no stream: what both streams get from here on comes after
-  /// it. For memory that is freed on another stream than its own.
+  /// Reports an end that comes after `begun` and is on no stream. The later steps of both streams
+  /// come after it. This is for memory that is freed on another stream than its own.
   void ends_apart(Point begun, std::uint64_t bytes, Stream one, Stream other);
 
-  /// The bound, of all that was told. Where more than kNodesMost pieces of streams are tied
-  /// together, only the order in which they were told counts between them: the peak of what is
-  /// live, which is never more.
+  /// The bound for all steps reported. If more than kNodesMost pieces of streams depend on one
+  /// another, the bound between them is the peak of the live bytes in the order of the reports,
+  /// which is never greater.
   std::uint64_t peak();
 
   static constexpr std::size_t kNodesMost = 10'000;
 
  private:
   __extension__ using Wide = __int128;
-  struct Node {  // steps of one stream without an order point between them
+  struct Node {  // consecutive steps of one stream, without an order point between them
     Wide change = 0;
-    Wide most = 0;  // the greatest sum of its first steps; at least 0, of none
+    Wide most = 0;  // greatest sum of the first steps; at least 0, the sum of no step
     std::vector<std::uint32_t> needs{};
   };
   struct StreamState {
-    std::uint32_t last = 0;   // node, counted from 1
-    std::uint32_t host = 0;   // the newest node of the host that this stream comes after
-    std::uint32_t known = 0;  // the newest node of this stream that the host has waited for
+    std::uint32_t last = 0;   // newest node, counted from 1
+    std::uint32_t host = 0;   // newest node of the host that this stream comes after
+    std::uint32_t known = 0;  // newest node of this stream that the host has waited for
     bool open = false;        // may `last` get more steps?
     std::vector<std::uint32_t> needs{};
   };
@@ -77,12 +78,12 @@ class StreamPeak {
   Wide most_of_section() const;
 
   std::uint32_t section_ = 0;
-  std::vector<Node> nodes_;       // of the section, while there are few enough
-  std::uint32_t node_count_ = 0;  // of the section
+  std::vector<Node> nodes_;       // of this section; emptied when there are more than kNodesMost
+  std::uint32_t node_count_ = 0;  // of this section, counted beyond kNodesMost too
   std::vector<StreamState> states_;
-  std::uint32_t host_ = 0;         // node
-  Wide base_ = 0;                  // live as the section began
-  Wide live_ = 0, told_most_ = 0;  // in the section, in the order of telling
+  std::uint32_t host_ = 0;         // newest node that every stream must wait for
+  Wide base_ = 0;                  // bytes live when the section began
+  Wide live_ = 0, told_most_ = 0;  // live bytes in this section, and their peak
   Wide most_ = 0;
 };
 

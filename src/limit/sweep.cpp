@@ -12,9 +12,9 @@
 namespace emm::limit {
 namespace {
 
-constexpr int kGapsTried = 8;  // of those that are large enough, where an alignment spoils some
+constexpr int kGapsTried = 8;  // large enough gaps to try; an alignment may spoil some
 
-// The gaps below the top, which is the end of the highest that is live.
+// The free gaps below the top, which is the end of the highest live item.
 class Gaps {
  public:
   std::optional<std::uint64_t> take(std::uint64_t size, std::uint64_t alignment) {

@@ -33,7 +33,7 @@ std::optional<std::string> first_violation(std::span<const Buffer> buffers, cons
     return text::format("the layout has {} offsets: expected one for each of {} buffers",
                         layout.offsets.size(), buffers.size());
   }
-  std::vector<std::tuple<std::uint64_t, bool, std::size_t>> edges;  // ends come before begins
+  std::vector<std::tuple<std::uint64_t, bool, std::size_t>> edges;  // ends sort before begins
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (!takes_memory(buffers[i])) continue;
     auto misplaced = check_place(i, buffers[i], layout.offsets[i], capacity);
@@ -43,7 +43,7 @@ std::optional<std::string> first_violation(std::span<const Buffer> buffers, cons
   }
   std::sort(edges.begin(), edges.end());
 
-  // By offset. They are disjoint, so the neighbours are all there is to ask.
+  // Live buffers by offset. They are disjoint, so a new buffer can only overlap its neighbours.
   std::map<std::uint64_t, std::size_t> live;
   for (const auto& [time, begins, index] : edges) {
     const auto offset = layout.offsets[index];

@@ -15,7 +15,8 @@ char* put_seconds(char* at, std::uint64_t ns) noexcept {
   using digits::kPowers;
   if (ns == 0) return put(at, '0');
   if (ns >= kPowers.back()) return put_as_double(at, ns);
-  // Decimal digits by binary ones: 1233/4096 is a little above log10(2).
+  // Estimates the count of decimal digits from that of binary digits: 1233/4096 is just above
+  // log10(2).
   auto count = static_cast<std::size_t>(std::bit_width(ns)) * 1233 >> 12;
   if (ns >= kPowers[count]) ++count;
   auto exponent = static_cast<int>(count) - 10;  // of the first digit
@@ -26,8 +27,8 @@ char* put_seconds(char* at, std::uint64_t ns) noexcept {
     const auto unit = kPowers[count - 6];
     six = ns / unit;
     const auto twice = (ns - six * unit) * 2;
-    // Half way it is the double's own error that decides; below 10^15 ns it is too small to matter
-    // elsewhere.
+    // An exact half is rounded as the double's own error decides. Elsewhere that error is too small
+    // to matter below 10^15 ns.
     if (twice == unit) return put_as_double(at, ns);
     if (twice > unit && ++six == 1'000'000) {
       six = 100'000;

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string_view>
 
-/// Functions that put one column of a line at `at` and return where the next one begins. The caller
-/// provides the room: a number takes less than kNumber bytes.
+/// Functions that write one column of a line at `at` and return the place for the next one. The
+/// caller provides the room: a number takes less than kNumber bytes.
 namespace emm::log {
 
 inline constexpr std::size_t kNumber = 32;
@@ -26,8 +26,8 @@ inline constexpr auto kPowers = [] {
   return powers;
 }();
 
-/// The eight digits of a number below 10^8, a byte each: halved to fours, to twos, to ones, side by
-/// side. 10486 / 2^20 and 103 / 2^10 stand for 1/100 and 1/10.
+/// The eight digits of a number below 10^8, one byte each. It splits the number into two fours,
+/// then twos, then ones, all side by side. 10486 / 2^20 and 103 / 2^10 stand for 1/100 and 1/10.
 inline std::uint64_t decimal(std::uint64_t value) noexcept {
   const auto four = value / 10'000 | value % 10'000 << 32;
   const auto hundreds = (four * 10'486 >> 20) & 0x7f'0000'007f;
@@ -36,7 +36,7 @@ inline std::uint64_t decimal(std::uint64_t value) noexcept {
   return tens | (two - 10 * tens) << 8;
 }
 
-/// The eight digits of a number below 16^8.
+/// The eight hexadecimal digits of a number below 16^8, one byte each.
 inline std::uint64_t hex(std::uint64_t value) noexcept {
   value = value >> 16 | (value & 0xffff) << 32;
   value = (value >> 8 & 0xff'0000'00ff) | (value & 0xff'0000'00ff) << 16;
@@ -47,12 +47,12 @@ inline std::uint64_t hex_text(std::uint64_t digits) noexcept {
   return digits + kZeros + letters * ('a' - '0' - 10);
 }
 
-/// Counts the zeros before the first other digit, or before the last digit.
+/// Counts the leading zeros. The last digit never counts as one.
 inline int leading_zeros(std::uint64_t digits) noexcept {
   return std::countr_zero(digits | std::uint64_t{1} << 56) / 8;
 }
 
-/// `count` of the eight characters in `text`, from `first` on.
+/// Writes `count` of the eight characters in `text`, from `first` on.
 inline char* put(char* at, std::uint64_t text, int first, int count) noexcept {
   text >>= 8 * first;
   std::memcpy(at, &text, 8);
@@ -70,7 +70,7 @@ inline char* put(char* at, char c) noexcept {
   return at + 1;
 }
 inline char* put(char* at, std::string_view text) noexcept {
-  text.copy(at, text.size());  // which takes an empty text without an address
+  text.copy(at, text.size());  // unlike memcpy, copy() accepts an empty text without an address
   return at + text.size();
 }
 
@@ -85,8 +85,8 @@ inline char* put_decimal(char* at, std::uint64_t value) noexcept {
   return digits::put_shortest(at, shown | digits::kZeros, shown);
 }
 
-/// Numbers that seldom change, each with a comma before it. Their text is made again only where one
-/// differs from the line before.
+/// Numbers that seldom change, each after a comma. Their text is kept, and rebuilt only if a number
+/// differs from the previous line.
 template <std::size_t N>
 class SteadyColumns {
  public:
@@ -102,7 +102,7 @@ class SteadyColumns {
   }
 
  private:
-  static constexpr std::size_t kSize = N * 21;  // what is longest
+  static constexpr std::size_t kSize = N * 21;  // the longest text
 
   std::array<std::uint64_t, N> values_{};
   std::size_t size_ = 0;
@@ -119,7 +119,7 @@ inline char* put_hex(char* at, std::uint64_t value) noexcept {
   return digits::put(at, digits::hex_text(shown), 0, 8);
 }
 
-/// `ns` nanoseconds in seconds, as an ostream prints static_cast<double>(ns) * 1e-9: six
+/// Writes `ns` nanoseconds in seconds as an ostream prints static_cast<double>(ns) * 1e-9: six
 /// significant digits, "%g".
 char* put_seconds(char* at, std::uint64_t ns) noexcept;
 

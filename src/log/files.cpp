@@ -18,10 +18,11 @@ namespace {
 
 constexpr std::string_view kWho = "--log";
 
-/// Keeps other processes that write logs from a file. Does nothing for what is no file on disk.
+/// Keeps other processes that write logs away from a file. Does nothing if the path is not a
+/// regular file.
 class FileLock {
  public:
-  /// Usage error where another process holds it.
+  /// Usage error if another process holds the lock.
   static Result<FileLock> take(const std::string& path) {
     FileLock lock;
     struct stat status {};
@@ -45,8 +46,8 @@ class FileLock {
   int file_ = -1;
 };
 
-/// The logs of a run, one for each device or one for all, in files that a kill leaves whole. Every
-/// log gets every record, and takes those of its device.
+/// The logs of a run, one for each device or one for all, in files that stay whole after a kill.
+/// Each log gets every record and writes those of its device.
 class LogFiles final : public LogWriter {
  public:
   LogFiles(std::vector<FileLock> locks, std::vector<std::unique_ptr<LogWriter>> logs,
@@ -66,18 +67,18 @@ class LogFiles final : public LogWriter {
 
  private:
   std::vector<FileLock> locks_;
-  WholeLines whole_lines_;  // first: it ends when all is written
+  WholeLines whole_lines_;  // declared before logs_, so it ends after all is written
   std::vector<std::unique_ptr<LogWriter>> logs_;
 };
 
-/// Text in a file that has a place on disk, not a pipe or a terminal.
+/// Whether the path is an uncompressed regular file, not a pipe or a terminal.
 bool is_text_file(const std::string& path) {
   if (path == "-" || path.ends_with(".gz") || path.ends_with(".zst")) return false;
   struct stat status {};
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// "run.csv" to "run.dev1.csv", "run.csv.gz" to "run.dev1.csv.gz", "run" to "run.dev1".
+/// Turns "run.csv" into "run.dev1.csv", "run.csv.gz" into "run.dev1.csv.gz", "run" into "run.dev1".
 std::string with_device(const std::string& path, std::uint32_t device) {
   const auto name = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
   auto end = path.size();
@@ -139,7 +140,8 @@ Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string
   } else {
     for (const auto device : devices) files.emplace_back(with_device(path, device), device);
   }
-  // No file is cut before all are known to be nobody else's.
+  // Reserves all files before it truncates any: a conflict with another file of the run costs no
+  // data.
   for (const auto& [file, device] : files) {
     if (auto apart = run_files::reserve(file, kWho); !apart) return apart.error();
   }

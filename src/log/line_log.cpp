@@ -20,7 +20,7 @@ LineLog::LineLog(std::unique_ptr<format::ByteSink> out, const trace::Trace& trac
 Status LineLog::begin(std::string_view header) {
   lines_.assign(header);
   lines_.push_back('\n');
-  // The header is written at once, so that a path that cannot be written fails before the run.
+  // Writes the header at once, so that a path that cannot be written fails before the run.
   send();
   if (!status_) return status_;
   return out_->flush();

@@ -8,8 +8,8 @@
 
 namespace emm::log {
 
-/// A LogWriter whose every record is one line or none. Gathers lines to large writes, and keeps the
-/// first error of its sink for finish().
+/// A LogWriter that writes at most one line for each record. Collects lines into large writes.
+/// finish() returns the first error of its sink.
 class LineLog : public LogWriter {
  public:
   ~LineLog() override { send(); }
@@ -19,9 +19,10 @@ class LineLog : public LogWriter {
  protected:
   LineLog(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device);
 
-  /// Writes the header, a whole line; to be called once, before any record.
+  /// Writes `header` as a line. Must be called once, before any record.
   Status begin(std::string_view header);
-  /// Adds the line of `record` to `lines`, its end included, if it has one.
+  /// Appends the line of `record` to `lines`, with its newline. Appends nothing if the record has
+  /// no line.
   virtual void format(std::string& lines, const Record& record, const Gauges& gauges) = 0;
 
   const trace::Trace& trace() const noexcept { return trace_; }
@@ -36,10 +37,9 @@ class LineLog : public LogWriter {
   Status status_;
 };
 
-/// RMM's logs know device memory: rows are for memalloc and memallocmanaged, for the frees of what
-/// they made (not for late ones), and for what a reset ends, which is a free there. Host memory,
-/// questions and everything else have no row, because RMM's own tools would take them for device
-/// memory.
+/// RMM's logs show device memory only. There are rows for memalloc and memallocmanaged, for the
+/// frees of their memory (except late ones), and for memory that a reset ends, which is a free
+/// there. Nothing else has a row, because RMM's own tools would take it for device memory.
 bool is_rmm_row(const Record& record) noexcept;
 
 }  // namespace emm::log

@@ -18,7 +18,7 @@ FlushComparison compare_flushes(const std::vector<Flush>& recorded,
   const auto differs = [&](const std::string& words) {
     if (comparison.first_difference.empty()) comparison.first_difference = words;
   };
-  // Both lists are in the order of events; flushes of one event match in their order.
+  // Both lists are sorted by event. Flushes of the same event are matched in order.
   std::size_t r = 0, p = 0;
   while (r < recorded.size() || p < replayed.size()) {
     if (p == replayed.size() || (r < recorded.size() && recorded[r].event < replayed[p].event)) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/named_statistic.hpp"
 #include "trace/op.hpp"
 
 namespace emm::log {
@@ -18,7 +19,7 @@ struct Percentiles {
   std::uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
 };
 
-/// A live allocation, for a list of the biggest.
+/// A live allocation, for a list of the largest.
 struct Holder {
   std::string id;
   std::uint64_t size = 0;
@@ -26,7 +27,7 @@ struct Holder {
   std::vector<std::string> frames{};  ///< Its call stack, innermost first; may be empty.
 };
 
-/// A failing event, its place, and the state just before it.
+/// A failed event, its place, and the state just before it.
 struct Failure {
   std::uint64_t event = 0;  ///< Index in the trace, from 0.
   std::uint32_t line = 0;
@@ -37,17 +38,17 @@ struct Failure {
   std::string stream;
   std::string context;
   trace::Outcome outcome = trace::Outcome::error;
-  std::string error;  ///< The manager's or driver's words.
+  std::string error;  ///< The manager's or driver's message.
   std::vector<std::string> frames;
   std::uint64_t live_bytes = 0;
   std::uint64_t reserved_bytes = 0;
-  std::optional<std::uint64_t> free_bytes;  ///< Free on the device, where it tells.
+  std::optional<std::uint64_t> free_bytes;  ///< Free on the device, if known.
   std::optional<std::uint64_t> largest_free_bytes;
-  // What the manager holds beside what is live, where it counts that:
+  // Memory that the manager holds beyond the live memory, if it counts it:
   std::optional<std::uint64_t> idle_bytes{};          ///< Free memory that it keeps.
-  std::optional<std::uint64_t> largest_idle_bytes{};  ///< The largest piece of that.
+  std::optional<std::uint64_t> largest_idle_bytes{};  ///< The largest block of that.
   std::optional<std::uint64_t> waiting_bytes{};       ///< Bytes of event-deferred frees.
-  std::vector<Holder> holders;  ///< The biggest live allocations, at most ten.
+  std::vector<Holder> holders;  ///< The largest live allocations, at most ten.
 };
 
 /// Something that a manager must never do.
@@ -61,7 +62,7 @@ struct Violation {
     hazard,
     unexpected,
     balance,
-    contract,  ///< A call that has no answer went wrong.
+    contract,  ///< A call that cannot return an error failed.
   };
   Kind kind = Kind::overlap;
   std::uint64_t event = 0;
@@ -72,151 +73,148 @@ inline constexpr std::array<std::string_view, 9> kViolationNames{
     "overlap", "misaligned",         "wrong size", "corruption", "wrong address",
     "hazard",  "unexpected outcome", "balance",    "contract"};
 
-/// Counts operations by their recorded result and today's, where there is a recorded one.
+/// Counts the operations that have a recorded result, by that result and the replay's.
 struct FourWay {
   std::uint64_t worked_worked = 0, worked_fails = 0, fails_works = 0, fails_fails = 0;
 };
 
-/// A deferring manager emptied its queue while event `event` was executed.
+/// One emptying of a manager's queue of deferred frees, during event `event`.
 struct Flush {
   std::uint64_t event = 0;
-  std::uint64_t seq = 0;  ///< The operation's own `seq`, or `event` where it has none.
+  std::uint64_t seq = 0;  ///< The operation's own `seq`, or `event` if it has none.
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   bool operator==(const Flush&) const = default;
 };
 
-/// The flushes of a recording against those of its replay, in order. A recorded one belongs to the
-/// last operation before it in its context.
+/// Compares the flushes of a recording with those of its replay, in order. A recorded flush belongs
+/// to the last operation before it in its context.
 struct FlushComparison {
   std::uint64_t recorded = 0;
   std::uint64_t as_recorded = 0;  ///< At the same event, with the same count and bytes.
-  std::uint64_t unrecorded = 0;   ///< In the replay alone.
-  std::string first_difference;   ///< One sentence; empty if there is none.
+  std::uint64_t unrecorded = 0;   ///< Only in the replay.
+  std::string first_difference;   ///< One sentence. Empty if there is none.
 };
 FlushComparison compare_flushes(const std::vector<Flush>& recorded,
                                 const std::vector<Flush>& replayed);
 
-/// How far the model of the allocator that a recording was made on agrees with it. Each step is
-/// judged from the recorded state before it.
+/// How well the model of the recorded allocator agrees with the recording. Each step is judged from
+/// the recorded state before it.
 struct ModelAgreement {
   struct Count {
     std::uint64_t recorded = 0, as_recorded = 0;
   };
   Count segments, placements, releases, refusals;
   std::uint64_t inferred_pools = 0;  ///< Segments whose pool the recording does not name.
-  std::uint64_t ties = 0;            ///< Placements that rules alone do not settle.
-  std::uint64_t unknown = 0;  ///< Placements in memory from before the recording: not judged.
-  std::uint64_t inferred_flushes = 0;  ///< Releases of idle memory that no row tells of.
-  /// A run of the model from the first request, with segments of its own: the least and the most
-  /// over what the recording leaves open.
+  std::uint64_t ties = 0;            ///< Placements among equals, which no rule decides.
+  /// Placements that depend on memory from before the recording. Not judged.
+  std::uint64_t unknown = 0;
+  std::uint64_t inferred_flushes = 0;  ///< Releases of idle memory that no row reports.
+  /// The least and the greatest value over everything that the recording leaves open. They come
+  /// from a run of the model from the first request on, with its own segments.
   struct Range {
     std::uint64_t low = 0, high = 0;
   };
   Range peak_reserved, retries, ooms, device_allocs, device_frees;
-  /// What a recording tells of a limit that it does not name: it was `least` or more, and less than
-  /// `below`.
+  /// What a recording implies about a limit that it does not name: it was at least `least` and less
+  /// than `below`.
   struct InferredLimit {
     std::uint64_t least = 0, below = 0;
-    std::string_view by;  ///< A literal: what tells it.
+    std::string_view by;  ///< A literal that says what implies it.
   };
   std::optional<InferredLimit> inferred_limit{};
-  std::string first_difference;  ///< One sentence; empty if there is none.
+  std::string first_difference;  ///< One sentence. Empty if there is none.
 };
 
-/// What the manager of a context counted.
-struct Statistics {
-  struct Named {
-    std::string_view name;  ///< A literal.
-    std::uint64_t value = 0;
-  };
+/// The statistics that the manager of a context counted.
+struct ContextStatistics {
   std::string context;
-  std::vector<Named> torch;  ///< Under the names of torch.cuda.memory_stats().
-  std::vector<Named> rmm;    ///< Under the names of RMM's statistics_resource_adaptor.
-  std::vector<Named> other;  ///< What neither of them has.
+  NamedStatistics torch;  ///< Under the names of torch.cuda.memory_stats().
+  NamedStatistics rmm;    ///< Under the names of RMM's statistics_resource_adaptor.
+  NamedStatistics other;  ///< Statistics that have neither name.
 };
 
 /// Operations that the manager answered with not_supported, by operation.
 struct Declined {
   trace::Op op = trace::Op::memalloc;
   std::uint64_t count = 0;
-  std::string why;  ///< The words of the first.
+  std::string why;  ///< The message of the first.
 };
 
 /// One pass of a replay: "emmctl.replay/1". Bytes are requested bytes of device and managed memory
-/// unless the name says otherwise; peaks are over events.
+/// unless the name says otherwise. Peaks are taken after events.
 struct Pass {
-  std::uint64_t events = 0;  ///< Replayed: walked, less those of the recording's backing layer.
-  std::uint64_t allocs = 0;  ///< That worked: memalloc, memallocmanaged, memhostalloc, mempin.
-  std::uint64_t frees = 0;   ///< Carried out, late ones too.
-  std::uint64_t failures =
-      0;  ///< Operations that failed and that neither `expect` nor the recording says fail.
-  std::uint64_t unmade =
-      0;  ///< Operations on what was never made, because making it failed or was declined.
-  std::uint64_t leaked = 0, leaked_bytes = 0;  ///< Alive at the end; of every kind of memory.
+  std::uint64_t events = 0;  ///< Replayed events: all but those of the recording's backing layer.
+  std::uint64_t allocs = 0;  ///< Successful memalloc, memallocmanaged, memhostalloc and mempin.
+  std::uint64_t frees = 0;   ///< Frees made, late ones included.
+  /// Operations that failed although neither `expect` nor the recording says so.
+  std::uint64_t failures = 0;
+  /// Operations on memory that was never made, because its allocation failed or was declined.
+  std::uint64_t unmade = 0;
+  std::uint64_t leaked = 0, leaked_bytes = 0;  ///< Live at the end; all kinds of memory.
   std::uint64_t hazards = 0;
   std::uint64_t peak_live_bytes = 0;
-  std::uint64_t peak_requested_bytes =
-      0;  ///< As peak_live_bytes would be had no request failed but those that were to.
-  std::uint64_t peak_host_bytes = 0;  ///< The peak of live memory of memhostalloc and mempin.
+  /// What peak_live_bytes would be if only those requests had failed that were meant to fail.
+  std::uint64_t peak_requested_bytes = 0;
+  std::uint64_t peak_host_bytes = 0;  ///< Peak of the live memory of memhostalloc and mempin.
   std::uint64_t peak_reserved_bytes = 0;
   std::uint64_t reserved_at_end_bytes = 0;
   double ns_per_event = 0;
   std::uint64_t elapsed_ns = 0;
-  /// What the driver's calls cost by the simulated device's model, where the run's clock is
-  /// another.
+  /// The cost of the driver calls by the simulated device's model, if the run used another clock.
   std::optional<std::uint64_t> simulated_ns{};
   double simulated_ns_per_event = 0;
 };
 
-/// The most that was live and reserved in one of the equal parts that a pass is cut into.
+/// The peaks of live and reserved bytes in one of the equal parts of a pass.
 struct CoursePoint {
   std::uint64_t live = 0, reserved = 0;
 };
 
-/// How the process of a foreign manager ended early. The summary has what was found until then.
+/// How the process of a foreign manager ended early. The summary holds what was found until then.
 struct Abnormal {
   std::string words;                     ///< One sentence.
   int signal = 0;                        ///< The signal that ended it, or 0.
   bool hung = false;                     ///< A call did not return in time.
-  std::optional<std::uint64_t> event{};  ///< The event that was being executed.
+  std::optional<std::uint64_t> event{};  ///< The event that was executing.
   std::uint32_t line = 0;
 };
 
 struct Summary {
   std::string trace, manager, device, clock;
-  Pass pass;                  ///< The first.
-  std::vector<Pass> repeats;  ///< All of them, where there are several.
+  Pass pass;                  ///< The first pass.
+  std::vector<Pass> repeats;  ///< All passes, if there are several.
   std::optional<Percentiles> alloc_latency, free_latency;
-  std::optional<Percentiles> lateness;  ///< How late events began that kept their recorded times.
-  std::uint64_t threads = 1;            ///< Threads that replayed at once.
+  /// How late events began in a run that keeps recorded times.
+  std::optional<Percentiles> lateness;
+  std::uint64_t threads = 1;  ///< Threads that replayed at the same time.
   std::optional<Failure> first_failure;
   FourWay outcomes;
-  /// Requests for device memory that the recording refused, and that run out of it here too.
+  /// Requests for device memory that the recording refused and that ran out of memory here too.
   std::uint64_t refused_again = 0;
-  /// Each device's peak in the first pass, by its number; empty where several threads replay.
+  /// Peak of each device in the first pass, by its ordinal. Empty if several threads replay.
   std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
-  /// Of the first pass, in at most kCoursePoints parts; empty where several threads replay.
+  /// The first pass in at most kCoursePoints parts. Empty if several threads replay.
   std::vector<CoursePoint> course{};
   static constexpr std::size_t kCoursePoints = 480;
   std::vector<Flush> flushes;                       ///< Those of the first pass.
   std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.
-  /// Present if the manager is the model of the allocator that was recorded, with its settings.
+  /// Present if the manager is the model of the recorded allocator, with its settings.
   std::optional<ModelAgreement> model_agreement{};
   std::vector<Violation> violations;  ///< The first hundred.
-  std::uint64_t violation_count = 0;  ///< The number of all.
+  std::uint64_t violation_count = 0;  ///< Counts all of them.
   std::vector<Declined> declined;
-  /// What the managers counted in the last pass, taken before leaks were freed. Empty where they do
-  /// not count.
-  std::vector<Statistics> statistics;
-  /// Operations that this replay cannot execute, or was asked not to.
+  /// The managers' statistics in the last pass, taken before leaks were freed. Empty if they count
+  /// none.
+  std::vector<ContextStatistics> statistics;
+  /// Operations that this replay cannot execute, or was told not to.
   std::uint64_t skipped = 0;
-  std::vector<std::string> notes;  ///< What a person should know, a sentence each.
-  std::string reports;             ///< What the managers and adaptors say at the end, in lines.
+  std::vector<std::string> notes;  ///< Remarks for a person, one sentence each.
+  std::string reports;             ///< Lines that the managers and adaptors write at the end.
   bool interrupted = false;
   std::optional<std::uint64_t> stopped_at;  ///< Event of --stop-at or --on-oom stop.
   std::optional<Failure> stop_state;        ///< The state before that event.
-  std::vector<Holder> leaks;                ///< The biggest, at most ten.
+  std::vector<Holder> leaks;                ///< The largest, at most ten.
   std::optional<Abnormal> abnormal;
 };
 

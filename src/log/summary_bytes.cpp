@@ -10,7 +10,7 @@
 namespace emm::log {
 namespace {
 
-// Lists the members of each struct once, for packing and unpacking.
+// Lists the members of each struct once, for both packing and unpacking.
 template <class T>
 constexpr bool kPlain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Pass> ||
                         std::is_same_v<T, Percentiles> || std::is_same_v<T, FourWay> ||
@@ -35,9 +35,9 @@ auto members(auto& of) {
     return std::tie(of.kind, of.event, of.line, of.words);
   } else if constexpr (std::is_same_v<T, FlushComparison>) {
     return std::tie(of.recorded, of.as_recorded, of.unrecorded, of.first_difference);
-  } else if constexpr (std::is_same_v<T, Statistics::Named>) {
+  } else if constexpr (std::is_same_v<T, NamedStatistic>) {
     return std::tie(of.name, of.value);
-  } else if constexpr (std::is_same_v<T, Statistics>) {
+  } else if constexpr (std::is_same_v<T, ContextStatistics>) {
     return std::tie(of.context, of.torch, of.rmm, of.other);
   } else if constexpr (std::is_same_v<T, Declined>) {
     return std::tie(of.op, of.count, of.why);
@@ -84,8 +84,8 @@ class Writer {
   std::string out;
 };
 
-/// Keeps text beyond all summaries: the names of statistics are views, of literals where they were
-/// counted.
+/// Keeps text until the process ends. The names of statistics are views, which referred to literals
+/// in the other process.
 std::string_view kept(std::string_view text) {
   static std::mutex mutex;
   static std::deque<std::string> all;

@@ -36,7 +36,7 @@ void pass_counts(JsonWriter& json, const Pass& pass) {
   json.member("ns_per_event", pass.ns_per_event);
 }
 
-/// Writes the members that the schema has after the fixed ones.
+/// Writes the members that follow the fixed ones in the schema.
 void pass_extras(JsonWriter& json, const Pass& pass) {
   json.member("elapsed_ns", pass.elapsed_ns);
   json.member("leaked_bytes", pass.leaked_bytes);
@@ -61,7 +61,7 @@ void percentiles(JsonWriter& json, std::string_view name, const std::optional<Pe
   json.end_object();
 }
 
-/// Returns the frame that is shown first.
+/// Writes the frame that is shown first.
 void call_site(JsonWriter& json, const std::vector<std::string>& frames) {
   json.key("call_site");
   frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());
@@ -83,8 +83,8 @@ void holders(JsonWriter& json, std::string_view name, const std::vector<Holder>&
 
 }  // namespace
 
-void statistics_to_json(JsonWriter& json, const Statistics& statistics) {
-  const auto group = [&](std::string_view name, const std::vector<Statistics::Named>& all) {
+void statistics_to_json(JsonWriter& json, const ContextStatistics& statistics) {
+  const auto group = [&](std::string_view name, const NamedStatistics& all) {
     json.key(name).begin_object();
     for (const auto& one : all) json.member(one.name, one.value);
     json.end_object();

@@ -10,16 +10,15 @@
 namespace emm::log {
 namespace {
 
-constexpr std::size_t kShown = 10;  ///< A long list shows this many of its rows.
+constexpr std::size_t kShown = 10;  ///< Rows that a long list shows.
 
 /// Paragraphs and aligned rows of at most `width` columns.
 class Page {
  public:
   explicit Page(int width) : width_(static_cast<std::size_t>(std::max(width, 40))) {}
 
-  /// Words wrapped at spaces, the first line after `indent` spaces and the others two deeper.
-  /// Names come from the trace and from plugins: control characters in them do not reach the
-  /// terminal.
+  /// Wraps words at spaces. The first line follows `indent` spaces, the others two more. Control
+  /// characters, which names from traces and plugins may contain, do not reach the terminal.
   void paragraph(std::string_view given, std::size_t indent = 0) {
     const auto shown = text::printable(given, std::string::npos);
     std::string_view words = shown;
@@ -47,7 +46,7 @@ class Page {
     out_.push_back('\n');
   }
 
-  /// A name, and its value in a column of its own.
+  /// A name, and its value in a separate column.
   void row(std::string_view name, std::string_view value) {
     constexpr std::size_t kNameWidth = 12;
     std::string line = "  ";
@@ -58,7 +57,7 @@ class Page {
     paragraph_kept(line, 2 + kNameWidth + 1);
   }
 
-  /// A name, and a curve of one line, which is not broken.
+  /// A name, and a curve of one line that is not wrapped.
   void curve(std::string_view name, std::string_view line) {
     row(name, "");
     out_.pop_back();
@@ -72,7 +71,7 @@ class Page {
   std::string take() { return std::move(out_); }
 
  private:
-  /// As paragraph(), but with the spaces of `head`'s first `kept` columns as they are.
+  /// Like paragraph(), but leaves the first `kept` columns of `line` unchanged.
   void paragraph_kept(std::string_view line, std::size_t kept) {
     out_.append(line.substr(0, kept));
     std::string rest(line.substr(kept));
@@ -152,7 +151,7 @@ void show_failure(Page& page, std::string_view heading, const Failure& failure, 
                                    trace::name(failure.op));
   if (!failure.id.empty()) words += text::format(" of {}", failure.id);
   if (failure.size != 0) words += text::format(", {}", units::bytes(failure.size));
-  // Memory that was handed out and is not right has the outcome ok: its error says what is wrong.
+  // Memory that was handed out but is wrong has the outcome ok; its error says what is wrong.
   if (failure.outcome == trace::Outcome::ok) {
     if (failure.error.empty()) words += ": it succeeded";
   } else if (failure.outcome != trace::Outcome::none)
@@ -179,7 +178,7 @@ void show_violations(Page& page, const Summary& summary) {
   page.blank();
 }
 
-/// On a modelled clock, no time means no driver call; the text says so.
+/// On a modelled clock, zero time means that there was no driver call: "-".
 std::string time_of(double ns, bool simulated) {
   return simulated && ns == 0 ? std::string("-") : units::ns(ns);
 }
@@ -196,7 +195,7 @@ std::string latency(const Percentiles& of, bool simulated) {
                       ns(of.p99), ns(of.p999), ns(of.max));
 }
 
-/// `paced`: the clock was advanced between events, too.
+/// `paced`: the clock also advanced between events.
 std::string simulated_time(std::uint64_t elapsed_ns, double ns_per_event, bool paced,
                            std::string_view device) {
   if (ns_per_event == 0) {
@@ -233,7 +232,7 @@ void show_times(Page& page, const Pass& pass, const Summary& summary) {
                    pass.simulated_ns ? "simulated device, the " : ""));
 }
 
-/// Returns the first pass, with the peaks of all passes.
+/// Returns the pass with the peaks of all passes.
 Pass with_peaks(Pass pass, const std::vector<Pass>& repeats) {
   for (const auto& other : repeats) {
     pass.peak_live_bytes = std::max(pass.peak_live_bytes, other.peak_live_bytes);
@@ -263,10 +262,10 @@ void show_pass(Page& page, const Pass& pass) {
     page.row("", text::format("host memory {}", units::bytes(pass.peak_host_bytes)));
 }
 
-/// What was live and reserved, as two curves on one scale.
+/// Live and reserved bytes as two curves on one scale.
 void show_course(Page& page, const Summary& summary, bool blocks) {
   constexpr std::size_t kWidth = 60;
-  if (summary.course.size() < kWidth) return;  // fewer events show no course
+  if (summary.course.size() < kWidth) return;  // fewer parts than this show no trend
   std::vector<std::uint64_t> live(kWidth), reserved(kWidth);
   for (std::size_t i = 0; i < summary.course.size(); ++i) {
     const auto at = i * kWidth / summary.course.size();
@@ -322,7 +321,7 @@ void show_flushes(Page& page, const Summary& summary) {
                      text::grouped(flushes->as_recorded));
     if (flushes->unrecorded != 0)
       words += text::format(", {} more in the replay", text::grouped(flushes->unrecorded));
-    // Only the manager that was recorded must repeat its flushes.
+    // Only the recorded manager must repeat the recorded flushes.
     if (!flushes->first_difference.empty() &&
         summary.manager.find("profile=numba") != std::string::npos)
       words += text::format("; first difference: {}", flushes->first_difference);
@@ -400,7 +399,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames, bool blo
   show_pass(page, with_peaks(summary.pass, summary.repeats));
   show_course(page, summary, blocks);
   if (summary.violation_count != 0) page.row("violations", text::grouped(summary.violation_count));
-  // Nobody measured the time of a run that was cut off.
+  // A run that was cut off has no measured time.
   if (!summary.abnormal || summary.pass.elapsed_ns != 0) show_times(page, summary.pass, summary);
   if (summary.alloc_latency) page.row("allocate", latency(*summary.alloc_latency, simulated));
   if (summary.free_latency) page.row("free", latency(*summary.free_latency, simulated));

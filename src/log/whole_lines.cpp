@@ -12,7 +12,8 @@
 namespace emm::log {
 namespace {
 
-// What follows runs after a fork from a process that may have threads: system calls, and no more.
+// The functions below run after a fork of a process that may have threads, so they make only system
+// calls.
 
 void cut_torn_line(const char* path) noexcept {
   const int file = open(path, O_RDWR | O_CLOEXEC);
@@ -66,7 +67,7 @@ WholeLines::WholeLines(const std::vector<std::string>& paths) {
 WholeLines::~WholeLines() {
   if (alive_ < 0) return;
   const char done = 1;
-  // Nobody needs the answer where the second process is gone already.
+  // If the second process is gone already, the write fails, and SIGPIPE must not end this one.
   struct sigaction ignore {
   }, before{};
   ignore.sa_handler = SIG_IGN;

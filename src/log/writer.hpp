@@ -15,8 +15,8 @@
 
 namespace emm::log {
 
-/// A log file of one format. Writes whole lines; the header line at once, so that a bad path fails
-/// early.
+/// A log file of one format. Writes whole lines. Writes the header line at once, so that a bad path
+/// fails early.
 class LogWriter : public RecordSink {
  public:
   /// Flushes; io_error if any write failed.
@@ -24,7 +24,7 @@ class LogWriter : public RecordSink {
 };
 
 struct LogOptions {
-  /// Local time of day, in nanoseconds since midnight, when the run's clock was 0. RMM's log shows
+  /// Local time of day when the run's clock was 0, in nanoseconds since midnight. RMM's log shows
   /// the time of day; on a simulated clock the day begins at 00:00:00.
   std::uint64_t day_ns_at_zero = 0;
 
@@ -34,8 +34,8 @@ struct LogOptions {
 struct LogEntry {
   std::string_view name;  ///< "rmm", "rmm-legacy", "emm"
   std::string_view summary;
-  /// `trace` names ids, threads and streams; `device` >= 0 takes only the records of that device.
-  /// Both outlive the writer, which owns `out`.
+  /// `trace` names ids, threads and streams. `device` >= 0 selects the records of that device. The
+  /// trace must outlive the writer, which owns `out`.
   Result<std::unique_ptr<LogWriter>> (*make)(std::unique_ptr<format::ByteSink> out,
                                              const trace::Trace& trace, int device,
                                              const LogOptions& options);
@@ -43,26 +43,26 @@ struct LogEntry {
 
 std::span<const LogEntry* const> bundled_logs();
 
-/// Opens `path` in format `name`. Where the contexts of the trace are on several devices, one file
-/// a device, ".devN" before the extension, as RMM does; but on standard output, "-", all devices
-/// share one log. Usage error for an unknown format.
+/// Opens `path` in format `name`. If the contexts of the trace are on several devices, each device
+/// has its own file, with ".devN" before the extension, as with RMM. On standard output, "-", all
+/// devices share one log. Usage error for an unknown format.
 Result<std::unique_ptr<LogWriter>> open_log(const std::string& path, std::string_view name,
                                             const trace::Trace& trace,
                                             const LogOptions& options = {});
 
-/// The JSON of a replay, "emmctl.replay/1": one object, keys in a fixed order, a final newline.
+/// The JSON of a replay, "emmctl.replay/1": one object with keys in a fixed order, then a newline.
 std::string to_json(const Summary& summary);
-/// For a person, at most `width` columns. Of call stacks the frames that trace::CallSites shows, or
-/// with `all_frames` all. `blocks`: curves are drawn in block elements, else in ASCII.
+/// The text for a person, at most `width` columns. Shows the frames of call stacks that
+/// trace::CallSites selects, or all of them with `all_frames`. `blocks` draws curves in block
+/// elements, otherwise in ASCII.
 std::string to_text(const Summary& summary, int width = 100, bool all_frames = false,
                     bool blocks = false);
 
-/// The statistics of one context, as the JSON has them: "torch", "rmm" and "other", members of an
-/// object that is open.
-void statistics_to_json(format::JsonWriter& json, const Statistics& statistics);
+/// Writes the statistics of one context, "torch", "rmm" and "other", as members of the open object.
+void statistics_to_json(format::JsonWriter& json, const ContextStatistics& statistics);
 
-/// A failure alone, as both have it: a member of an object, null where there is none; and lines
-/// that begin "<heading> at event ...", and a blank one.
+/// One failure as both reports show it: as a member of an object, null if there is none, or as
+/// lines that begin "<heading> at event ...", followed by a blank one.
 void failure_to_json(format::JsonWriter& json, std::string_view name,
                      const std::optional<Failure>& failure);
 std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100,

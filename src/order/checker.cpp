@@ -71,7 +71,7 @@ TracedAllocation* Checker::live(Device& device, DevicePtr ptr, std::uint32_t id)
 
 void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, std::uint64_t size,
                         StreamHandle stream) {
-  // Only a defective manager answers with such an address; no memory has it.
+  // Only a defective manager returns such an address; no memory has it.
   const bool nowhere =
       ptr.value >= PhysicalExtents::kPhysical || size > PhysicalExtents::kPhysical - ptr.value;
   if (size == 0 || ptr.value == 0 || nowhere) return;
@@ -85,7 +85,7 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
     on.shadow.overlapping(at.place, at.place + at.size, [&](const ShadowRange& range) {
       const auto& allocation = *range.allocation;
       if (allocation.live && allocation.reached_by(ptr.value, ptr.value + size)) {
-        taken = true;  // The manager gave live addresses twice; the engine reports that.
+        taken = true;  // The manager handed out live addresses twice. The engine reports that.
         return;
       }
       const auto work = unordered(allocation, before);
@@ -142,8 +142,8 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
   if (freed_on == own) {
     last_use(allocation->uses, streams_.mark(own));
   } else {
-    // If the freeing stream or the host has waited for the memory's own stream since the memory's
-    // birth, that wait handed the memory over: the work on the own stream ended there.
+    // A wait of the freeing stream or of the host for the own stream, after the birth of the
+    // memory, hands the memory over: the work on the own stream ended there.
     const auto known = streams_.known(freed_on, own);
     const bool handed_over = known >= allocation->birth.at;
     last_use(allocation->uses, handed_over                        ? Point{own, known}
@@ -196,9 +196,9 @@ void Checker::forget_record(std::uint32_t record) {
   records_.erase(record);
 }
 
-/// The driver gets back what the first `allocation_count` allocations have at [begin, begin +
-/// size): without a wait for any work, or in the order of the stream `on`. Work that reaches the
-/// memory by other addresses goes on.
+/// The driver takes back what the first `allocation_count` allocations have at [begin, begin +
+/// size). It waits for no work, or it follows the order of the stream `on`. Work that reaches the
+/// memory by other addresses continues.
 void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                            std::optional<std::uint32_t> on, std::uint64_t allocation_count) {
   if (size == 0) return;
@@ -222,7 +222,8 @@ void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t si
   });
 }
 
-/// Forgets allocations whose work is done, whenever twice as many are held as after the last time.
+/// Forgets allocations whose work is done. Runs when the number of ranges has doubled since the
+/// last sweep.
 void Checker::sweep(Device& device) {
   if (device.shadow.size() < device.sweep_at) return;
   device.shadow.sweep([&](const TracedAllocation& allocation) {

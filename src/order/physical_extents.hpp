@@ -9,9 +9,9 @@
 
 namespace emm::order {
 
-/// Knows the place of memory, whatever address reaches it. An address that no handle is mapped at
-/// is the place itself. The physical memory of a handle has places above all addresses, the same
-/// through each mapping. One thread at a time.
+/// Translates addresses to places. All addresses of the same memory have one place. Where no handle
+/// is mapped, the address is the place itself. The physical memory of handles has places above all
+/// addresses, the same place through each mapping. One thread at a time.
 class PhysicalExtents {
  public:
   static constexpr std::uint64_t kPhysical = std::uint64_t{1}
@@ -25,24 +25,24 @@ class PhysicalExtents {
   };
 
   void created(PhysicalHandle handle, std::uint64_t size);
-  /// Forgets the handle. Returns its place, for undo_release(); 0 where the handle is not known.
+  /// Forgets the handle. Returns its place, for undo_release(), or 0 if the handle is not known.
   std::uint64_t release(PhysicalHandle handle);
   void undo_release(PhysicalHandle handle, std::uint64_t place);
 
-  /// The driver maps whole handles only: an offset is refused with CUDA_ERROR_NOT_SUPPORTED
+  /// The driver maps only whole handles: it refuses an offset with CUDA_ERROR_NOT_SUPPORTED
   /// (measured on an H200, driver 580.159.04).
   void map(std::uint64_t address, std::uint64_t size, PhysicalHandle handle);
-  /// Forgets the mappings that begin in [address, address + size), and returns them.
+  /// Forgets and returns the mappings that begin in [address, address + size).
   std::vector<Extent> unmap(std::uint64_t address, std::uint64_t size);
   void undo_unmap(const std::vector<Extent>& mappings);
 
   std::uint64_t place_of(std::uint64_t address) const;
-  /// Calls `each` with the extents of [address, address + size), in order; none is empty.
+  /// Calls `each` with the extents of [address, address + size) in order. No extent is empty.
   void for_each(std::uint64_t address, std::uint64_t size,
                 const std::function<void(const Extent&)>& each) const;
 
  private:
-  /// The first mapping that ends behind `address`.
+  /// The first mapping that ends after `address`.
   std::map<std::uint64_t, Extent>::const_iterator first(std::uint64_t address) const;
 
   std::map<std::uint64_t, std::uint64_t> handles_;  ///< The place of each handle.

@@ -11,12 +11,12 @@
 
 namespace emm::order {
 
-/// What a report says of an allocation beside its numbers, where it cannot be looked up when a
-/// hazard is found. The words are the engine's.
+/// What a report says about an allocation besides its numbers. It is kept because the allocation
+/// may no longer be known when a hazard is found. The engine writes it.
 struct Told {
   std::string name;
   std::uint32_t made_line = 0, ended_line = 0;
-  std::uint8_t made_by = 0, ended_by = 0;  ///< Operations.
+  std::uint8_t made_by = 0, ended_by = 0;  ///< Codes of operations.
 };
 
 /// An allocation of a trace, and the work that may touch its memory.
@@ -28,39 +28,39 @@ struct TracedAllocation {
   bool reached_by(std::uint64_t begin, std::uint64_t end) const noexcept {
     return address < end && begin < address + size;
   }
-  std::uint64_t born = 0;     ///< The event of the trace that made it.
-  std::uint64_t ended = 0;    ///< The event of the trace that ended it.
-  Point birth{};              ///< A mark on its own stream, set when it was handed out.
-  std::vector<Point> uses{};  ///< The last use on each stream. Of live memory, those that a trace
-                              ///< names.
-  std::uint64_t number = 0;   ///< On its device, from 1.
+  std::uint64_t born = 0;   ///< The event of the trace that made it.
+  std::uint64_t ended = 0;  ///< The event of the trace that ended it.
+  Point birth{};            ///< The mark on its own stream when it was handed out.
+  /// The last use on each stream. While live, only the uses that the trace names.
+  std::vector<Point> uses{};
+  std::uint64_t number = 0;  ///< Counts the allocations of its device, from 1.
   Told told{};
 };
 
-/// A contiguous range of the memory of an allocation. An allocation has several where it is mapped
+/// A contiguous range of an allocation's memory. An allocation has several ranges if it is mapped
 /// to several extents.
 struct ShadowRange {
-  std::uint64_t end = 0;  ///< The place behind its last.
+  std::uint64_t end = 0;  ///< The place after its last byte.
   std::shared_ptr<TracedAllocation> allocation;
 };
 
-/// The memory of one device by place (physical_extents.hpp): which allocation last had it. An
-/// allocation that has ended is remembered until its memory is handed out again. One thread at a
-/// time.
+/// Maps each place of one device's memory (physical_extents.hpp) to the allocation that last had
+/// it. It remembers an allocation that has ended until its memory is handed out again. One thread
+/// at a time.
 class ShadowMemory {
  public:
   using Which = std::function<bool(const ShadowRange&)>;
 
-  /// The live allocation `id` if one of its ranges begins at `begin`; else null.
+  /// Returns the live allocation `id` if one of its ranges begins at `begin`, else null.
   TracedAllocation* live(std::uint64_t begin, std::uint32_t id) noexcept;
   /// Calls `each` with every range that has a place in [begin, end).
   void overlapping(std::uint64_t begin, std::uint64_t end,
                    const std::function<void(const ShadowRange&)>& each) const;
-  /// Forgets [begin, end) of the ranges of which `which` is true.
+  /// Erases [begin, end) from the ranges for which `which` is true.
   void erase(std::uint64_t begin, std::uint64_t end, const Which& which);
-  /// REQUIRES: no other range is there.
+  /// REQUIRES: no other range begins at `begin`.
   void add(std::uint64_t begin, ShadowRange range);
-  /// Forgets the allocations that have ended and of which `over` is true.
+  /// Forgets the allocations that have ended and for which `over` is true.
   void sweep(const std::function<bool(const TracedAllocation&)>& over);
   std::size_t size() const noexcept { return ranges_.size(); }
 

@@ -47,11 +47,12 @@ void Streams::created(std::uint32_t device, StreamHandle handle, StreamKind kind
 void Streams::destroyed(std::uint32_t device, StreamHandle handle) {
   if (const auto found = found_.find(key_of(device, handle)); found != found_.end()) {
     auto& state = timelines_[found->second];
-    if (state.memory > 0) ++state.marks;  // what works on it until here
+    if (state.memory > 0) ++state.marks;  // the work so far of its live allocations
     state.over = true;
     found_.erase(found);
   }
-  // What is over orders nothing any more; what runs on is still waited for by the legacy stream.
+  // Drops destroyed streams whose work is done, since they order nothing. The legacy stream still
+  // waits for the others.
   auto& numbers = of_device_[device];
   std::erase_if(numbers, [&](std::uint32_t number) {
     return timelines_[number].over && timelines_[number].done >= timelines_[number].marks;
@@ -78,7 +79,7 @@ void Streams::enter(std::uint32_t timeline) {
 VectorClock Streams::upto(std::uint32_t timeline) const {
   VectorClock clock;
   const auto& state = timelines_[timeline];
-  // What is done needs no order.
+  // A point that is done needs no order.
   for (const auto& point : state.before.points()) {
     if (!done(point)) clock.raise(point);
   }
@@ -113,7 +114,7 @@ bool Streams::before_next(Point point, std::uint32_t timeline) const noexcept {
   const auto& state = timelines_[timeline];
   if (state.before.covers(point)) return true;
   if (state.kind == Kind::non_blocking) return false;
-  // The legacy stream stands between: it waits for the blocking ones, which wait for it.
+  // The legacy stream lies in between: it waits for the blocking streams, and they wait for it.
   const auto covers = [&](std::uint32_t other) {
     return other == point.timeline || timelines_[other].before.covers(point);
   };

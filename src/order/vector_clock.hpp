@@ -5,15 +5,15 @@
 
 namespace emm::order {
 
-/// A moment on a timeline: the work that was put there up to its `at`-th mark, none where `at` is
+/// A moment on a timeline: all work that was put there up to the `at`-th mark, or none if `at` is
 /// 0.
 struct Point {
   std::uint32_t timeline = 0;
   std::uint64_t at = 0;
 };
 
-/// How much of each timeline is known to come before. Has an entry for each timeline of which
-/// something is known.
+/// For each timeline, the last mark that is known to come before. A timeline without a known mark
+/// has no entry.
 class VectorClock {
  public:
   std::uint64_t of(std::uint32_t timeline) const noexcept;

@@ -5,16 +5,18 @@
 namespace emm::order {
 namespace {
 
-/// A call that this thread has under way.
+/// A driver call that this thread has in progress.
 struct UnderWay {
-  /// The work that it will have waited for, taken before the call: it need not wait for what other
-  /// threads put on a stream meanwhile.
+  /// The work that the call waits for, taken before the call. The call need not wait for what other
+  /// threads put on a stream in the meantime.
   VectorClock waits;
-  /// The memory that it takes away: another thread may be given it before the call returns.
+  /// The memory that the call takes away, removed before the call. Another thread may be given it
+  /// before the call returns.
   std::vector<PhysicalExtents::Extent> unmapped;
   std::uint64_t released = 0;
-  std::uint64_t freed = 0;             ///< Bytes of the memory that the call frees.
-  std::uint64_t allocation_count = 0;  ///< The allocations that may lie there: the first so many.
+  std::uint64_t freed = 0;  ///< Bytes that the call frees.
+  /// Allocations made before the call. Only these can lie in its memory.
+  std::uint64_t allocation_count = 0;
 };
 thread_local UnderWay under_way;
 
@@ -22,7 +24,7 @@ constexpr bool frees(Call call) noexcept {
   return call == Call::mem_free || call == Call::runtime_free || call == Call::mem_free_async;
 }
 
-/// Reports when host functions begin: all work before them on their stream is done then.
+/// Reports when a host function begins: all earlier work on its stream is done then.
 class HostFunctions final : public ForwardingDriver {
  public:
   HostFunctions(std::unique_ptr<Driver> inner, Checker& checker, std::uint32_t device)
@@ -32,7 +34,7 @@ class HostFunctions final : public ForwardingDriver {
     auto launched =
         std::make_unique<Launched>(Launched{&watch_, watch_.launched(stream), function, argument});
     auto answer = inner_->launch_host_func(stream, &begin, launched.get());
-    if (answer) static_cast<void>(launched.release());  // its function has it
+    if (answer) static_cast<void>(launched.release());  // begin() owns it now
     return answer;
   }
 
@@ -161,7 +163,7 @@ void Watch::apply(const CallEvent& event) {
     case Call::runtime_malloc:
     case Call::mem_alloc_async:
     case Call::mem_alloc_from_pool_async:
-      // The driver itself orders the memory that it hands out after the work of earlier owners.
+      // The driver itself orders the memory that it hands out after the work of its former owners.
       device.shadow.erase(event.result, event.result + event.size,
                           [](const ShadowRange& range) { return !range.allocation->live; });
       device.given[event.result] = event.size;

@@ -13,8 +13,8 @@ class Watch final : public CallHook {
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
-  /// A host function is put on `stream`: returns the work that it waits for. began() says that it
-  /// runs, so that this work is done.
+  /// Called when a host function is put on `stream`. Returns the work that the function waits for.
+  /// began() reports that the function runs, so that this work is done.
   VectorClock launched(StreamHandle stream);
   void began(const VectorClock& clock);
 

@@ -12,17 +12,18 @@
 
 namespace emm::plugin {
 
-/// The status that stands for `error` across the boundary: the driver's own where there is one.
+/// Returns the status that stands for `error` across the boundary: the driver's own status if there
+/// is one.
 emm_status status_of(const Error& error) noexcept;
-/// What a status that is not success means here.
+/// Translates a status other than success into an error code.
 Errc meaning_of(emm_status status) noexcept;
 
-/// The flags of memhostalloc and of mempin.
+/// These decode the flags of memhostalloc and of mempin.
 HostAllocFlags host_alloc_flags(std::uint32_t bits) noexcept;
 HostRegisterFlags host_register_flags(std::uint32_t bits) noexcept;
 
-/// `given` as this side knows it: what it does not reach to is zero. `given` begins with its
-/// struct_size.
+/// Returns a copy of `given` in this side's version of the struct. Members beyond the struct_size
+/// of `given` are zero.
 template <class Table>
 Table as_known_here(const Table& given) noexcept {
   Table table{};
@@ -31,16 +32,17 @@ Table as_known_here(const Table& given) noexcept {
   return table;
 }
 
-/// Writes `text` as last_error() and report() do.
+/// Writes `text` by the rules of last_error() and report(): at most `size` bytes with the NUL.
+/// Returns the whole length.
 std::size_t put_text(const std::string& text, char* buffer, std::size_t size) noexcept;
-/// The text of such a function, and whether it kept to the room that it was given and ended it
-/// with a NUL.
+/// The text of such a function. `whole` is true if the function wrote no more than the given size
+/// and ended the text with a NUL.
 struct GivenText {
   std::string text;
   bool whole = true;
 };
-/// Asks such a function, `ask(buffer, size)`, for its text; at most 1 MiB of it. It is first given
-/// little room, then enough: one that does not heed `size` is seen.
+/// Calls such a function, `ask(buffer, size)`, for its text, at most 1 MiB. The first call offers
+/// few bytes and the next one enough, so that a function that ignores `size` is caught.
 template <class Ask>
 GivenText get_text(Ask ask) {
   constexpr std::size_t kLittle = 8, kLongest = std::size_t{1} << 20, kBehind = 256;
@@ -56,13 +58,13 @@ GivenText get_text(Ask ask) {
     buffer.resize(end);
     return length;
   };
-  // A length that fills the room may be of all of the text, or of what there was room for.
+  // A returned length that fills the room may be that of the whole text or of the part that fitted.
   if (const auto length = fill(kLittle); length >= kLittle - 1) {
     const auto again = fill((length < kLongest ? length + kLittle : kLongest) + 1);
     given.whole = given.whole && (length != kLittle - 1 || again == length);
   }
   given.text = std::move(buffer);
-  // No room, room for the NUL alone, and for all but the NUL.
+  // Three more calls check the edges: no room, room for the NUL alone, room for all but the NUL.
   for (const auto room : {std::size_t{0}, std::size_t{1}, given.text.size()}) {
     buffer.assign(room + kBehind, kGuard);
     ask(buffer.data(), room);

@@ -40,7 +40,7 @@ constexpr std::size_t kSaidBytes = 4096;
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} << 20;
 constexpr const char* kHeapChecks = "libc_malloc_debug.so.0";
 
-/// A descriptor, closed once.
+/// Owns a file descriptor and closes it once.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) noexcept : fd_(fd) {}
@@ -56,18 +56,20 @@ class Descriptor {
   int fd_;
 };
 
-constexpr auto kLastCall = std::chrono::milliseconds(250);  ///< For a child that was told to stop.
+/// For calls of a child that was told to stop.
+constexpr auto kLastCall = std::chrono::milliseconds(250);
 
-/// The memory that a child and its parent share. The child's answer comes behind it.
+/// The memory that a child and its parent share. The bytes of the answer follow it.
 struct Shared {
   CallMarks marks;
   std::atomic<bool> interrupted{false};
   std::atomic<bool> answered{false};
-  std::atomic<bool> out_of_memory{false};  ///< The system refused it memory, and it ended.
+  /// The child ended because the system refused it memory.
+  std::atomic<bool> out_of_memory{false};
   std::uint64_t answer_bytes = 0;
 };
 
-// Failures of the system itself, which happen only on a machine without memory or processes left.
+// A failure of the system itself: a machine without memory or processes left.
 Error cannot(const char* what) {
   const int why = errno;
   if (why == ENOMEM) host_memory_refused();
@@ -82,7 +84,7 @@ void to_own_streams(const ChildOptions& options, int said) {
   if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0) dup2(out.get(), STDOUT_FILENO);
 }
 
-std::atomic<bool>* out_of_memory = nullptr;  // in a child: its flag in the shared memory
+std::atomic<bool>* out_of_memory = nullptr;  // in a child: points to its flag in the shared memory
 
 [[noreturn]] void be_the_child(pid_t parent, const ChildOptions& options, int said,
                                std::span<std::byte> memory, Shared& shared,
@@ -115,7 +117,7 @@ std::atomic<bool>* out_of_memory = nullptr;  // in a child: its flag in the shar
   _exit(fits ? 0 : 1);
 }
 
-/// Answers the milliseconds until `deadline`, as poll takes them.
+/// Returns the milliseconds until `deadline`, as poll takes them.
 int left(Deadline deadline) noexcept {
   const auto rest =
       std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())
@@ -123,12 +125,12 @@ int left(Deadline deadline) noexcept {
   return static_cast<int>(std::clamp<long>(rest, 0, 1'000'000'000));
 }
 
-/// Watches the calls of a child for one that does not return.
+/// Finds a call of a child that does not return.
 class Watch {
  public:
   explicit Watch(const CallMarks& marks) noexcept : marks_(marks) {}
 
-  /// Answers the mark of a call that was seen running for `limit`, or null.
+  /// Returns the mark of a call that has been running for `limit`, or null.
   const CallMark* overdue(std::chrono::milliseconds limit) {
     const auto now = std::chrono::steady_clock::now();
     const CallMark* found = nullptr;
@@ -153,14 +155,15 @@ class Watch {
   std::vector<Seen> seen_;
 };
 
-/// How a child ended.
+/// Says how a child ended.
 struct Ended {
-  std::optional<int> status;                  ///< Empty: it must be killed.
-  ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Why it must be killed.
-  const CallMark* call = nullptr;             ///< The call that did not return, where that is why.
+  std::optional<int> status;                  ///< Empty if the child must be killed.
+  ChildEnd::Kind why = ChildEnd::Kind::hung;  ///< Why the child must be killed.
+  /// The call that did not return, if the child must be killed for that.
+  const CallMark* call = nullptr;
 };
 
-/// The processes whose parent is this one, orphans that it adopted among them.
+/// Lists the processes whose parent is this process, adopted orphans included.
 std::vector<pid_t> children() {
   std::vector<pid_t> all;
   const auto self = std::to_string(getpid());
@@ -169,7 +172,7 @@ std::vector<pid_t> children() {
   return all;
 }
 
-/// Calls `look`, and adds the processes that it starts to `ours`.
+/// Calls `look` and adds the processes that `look` starts to `ours`.
 bool look_around(const ChildOptions& options, std::vector<pid_t>& ours) {
   const auto before = children();
   const bool ends = options.look();
@@ -179,15 +182,15 @@ bool look_around(const ChildOptions& options, std::vector<pid_t>& ours) {
   return ends;
 }
 
-/// When a child is taken for hung.
+/// Decides when a child counts as hung.
 class Patience {
  public:
   Patience(const ChildOptions& options, const CallMarks& marks)
       : options_(options), marks_(marks), end_(last_look_ + options.deadline) {}
 
-  /// Answers the milliseconds that are left, as poll takes them.
+  /// Returns the milliseconds that are left, as poll takes them.
   int rest() {
-    constexpr int kStepsMost = 10, kLooks = 10;  // in all; in one deadline
+    constexpr int kStepsMost = 10, kLooks = 10;  // steps in all; looks in one deadline
     if (!options_.deadline_is_for_a_step) return left(end_);
     const auto now = std::chrono::steady_clock::now();
     if (now - last_look_ >= options_.deadline / kLooks) {
@@ -216,9 +219,9 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
   const Descriptor child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   Watch watch(shared.marks);
   Deadline interrupted_at{};
-  std::optional<Deadline> leaving_since;  // since it answered or was told to stop
+  std::optional<Deadline> leaving_since;  // when it answered or was told to stop
   while (true) {
-    // The child's end wakes poll. On a system without such descriptors poll only waits.
+    // The child's end wakes poll. On a system without pidfd_open poll only waits.
     pollfd poller{.fd = child.get(), .events = POLLIN, .revents = 0};
     const int tick = child.get() >= 0 ? kTickMs : 1;
     poll(&poller, 1, options.deadline.count() != 0 ? std::min(patience.rest(), tick) : tick);
@@ -339,12 +342,12 @@ Result<ChildEnd> run_in_child(const ChildOptions& options,
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto ours = children();
 
-  std::fflush(nullptr);  // else the child writes the buffered text a second time
+  std::fflush(nullptr);  // otherwise the child would write the buffered text a second time
   const auto parent = getpid();
   const auto pid = fork();
   if (pid < 0) return cannot("fork");
   if (pid == 0) be_the_child(parent, options, said.get(), memory.bytes(), shared, work);
-  setpgid(pid, pid);  // the child does it too, and either may come first
+  setpgid(pid, pid);  // parent and child both call it, since either may run first
 
   auto ended = wait_for(pid, shared, options, ours);
   const bool killed = !ended.status;

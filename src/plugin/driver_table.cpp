@@ -17,8 +17,8 @@ ManagerObserver& observer_of(void* user) noexcept {
   return static_cast<HostTable*>(user)->observer();
 }
 
-// The answer of a call: its status, and its value into what the caller gave for it. Nothing is
-// written where the call failed.
+// Each overload turns a result into a status and stores the value through the caller's pointers.
+// After a failure it writes nothing.
 emm_status answer(const Status& done) noexcept {
   return done ? EMM_SUCCESS : status_of(done.error());
 }
@@ -62,7 +62,7 @@ emm_status answer(const Result<bool>& yes, std::int32_t* into) noexcept {
   *into = *yes ? 1 : 0;
   return EMM_SUCCESS;
 }
-/// Of a question whether work is done: false is a status.
+/// For queries whether work is done: false becomes the status EMM_NOT_READY.
 emm_status answer(const Result<bool>& done) noexcept {
   if (!done) return status_of(done.error());
   return *done ? EMM_SUCCESS : EMM_NOT_READY;
@@ -77,14 +77,14 @@ auto part(const std::tuple<Args...>& arguments) noexcept {
   (std::make_index_sequence<count>());
 }
 
-/// What stands in the slot of a method: it reads the method's parameters from the first of the C
-/// arguments, and the rest say where the answer goes.
+/// The function in a method's slot. It builds the method's parameters from the first C arguments;
+/// the remaining arguments say where the answer goes.
 template <auto method>
 struct DriverSlot;
 template <class Value, class... Parameters, Result<Value> (Driver::*method)(Parameters...)>
 struct DriverSlot<method> {
   static constexpr std::size_t kRead = (std::size_t{0} + ... + kArguments<Parameters>);
-  /// For each parameter, the index of the first of its arguments.
+  /// For each parameter, the index of its first argument.
   static constexpr auto kFirst = [] {
     std::array<std::size_t, sizeof...(Parameters) + 1> first{};
     [[maybe_unused]] std::size_t i = 0;
@@ -105,7 +105,7 @@ struct DriverSlot<method> {
     (std::index_sequence_for<Parameters...>());
   }
 };
-/// The one slot whose order is not the method's: the size comes after both addresses.
+/// The only slot whose order differs from its method's: the size comes after both addresses.
 template <>
 struct DriverSlot<&Driver::memcpy_dtoh> {
   static emm_status call(void* user, void* to, std::uint64_t from, std::uint64_t size) {
@@ -113,8 +113,8 @@ struct DriverSlot<&Driver::memcpy_dtoh> {
   }
 };
 
-/// Fills the slots of all calls. A call without a slot is left out: primary_ctx_reset() is not a
-/// manager's to ask.
+/// Fills the slots of all calls. A call without a slot is skipped: a manager must not call
+/// primary_ctx_reset().
 template <class Table>
 void put_calls(Table& table) noexcept {
 #define EMM_CALL(result, name, ...) \
@@ -122,7 +122,7 @@ void put_calls(Table& table) noexcept {
 #include "driver/calls.def"
 }
 
-/// What is known of the device without a call.
+/// Fills the slots that describe the device without a call.
 void put_facts(emm_driver_v1& table) noexcept {
   table.context_handle = [](void* user) { return of(user).context_handle().value; };
   table.device_identity = [](void* user, std::int32_t* pci) {

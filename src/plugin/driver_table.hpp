@@ -8,9 +8,8 @@
 
 namespace emm::plugin {
 
-/// Puts a Driver, and a Runtime where there is one, behind the C table that a plugin's manager is
-/// made with. The driver outlives this, and this outlives the manager. Any thread may call through
-/// it.
+/// Wraps a Driver, and a Runtime if there is one, in the C table that a plugin's manager receives.
+/// The driver must outlive this, and this must outlive the manager. Any thread may call through it.
 class DriverTable {
  public:
   DriverTable(Driver& driver, Runtime* runtime);
@@ -29,8 +28,8 @@ class DriverTable {
   emm_driver_v1 table_;
 };
 
-/// Passes on what a plugin's manager asks and tells its host. `clock` and `observer` may be null,
-/// and outlive this.
+/// Forwards what a plugin's manager asks and tells its host. `clock` and `observer` may be null,
+/// and must outlive this.
 class HostTable {
  public:
   HostTable(Clock* clock, ManagerObserver* observer) noexcept;

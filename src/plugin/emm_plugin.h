@@ -3,18 +3,21 @@
  * A plugin exports one function, emm_plugin_v1(), which gives a table. The operations are those of
  * Numba's External Memory Management interface (NBEP 7), and have its names. C11 or later, or C++.
  *
- * True of all of it:
- * - Sizes are bytes. Answers are a CUresult: 0 is success, 2 out of memory, 801 not supported (see
+ * Rules for everything below:
+ * - Sizes are bytes. A status is a CUresult: 0 is success, 2 out of memory, 801 not supported (see
  * below). A call that fails changes nothing.
  * - Memory is named by a token that the plugin chooses: any number but 0. The host never takes it
  * for an address.
- * - Every struct begins with its size as the side that fills it was compiled. Structs grow at their
- * end. A side reads no member beyond the size that the other side wrote. A version that is not
- * compatible would export another function, emm_plugin_v2().
+ * - Every struct begins with its size, as compiled on the side that fills it in. Structs grow at
+ * their end. A side reads no member beyond the size that the other side wrote. A version that is
+ * not compatible would export another function, emm_plugin_v2().
  * - A slot may be NULL unless it says "Needed". The host then answers not_supported, or does what
  * is said at the slot.
  * - "Any thread" means that several threads may call at a time, also while other slots run. No
  * exception may leave a slot, and no slot may end the process.
+ * - A driver call may wait for another thread. During a driver call, the manager must hold no lock
+ * that free(), or a flush() after it, needs.
+ * - In a forked child the driver does not work. Slots must neither crash nor hang there.
  * - Text is UTF-8 and ends with a NUL. The side that gives it owns it.
  */
 #ifndef EMM_PLUGIN_H
@@ -36,7 +39,7 @@ extern "C" {
 /* The version of this table; NBEP 7's own is the slot interface_version. */
 #define EMM_PLUGIN_ABI_VERSION 1u
 
-/* A CUresult. A manager needs those below; any other is passed on as it is. */
+/* A CUresult. A manager needs the values below; any other value is passed on unchanged. */
 typedef int32_t emm_status;
 enum {
   EMM_SUCCESS = 0,
@@ -57,13 +60,13 @@ enum {
 typedef uint64_t emm_device_ptr; /* A CUdeviceptr; 0 is null. */
 typedef uint64_t
     emm_stream; /* A CUstream; 0 is the default stream, 1 the legacy, 2 the per-thread one. */
-typedef uint64_t emm_token;  /* 0 names memory that nobody has to free. */
+typedef uint64_t emm_token;  /* 0 names memory that need not be freed. */
 typedef uint64_t emm_handle; /* An event, a library, a context, a pool, physical memory. */
 
 /* One manager, which serves one context. The plugin defines struct emm_manager as it likes. */
 typedef struct emm_manager emm_manager;
 
-/* A number that is not known, or a size that is not counted. */
+/* An unknown number, or a size that is not counted. */
 #define EMM_NOT_KNOWN UINT64_MAX
 
 /* The flags of memhostalloc are CU_MEMHOSTALLOC_*, those of mempin CU_MEMHOSTREGISTER_*. */
@@ -76,8 +79,8 @@ enum { EMM_ATTACH_GLOBAL = 1, EMM_ATTACH_HOST = 2 };
 typedef struct emm_memory {
   size_t struct_size;
   emm_token token;
-  emm_device_ptr device_pointer; /* 0 where the device cannot access it. */
-  void* host_pointer;            /* NULL where the host cannot access it. */
+  emm_device_ptr device_pointer; /* 0 if the device cannot access it. */
+  void* host_pointer;            /* NULL if the host cannot access it. */
 } emm_memory;
 
 typedef struct emm_memory_info {
@@ -92,17 +95,18 @@ typedef struct emm_ipc_handle {
   size_t struct_size;
   unsigned char bytes[64];
   uint64_t offset; /* From the base of the driver's allocation to the exported part. */
-  int32_t pci_domain_id, pci_bus_id, pci_device_id; /* The device, or -1 where it is not known. */
+  int32_t pci_domain_id, pci_bus_id, pci_device_id; /* The device; -1 if it is not known. */
 } emm_ipc_handle;
 
 /* The state of a manager. The host sets every number to EMM_NOT_KNOWN, the plugin sets those that
  * it knows. */
 typedef struct emm_state {
   size_t struct_size;
-  uint64_t live_bytes;         /* Requested bytes that are handed out. */
+  uint64_t live_bytes; /* Requested bytes of live device and managed memory. Page-locked memory may
+                          count too. */
   uint64_t reserved_bytes;     /* Physical bytes that the manager holds from the device. */
-  uint64_t largest_free_bytes; /* The largest request that needs nothing from the device. */
-  uint64_t pending_count;      /* Frees that were asked for and not yet made. */
+  uint64_t largest_free_bytes; /* The largest request that needs no memory from the device. */
+  uint64_t pending_count;      /* Frees that were requested and not yet made. */
   uint64_t pending_bytes;
 } emm_state;
 
@@ -171,7 +175,7 @@ typedef struct emm_driver_v1 {
       void* user); /* The largest mem_alloc that can succeed; 0: not known. */
   uint64_t (*log_address)(void* user, const void* host); /* What a log shows for a host address. */
 
-  /* cudart's calls on the same device. NULL where there is no cudart. */
+  /* cudart's calls on the same device. NULL without a cudart. */
   emm_status (*runtime_malloc)(void* user, uint64_t size, emm_device_ptr* ptr);
   emm_status (*runtime_free)(void* user, emm_device_ptr ptr);
   emm_status (*runtime_mem_get_info)(void* user, uint64_t* free, uint64_t* total);
@@ -229,21 +233,20 @@ typedef struct emm_driver_v1 {
 typedef struct emm_host_v1 {
   size_t struct_size;
   void* user;
-  /* Answers the host's time in ns, which is simulated on a simulated device. */
+  /* Returns the host's time in ns. On a simulated device the time is simulated. */
   uint64_t (*now_ns)(void* user);
-  /* Says that a free was deferred. `call` names the driver call that will make it: "mem_free",
+  /* Reports that a free was deferred. `call` names the driver call that will make it: "mem_free",
    * "mem_free_host". `size` may be EMM_NOT_KNOWN. */
   void (*pending_added)(void* user, const char* call, uint64_t size);
-  /* Says that `count` deferred frees were made, of `bytes` bytes in all. */
+  /* Reports that `count` deferred frees of `bytes` bytes in all were made. */
   void (*flushed)(void* user, uint64_t count, uint64_t bytes);
-  /* Says that a free failed whose caller had no answer to wait for. `words` may be NULL. */
+  /* Reports a failed free whose caller cannot receive an error. `words` may be NULL. */
   void (*free_failed)(void* user, emm_status status, const char* words);
 } emm_host_v1;
 
-/* The host only wants to know whether the options are right: no call follows but destroy() and
- * interface_version(). */
+/* The host only checks the options. It then calls no slot but destroy() and interface_version(). */
 #define EMM_CREATE_PROBE 1u
-/* The manager does as Numba's code does where that differs from NBEP 7. */
+/* The manager follows Numba's code where that differs from NBEP 7. */
 #define EMM_CREATE_PROFILE_NUMBA 2u
 
 /* What create() is given. The two tables stay valid until the manager is destroyed; this struct and
@@ -269,7 +272,7 @@ typedef struct emm_plugin_table_v1 {
   const char* summary;  /* One line, or NULL. */
   const char* options;  /* The options that it knows, for people, or NULL. */
 
-  /* Needed. Makes a manager, and makes no call of the device. Answers EMM_INVALID_VALUE to options
+  /* Needed. Makes a manager, and makes no call of the device. Returns EMM_INVALID_VALUE for options
    * that it does not know. Any thread. */
   emm_status (*create)(const emm_create_v1* create, emm_manager** self);
   /* Needed. Ends a manager and frees what it still holds. The host calls it from one thread, while
@@ -283,17 +286,21 @@ typedef struct emm_plugin_table_v1 {
   /* The host calls it before the first allocation, and may call it again. NULL: there is nothing to
    * do. Any thread. */
   emm_status (*initialize)(emm_manager* self);
-  /* Needed. Allocates device memory. Where the manager knows streams, the memory may be used by
-   * work put on `stream` from now on. Any thread. */
+  /* Needed. Allocates device memory, aligned to 256 bytes as cuMemAlloc's. Where the manager knows
+   * streams, the memory may be used by work put on `stream` from now on. What was freed serves
+   * again, whatever else lives. A manager may limit the bytes that are alive, not the number of
+   * blocks: a request beyond that limit is EMM_OUT_OF_MEMORY. It may also limit the size of one
+   * block: every larger request is refused then, with EMM_OUT_OF_MEMORY, EMM_INVALID_VALUE or
+   * EMM_NOT_SUPPORTED. Any thread. */
   emm_status (*memalloc)(emm_manager* self, uint64_t size, emm_stream stream, emm_memory* memory);
   /* Needed. Frees memory of any kind: the finalizer. Work on the memory may be pending on `stream`
-   * and on the stream that it was asked for on. The host calls it once for each token, at any time,
-   * also after reset(), which has ended the token: then it must do nothing. The host counts an
-   * answer other than 0 and cannot act on it. libemm.so answers EMM_INVALID_VALUE to a token
-   * that was freed before or that it never handed out. Any thread. */
+   * and on the stream of the request. The host calls it once for each token, at any time, also
+   * after reset(), which has ended the token: then it must do nothing. The host counts a status
+   * other than 0 and cannot act on it. libemm.so returns EMM_INVALID_VALUE for a token that was
+   * freed before or that it never handed out. Any thread. */
   emm_status (*free)(emm_manager* self, emm_token token, emm_stream stream);
-  /* Allocates page-locked host memory, with a device pointer where EMM_HOST_MAPPED is asked for.
-   * Any thread. */
+  /* Allocates page-locked host memory, with a device pointer if EMM_HOST_MAPPED is given. Any
+   * thread. */
   emm_status (*memhostalloc)(emm_manager* self, uint64_t size, uint32_t flags, emm_memory* memory);
   /* Page-locks memory that the host owns and keeps until free(). Any thread. */
   emm_status (*mempin)(emm_manager* self, void* pointer, uint64_t size, uint32_t flags,
@@ -301,33 +308,34 @@ typedef struct emm_plugin_table_v1 {
   /* Managed memory. Any thread. */
   emm_status (*memallocmanaged)(emm_manager* self, uint64_t size, uint32_t attach,
                                 emm_memory* memory);
-  /* Makes a handle to the memory in which the `size` bytes at `pointer` lie. Any thread. */
+  /* Makes a handle to the memory that contains the `size` bytes at `pointer`. Any thread. */
   emm_status (*get_ipc_handle)(emm_manager* self, emm_device_ptr pointer, uint64_t size,
                                emm_ipc_handle* handle);
   emm_status (*get_memory_info)(emm_manager* self, emm_memory_info* info); /* Any thread. */
-  /* Ends all memory of this manager. The host may call it before initialize(), and again. NULL: the
-   * host frees every live token, oldest first. Any thread. */
+  /* Ends all memory of this manager, but no deferral of cleanup. The host may call it before
+   * initialize(), and again. NULL: the host frees every live token, oldest first. Any thread. */
   void (*reset)(emm_manager* self);
   /* From defer_cleanup() to its end_defer_cleanup() the manager makes no deferred free. The pairs
    * nest, and the two calls of one may come from different threads. NULL for both: the manager
    * never defers. Any thread. */
   void (*defer_cleanup)(emm_manager* self);
   void (*end_defer_cleanup)(emm_manager* self);
-  /* Answers the version of NBEP 7's interface, which is 1. NULL: 1. Any thread, before any other
+  /* Returns the version of NBEP 7's interface, which is 1. NULL: 1. Any thread, before any other
    * slot. */
   int32_t (*interface_version)(emm_manager* self);
 
-  /* Makes every deferred free, unless cleanup is deferred. NULL: there are none. Any thread. */
+  /* Makes every deferred free, unless cleanup is deferred. NULL, or EMM_NOT_SUPPORTED as the
+   * answer: there are none. Any thread. */
   emm_status (*flush)(emm_manager* self);
   /* Fills in the state. Must be cheap. NULL: nothing is known. Any thread. */
   void (*state)(emm_manager* self, emm_state* state);
   /* Writes lines for a person at the end of a run, as last_error() writes. One thread. */
   size_t (*report)(emm_manager* self, char* buffer, size_t size);
-  /* Releases idle memory to the device until no more than `keep` bytes of it are held. NULL: the
-   * manager keeps no idle memory. Any thread. */
+  /* Releases idle memory to the device until no more than `keep` bytes of it are held. NULL, or
+   * EMM_NOT_SUPPORTED as the answer: the manager keeps no idle memory. Any thread. */
   emm_status (*trim)(emm_manager* self, uint64_t keep);
-  /* Writes at most `count` of the numbers that it counts, and returns how many there are. NULL: it
-   * counts none. Any thread. */
+  /* Writes at most `count` of the manager's statistics, and returns how many there are. NULL: the
+   * manager has none. Any thread. */
   size_t (*statistics)(emm_manager* self, emm_statistic* statistics, size_t count);
 } emm_plugin_table_v1;
 
@@ -349,26 +357,26 @@ typedef struct emm_manager_info {
  * thread. */
 EMM_PLUGIN_EXPORT emm_status emm_bundled_manager(size_t index, emm_manager_info* info);
 
-/* A trace file that is being written, in emmctl's own format, one operation in a line. */
+/* A trace file that is being written in emmctl's own format, one operation a line. */
 typedef struct emm_trace emm_trace;
 
 /* Creates the file `path`, or truncates it; ".gz" and ".zst" compress. `header` is the JSON of the
  * first line; NULL writes the shortest one that is valid. On failure `*trace` is NULL, and
- * emm_trace_error() has the words. Any thread. */
+ * emm_trace_error() describes the failure. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_open(const char* path, const char* header,
                                             emm_trace** trace);
-/* Appends one operation, given as the JSON of its line. Answers EMM_INVALID_VALUE and writes
- * nothing where the format does not allow it, and after emm_trace_end() or emm_trace_close(). An
- * operation without "time_ns" gets the time of this call, where the header's clock is
- * CLOCK_MONOTONIC. Any thread: operations are written in the order of the calls. */
+/* Appends one operation, given as the JSON of its line. Returns EMM_INVALID_VALUE and writes
+ * nothing if the format does not allow it, and after emm_trace_end() or emm_trace_close(). An
+ * operation without "time_ns" gets the time of this call if the header's clock is CLOCK_MONOTONIC.
+ * Any thread: operations are written in the order of the calls. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_append(emm_trace* trace, const char* operation);
-/* Appends the operation `end`, the last one. It says how many operations there were, how many the
- * caller knows to be missing, and what is alive. Any thread. */
+/* Appends the operation `end`, the last one. It states how many operations there were, how many the
+ * caller knows to be missing, and what is live. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_end(emm_trace* trace, uint64_t lost);
 /* Writes all that was appended to the file before it returns. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_flush(emm_trace* trace);
-/* Flushes and ends `trace`, whatever it answers. A later call with it does nothing and answers
- * EMM_INVALID_VALUE, also in a child that fork() made. NULL does nothing. Any thread. */
+/* Flushes and closes `trace`, even if it returns an error. A later call with it does nothing and
+ * returns EMM_INVALID_VALUE, also in a forked child. NULL does nothing. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_trace_close(emm_trace* trace);
 /* Converts a recording of any format that `emmctl convert` knows into a trace. `to` is a path as
  * for emm_trace_open(). Any thread. */
@@ -376,59 +384,59 @@ EMM_PLUGIN_EXPORT emm_status emm_trace_convert(const char* from, const char* to)
 /* Writes the words of the last failure on this thread, as last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_trace_error(char* buffer, size_t size);
 
-/* Sets the options of the managers that the frameworks of one process share. There is one for each
- * device; it is made and initialized when it is first asked for. Options and flags are those of
- * emm_create_v1. EMM_INVALID_VALUE where a manager with others is in use. Any thread. */
+/* Sets the options of the managers that the frameworks of one process share. Each device has one,
+ * which is made and initialized at the first request for it. Options and flags are those of
+ * emm_create_v1. Returns EMM_INVALID_VALUE if a manager with other ones is in use. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_shared_use(const char* options, uint32_t flags);
 /* Gives the manager of a device, for every slot of the table but destroy(). On failure `*self` is
  * NULL. Any thread. */
 EMM_PLUGIN_EXPORT emm_status emm_shared_manager(int32_t device, emm_manager** self);
-/* Ends the manager of a device. While memory of it is alive it does nothing and answers
- * EMM_NOT_READY. One thread, when no other call for the device runs. */
+/* Ends the manager of a device. Does nothing and returns EMM_NOT_READY while the manager has live
+ * memory. One thread, while no other call for the device runs. */
 EMM_PLUGIN_EXPORT emm_status emm_shared_end(int32_t device);
-/* Forgets the manager of a device whose context somebody else has reset. What it handed out is
- * gone, and its tokens must not be used again. Threads as for emm_shared_end(). */
+/* Forgets the manager of a device whose context was reset by other code. Its memory is gone, and
+ * its tokens must not be used again. Threads as for emm_shared_end(). */
 EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);
 /* Writes the words of the last failure of these functions or of emm_cupy_malloc() on this thread,
  * as last_error() writes. */
 EMM_PLUGIN_EXPORT size_t emm_shared_error(char* buffer, size_t size);
-/* Answers the status of that failure. */
+/* Returns the status of that failure. */
 EMM_PLUGIN_EXPORT emm_status emm_shared_status(void);
 
 /* From now on the calls of the functions below are appended to `trace`, with times since `start_ns`
- * of the monotonic clock. Rows for what is alive come first. NULL ends the recording, and must come
+ * of the monotonic clock. Rows for live memory come first. NULL ends the recording, and must come
  * before `trace` is closed. Any thread. */
 EMM_PLUGIN_EXPORT void emm_shared_record(emm_trace* trace, uint64_t start_ns);
 
 /* The functions of PyTorch's CUDAPluggableAllocator, with its names and types; `stream` is a
- * cudaStream_t. They allocate from the shared managers. Where there is no memory they throw
- * std::bad_alloc, since PyTorch understands nothing else; what() ends with the manager's state.
- * Another failure is a std::runtime_error. Any thread.
+ * cudaStream_t. They allocate from the shared managers. If there is no memory they throw
+ * std::bad_alloc, since PyTorch understands nothing else; what() ends with the manager's state. Any
+ * other failure throws std::runtime_error. Any thread.
  *
- * A free of an address at which no live memory begins does nothing. A free of an address that was
- * handed out again since frees the new memory. A free with another size than was asked for frees.
- * A wrong free is counted in the manager's statistics ("wrong_frees.not_alive",
- * "wrong_frees.inside", "wrong_frees.size"), described by emm_shared_error(), and, the first of
- * each kind, written to stderr. */
+ * A free does nothing if no live memory begins at the address. If the address was handed out again
+ * in the meantime, the free frees the new memory. A free with a wrong size frees the memory. The
+ * manager's statistics count wrong frees ("wrong_frees.not_alive", "wrong_frees.inside",
+ * "wrong_frees.size"). emm_shared_error() describes the last one, and the first of each kind is
+ * written to stderr. */
 EMM_PLUGIN_EXPORT void* emm_torch_alloc(ptrdiff_t size, int device, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_free(void* ptr, ptrdiff_t size, int device, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_record_stream(void* ptr, void* stream);
 EMM_PLUGIN_EXPORT void emm_torch_reset(void); /* PyTorch's empty_cache() calls it. */
 EMM_PLUGIN_EXPORT void* emm_torch_base_alloc(void* ptr, size_t* size);
 EMM_PLUGIN_EXPORT void emm_torch_memory_fraction(double fraction, int device);
-/* These stand around the capture of a CUDA graph, whose pool has the id (`first`, `second`). Memory
- * for the streams that `filter` accepts belongs to that pool alone, until the pool was released as
- * often as it was begun. `filter` is the address of a std::function<bool(cudaStream_t)> of
- * libstdc++, which is copied. */
+/* Called before and after the capture of a CUDA graph whose pool has the id (`first`, `second`).
+ * Memory for the streams that `filter` accepts belongs to that pool alone, until the pool has been
+ * released as often as it was begun. `filter` is the address of a std::function<bool(cudaStream_t)>
+ * of libstdc++, which is copied. */
 EMM_PLUGIN_EXPORT void emm_torch_begin_allocate_to_pool(int device, uint64_t first, uint64_t second,
                                                         const void* filter);
 EMM_PLUGIN_EXPORT void emm_torch_end_allocate_to_pool(int device, uint64_t first, uint64_t second);
 EMM_PLUGIN_EXPORT void emm_torch_release_pool(int device, uint64_t first, uint64_t second);
 
 /* The functions of CuPy's CFunctionAllocator. `current_stream` is its parameter: NULL for the
- * default stream, or the address of an intptr_t(void) that answers the calling thread's stream.
- * Memory is freed in the order of the stream that it was allocated on. Answers NULL where there is
- * no memory. Any thread. */
+ * default stream, or the address of an intptr_t(void) that returns the calling thread's stream.
+ * Memory is freed in the order of the stream that it was allocated on. Returns NULL if there is no
+ * memory. Any thread. */
 EMM_PLUGIN_EXPORT void* emm_cupy_malloc(void* current_stream, size_t size, int device);
 EMM_PLUGIN_EXPORT void emm_cupy_free(void* current_stream, void* ptr, int device);
 

@@ -1,5 +1,5 @@
-// Loads libraries that were written for other programs: a function that allocates and one that
-// frees, under names that the user gives.
+// Loads libraries that were written for other programs. The user names a function that allocates
+// and one that frees.
 #include <dlfcn.h>
 #include <sys/types.h>
 
@@ -15,7 +15,7 @@
 namespace emm::plugin {
 namespace {
 
-/// The functions of one library. Those that it need not have may be null.
+/// The functions of one library. Only alloc and free are never null.
 struct Functions {
   void* alloc = nullptr;
   void* free = nullptr;
@@ -23,8 +23,8 @@ struct Functions {
   void* reset = nullptr;
 };
 
-/// A manager of one device made of two functions. It remembers the sizes, which the freeing
-/// function is given and the plugin ABI does not pass.
+/// A manager of one device made of two functions. It remembers the size of each block, since the
+/// freeing function takes it and the plugin ABI does not pass it.
 class PairManager {
  public:
   PairManager(const Functions& functions, int device) noexcept

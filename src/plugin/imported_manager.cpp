@@ -25,14 +25,14 @@
 namespace emm::plugin {
 namespace {
 
-constexpr const char* kCreate = "create";  // touches no device (SEL-5)
+constexpr const char* kCreate = "create";  // the one slot that touches no device (SEL-5)
 
 /// Makes a context current for one call of a plugin that calls CUDA itself.
 class Current {
  public:
   explicit Current(Driver* driver) noexcept : driver_(driver) {
-    if (driver_ != nullptr && !driver_->ctx_push_current())
-      driver_ = nullptr;  // the plugin's own calls will say why
+    // the plugin's own calls will report the reason
+    if (driver_ != nullptr && !driver_->ctx_push_current()) driver_ = nullptr;
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
@@ -44,7 +44,7 @@ class Current {
   Driver* driver_;
 };
 
-/// An answer that a plugin fills in, with a guard behind it that must stay unchanged.
+/// An answer that a plugin fills in. The guard behind it must stay unchanged.
 template <class Answer>
 struct Guarded {
   static constexpr std::uint64_t kPattern = 0xa5a5a5a5a5a5a5a5;
@@ -71,7 +71,7 @@ struct Parts {
   std::string_view name, options;
 };
 
-/// Splits a spec at the last colon, unless all of it names a file.
+/// Splits a spec at the last colon, unless the whole spec names a file.
 Parts split(std::string_view spec) {
   const auto colon = spec.rfind(':');
   if (colon == std::string_view::npos || access(std::string(spec).c_str(), F_OK) == 0)
@@ -86,6 +86,12 @@ Result<Plugin> load(std::string_view spec, std::string& options) {
   const auto parts = split(spec);
   options = parts.options;
   return load_plugin(parts.name);
+}
+
+/// A manager that answers not_supported has nothing of the kind, as one without the slot.
+Status where_there_are_some(Status done) {
+  if (!done && done.error().code == Errc::not_supported) return {};
+  return done;
 }
 
 }  // namespace
@@ -152,7 +158,7 @@ Status ImportedManager::ask(const char* slot, Body body) const {
   return error_of(status, slot);
 }
 
-/// Runs one slot that has no answer. False where it threw, of which the observer is told.
+/// Runs one slot that returns nothing. Returns false if the slot threw, which the observer is told.
 template <class Body>
 bool ImportedManager::run(const char* slot, Body body) const {
   return ask(slot,
@@ -180,7 +186,36 @@ Result<Answer> ImportedManager::answer(const char* slot, Answer empty, Body body
 
 template <class Body>
 Result<emm_memory> ImportedManager::memory(const char* slot, Body body) {
-  return answer(slot, emm_memory{}, body);
+  emm_memory left{};
+  auto made = answer(slot, emm_memory{}, [&](emm_memory* given) {
+    const emm_status status = body(given);
+    left = *given;
+    return status;
+  });
+  if (made) {
+    last_token_.store(made->token, std::memory_order_relaxed);
+  } else if (left.token != 0 || left.device_pointer != 0 || left.host_pointer != nullptr) {
+    note_wrong_answer(text::format(
+        "{} failed, and left token {}, device_pointer {} and host_pointer {} in its answer", slot,
+        left.token, text::hex(left.device_pointer),
+        text::hex(reinterpret_cast<std::uintptr_t>(left.host_pointer))));
+  }
+  return made;
+}
+
+void ImportedManager::note_wrong_answer(std::string words) {
+  const std::lock_guard lock(answers_mutex_);
+  if (wrong_answer_.empty()) wrong_answer_ = std::move(words);
+}
+
+std::string ImportedManager::wrong_answer() const {
+  const std::lock_guard lock(answers_mutex_);
+  return wrong_answer_;
+}
+
+std::string ImportedManager::last_error() const {
+  if (plugin_.table.last_error == nullptr) return {};
+  return error_of(EMM_UNKNOWN_ERROR, "last_error").message;
 }
 
 Error ImportedManager::error_of(emm_status status, const char* slot) const {
@@ -194,7 +229,7 @@ Error ImportedManager::error_of(emm_status status, const char* slot) const {
     if (!given.whole) tell_of_call(wrote_outside("last_error"));
     error.message = std::move(given.text);
   } catch (...) {
-    tell_of_call(threw("last_error"));  // the status says enough
+    tell_of_call(threw("last_error"));  // the status is enough
   }
   return error;
 }
@@ -303,6 +338,10 @@ Result<MemoryPointer> ImportedManager::memalloc(std::uint64_t size, StreamHandle
   });
   if (!made) return std::move(made).error();
   if (made->device_pointer == 0 && size != 0) return without_address("memalloc", size);
+  if (made->host_pointer != nullptr)
+    note_wrong_answer(
+        text::format("memalloc gave host_pointer {}, which is no address of the host",
+                     text::hex(reinterpret_cast<std::uintptr_t>(made->host_pointer))));
   return MemoryPointer({made->device_pointer}, size, hold(*made));
 }
 
@@ -403,12 +442,12 @@ int ImportedManager::interface_version() const noexcept {
 
 Status ImportedManager::flush() {
   if (plugin_.table.flush == nullptr) return {};
-  return ask("flush", [&] { return plugin_.table.flush(self_); });
+  return where_there_are_some(ask("flush", [&] { return plugin_.table.flush(self_); }));
 }
 
 Status ImportedManager::trim(std::uint64_t keep) {
   if (plugin_.table.trim == nullptr) return {};
-  return ask("trim", [&] { return plugin_.table.trim(self_, keep); });
+  return where_there_are_some(ask("trim", [&] { return plugin_.table.trim(self_, keep); }));
 }
 
 ManagerState ImportedManager::state() const {
@@ -460,7 +499,7 @@ MemoryStatistics ImportedManager::statistics() const {
                                  [](const auto& one) { return one.name == nullptr; });
     return asked.has_value();
   };
-  // First with little room: a plugin that does not heed `count` is seen.
+  // The first call offers room for one number, so that a plugin that ignores `count` is caught.
   MemoryStatistics statistics;
   if (!fill(1)) return statistics;
   const auto said = there_are;

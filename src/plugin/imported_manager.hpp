@@ -21,28 +21,28 @@
 
 namespace emm::plugin {
 
-/// "PATH[:options]" or "NAME[:options]" of a plugin (where a path holds a colon, the last starts
-/// the options, unless a file of the whole name is there), "torch:LIB,alloc,free" or
-/// "cupy:LIB,malloc,free", as managers. Error not_found with all that was tried; usage for what is
-/// written wrongly.
+/// Finds the manager that a spec names: "PATH[:options]" or "NAME[:options]" of a plugin,
+/// "torch:LIB,alloc,free" or "cupy:LIB,malloc,free". The last colon of a spec starts the options,
+/// unless the whole spec names a file. Errors: not_found with all that was tried; usage for a
+/// malformed spec.
 Result<ManagerFactory> find_plugin(std::string_view spec);
-/// Whether such a plugin calls CUDA itself instead of the table of driver calls that it is given.
-/// False where there is no such plugin.
+/// Whether the plugin calls CUDA itself and not through the table of driver calls. False if there
+/// is no such plugin.
 bool calls_cuda(std::string_view spec);
-/// Whether such a plugin has the slot trim.
+/// Whether the plugin has the slot trim.
 bool has_trim(std::string_view spec);
-/// Whether the file of such a plugin holds the name of libcuda or libcudart, as one does that is
-/// linked to it or opens it.
+/// Whether the plugin's file contains the name of libcuda or libcudart. A file does if it is linked
+/// to the library or opens it.
 bool names_cuda(std::string_view spec);
 
-/// A MemoryManager made of a plugin's manager. It passes answers on as they are, since judging
-/// managers is somebody else's task. It refuses only what would harm this side, as an error of the
-/// call: an exception, an answer written past its end, success without an address.
+/// A MemoryManager made of a plugin's manager. It passes answers on unchanged, since other code
+/// judges managers. It turns only what would harm this side into an error of the call: an
+/// exception, an answer written past its end, success without an address.
 ///
-/// Where a plugin has no reset, this frees the live tokens, oldest first. Where a plugin calls CUDA
+/// If a plugin has no reset, this frees the live tokens, oldest first. If a plugin calls CUDA
 /// itself, its slots run with the context of `ManagerContext::driver` current. The observer is told
-/// of a free that the plugin refuses, and of what went wrong in a call that has no answer. Any
-/// thread, as MemoryManager.
+/// of each free that the plugin refuses, and of failures in calls that return nothing. Any thread,
+/// as MemoryManager.
 class ImportedManager final : public MemoryManager {
  public:
   static Result<std::unique_ptr<MemoryManager>> create(const Plugin& plugin,
@@ -69,9 +69,18 @@ class ImportedManager final : public MemoryManager {
   std::string report() const override;
   MemoryStatistics statistics() const override;
 
-  /// Whether memallocmanaged has given memory whose host_pointer is not its device_pointer. This
-  /// side takes the latter.
+  /// Whether memallocmanaged has returned a host_pointer that differs from its device_pointer. This
+  /// side uses the device_pointer.
   bool has_managed_of_two_addresses() const noexcept { return has_managed_of_two_addresses_; }
+  /// Describes the first answer that held what it must not hold, such as a token after a failed
+  /// call. Empty if there was none.
+  std::string wrong_answer() const;
+  /// The token of the last successful allocation.
+  emm_token last_token() const noexcept { return last_token_; }
+  bool has_last_error() const noexcept { return plugin_.table.last_error != nullptr; }
+  /// The plugin's words about the last failed call on this thread. Empty without the slot
+  /// last_error.
+  std::string last_error() const;
 
  private:
   ImportedManager(const Plugin& plugin, const ManagerContext& context);
@@ -87,6 +96,7 @@ class ImportedManager final : public MemoryManager {
   Error wrote_outside(const char* slot) const;
   Error without_address(const char* slot, std::uint64_t size) const;
   Error error_of(emm_status status, const char* slot) const;
+  void note_wrong_answer(std::string words);
   Lifetime hold(const emm_memory& memory);
   static void finalize(void* self, std::uint64_t token, StreamHandle stream) noexcept;
   static void end_deferring(void* self) noexcept;
@@ -103,8 +113,12 @@ class ImportedManager final : public MemoryManager {
   emm_manager* self_ = nullptr;
   Epoch epoch_;
   std::atomic<bool> has_managed_of_two_addresses_{false};
+  std::atomic<emm_token> last_token_{0};
 
-  // The live tokens of a plugin without reset, by the order in which they were made.
+  mutable std::mutex answers_mutex_;
+  std::string wrong_answer_;
+
+  // The live tokens of a plugin without reset, in the order of allocation.
   std::mutex mutex_;
   std::map<std::uint64_t, emm_token> alive_;
   std::unordered_map<emm_token, std::uint64_t> numbers_;

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kFunction = "emm_plugin_v1";
 using Table = emm_plugin_table_v1;
 
-/// Says why a table cannot be used. Empty where it can.
+/// Says why a table cannot be used. Empty if it can.
 std::string defect(const Table* given) {
   constexpr auto kNeeded = offsetof(Table, free) + sizeof(Table::free);
   if (given == nullptr) return "emm_plugin_v1() gives no table";
@@ -53,7 +53,7 @@ const Table* table_of(void* library) {
   return table;
 }
 
-/// The folder in which this process was before it loaded any library.
+/// The current folder of this process before it loaded any library.
 int first_folder() noexcept {
   static const int folder = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
   return folder;
@@ -62,7 +62,7 @@ int first_folder() noexcept {
 }  // namespace
 
 void back_to_folder() noexcept {
-  if (fchdir(first_folder()) != 0) return;  // the folder is gone, and its files with it
+  if (fchdir(first_folder()) != 0) return;  // the folder is gone, so its files are too
 }
 
 Result<void*> open_library(const std::vector<std::string>& files, std::string& opened,
@@ -75,7 +75,7 @@ Result<void*> open_library(const std::vector<std::string>& files, std::string& o
     }();
     back_to_folder();
     if (library.handle != nullptr) {
-      link_map* found = nullptr;  // where the loader found it
+      link_map* found = nullptr;  // holds the path at which the loader found it
       const bool known = dlinfo(library.handle, RTLD_DI_LINKMAP, &found) == 0;
       if (auto apart = run_files::reads(known ? found->l_name : file, "the library"); !apart) {
         return apart.error();

@@ -15,7 +15,7 @@ CallMarks own_marks;
 std::atomic<CallMarks*> marks{&own_marks};
 std::atomic<std::uint64_t (*)() noexcept> event_of{nullptr};
 
-/// Owns the mark of a thread, and releases it when the thread ends.
+/// Owns the mark of a thread and releases it when the thread ends.
 class ThreadMark {
  public:
   ThreadMark() noexcept : mark_(&take()) {}
@@ -23,7 +23,7 @@ class ThreadMark {
   ThreadMark& operator=(const ThreadMark&) = delete;
   ~ThreadMark() { mark_->taken.store(false, std::memory_order_release); }
   CallMark& mark() const noexcept { return *mark_; }
-  /// Takes a mark in the array that the process uses now.
+  /// Takes a mark in the process's current array.
   void move() noexcept { mark_ = &take(); }
   const char* slot = nullptr;
   std::uint64_t event = CallMark::kNoEvent;

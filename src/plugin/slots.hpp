@@ -12,19 +12,19 @@
 #include "plugin/abi.hpp"
 
 /// How the parameters of a Driver's calls cross the C table emm_driver_v1. Both sides of the table
-/// are made from these rules and from the rows of calls.def: DriverTable, which puts a Driver
-/// behind the slots, and libemm's TableDriver, which is a Driver made of slots.
+/// are built from these rules and from the rows of calls.def: DriverTable puts a Driver behind the
+/// slots, and libemm's TableDriver is a Driver that calls the slots.
 namespace emm::plugin {
 
-/// The rule of one type: to() gives the C arguments that stand for a value, from() takes them.
-/// Numbers, and pointers that only pass through, cross as they are.
+/// The rule of one type: to() makes the C arguments for a value, from() makes the value from them.
+/// Numbers cross unchanged, and so do pointers that are only passed through.
 template <class T>
 struct Crossing {
   static std::tuple<T> to(T value) noexcept { return {value}; }
   static T from(T value) noexcept { return value; }
 };
 
-/// DevicePtr and all handles are their number.
+/// DevicePtr and all handles cross as their number.
 template <class T>
 requires std::same_as<decltype(T::value), std::uint64_t>
 struct Crossing<T> {

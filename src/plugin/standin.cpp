@@ -22,8 +22,7 @@ std::string folder_of_program() {
 std::optional<StandIns> StandIns::load() {
   for (const auto* place : {"../standin/", "../lib/emmctl/standin/"}) {
     const auto folder = folder_of_program() + place;
-    // A library that needs libcuda.so.1 then gets the one that is loaded, because its soname is the
-    // same.
+    // A library that needs libcuda.so.1 then gets this one, because the loader matches sonames.
     void* libcuda =
         open_shared_object((folder + "libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL).handle;
     if (libcuda == nullptr) continue;

@@ -9,17 +9,16 @@
 namespace emm::plugin {
 
 /// The stand-ins for libcuda.so.1 and libcudart.so.13 in this process. A library that is loaded
-/// from then on and needs one of these gets the stand-in, and so the simulated device that
+/// later and needs one of these gets the stand-in, and so the simulated device that
 /// EMM_STANDIN_DEVICE names.
 class StandIns {
  public:
-  /// Loads them from the folder where they lie beside this program: ../standin of a build,
-  /// ../lib/emmctl/standin of an installation. Empty where they are not there. Call it before
-  /// anything has loaded the real ones.
+  /// Loads them from their folder beside this program: ../standin in a build, ../lib/emmctl/standin
+  /// in an installation. Empty if they are not there. Call it before anything loads the real ones.
   static std::optional<StandIns> load();
 
-  /// Tells `hook`, which may be null, of every call that reaches the device. It outlives the last
-  /// call.
+  /// Tells `hook` of every call that reaches the device. `hook` may be null, and must outlive the
+  /// last call.
   void tap(CallHook* hook) const { tap_(hook); }
   /// How often a program asked for undocumented driver tables, as a statically linked cudart does.
   std::uint64_t asked_for_tables() const { return asked_(); }

@@ -140,9 +140,10 @@ Result<std::vector<std::string>> functions_of(const std::string& path) {
 }
 
 std::string forwarding_library(const std::string& soname, const std::string& recorder,
-                               const std::vector<std::string>& functions) {
+                               const std::vector<std::string>& functions,
+                               const std::vector<std::pair<std::string, std::string>>& settings) {
 #if !defined(__x86_64__)
-  (void)soname, (void)recorder, (void)functions;
+  (void)soname, (void)recorder, (void)functions, (void)settings;
   return {};
 #else
   constexpr std::string_view kOpen = "emm_record_open";
@@ -159,6 +160,8 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
     strings.push_back('\0');
     return static_cast<Elf64_Word>(at);
   };
+  for (const auto& [name, value] : settings) add_string(name + "=" + value);
+  add_string({});
   const auto soname_at = add_string(soname), recorder_at = add_string(recorder);
   const auto open_at = add_string(kOpen);
   std::vector<Elf64_Word> names;

@@ -19,6 +19,8 @@ inline constexpr std::size_t kHeaderBytes = 8192;
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
+/// The handle of a context that has ended. Its number waits for another of the same device.
+inline constexpr std::uint64_t kEndedContext = ~std::uint64_t{0};
 inline constexpr std::size_t kReadyMost = 32;
 /// The `seq` of a record that has no place in the order: `thread`, `frame_text`, `stack` and
 /// `about`. The last four numbers of a piece are its text, or its frames, of 32 bits each.
@@ -41,15 +43,17 @@ enum class Call : std::uint16_t {
   array_destroy,
   mem_alloc_async,  ///< `extra` is the pool, 0 for the device's current one.
   mem_free_async,
-  pool_create,  ///< `address` is the pool, `size` its limit.
+  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device; 2^32-1: the host.
   pool_destroy,
   pool_trim,           ///< `size` is what it keeps.
   pool_set_attribute,  ///< `extra` is the attribute, `size` its value.
-  device_get_pool,     ///< `address` is the pool of `device`; `extra` is 1 for the default one.
+  device_get_pool,     ///< `address` is the pool of device `stream`; `extra`: 1 default, 2 of the
+                       ///< host.
   device_set_pool,
   mem_address_reserve,  ///< `extra` is the alignment.
   mem_address_free,
-  mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can export.
+  mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can export,
+               ///< `stream` its device; 2^32-1: the host.
   mem_release,
   mem_map,              ///< `stream` is the handle, `extra` the offset.
   mem_unmap,            ///< A range, which may hold several mappings.
@@ -71,7 +75,7 @@ enum class Call : std::uint16_t {
   event_record,
   event_synchronize,
   ctx_synchronize,
-  capture_begin,
+  capture_begin,      ///< `address` is the graph that gets the nodes; 0: a new one.
   capture_end,        ///< `address` is the graph.
   graph_instantiate,  ///< `address` is the executable graph, `extra` the graph.
   graph_launch,       ///< `address` is the executable graph.
@@ -92,6 +96,35 @@ enum class Call : std::uint16_t {
   stack,       ///< Stack `ticks` has `duration` frames, innermost first: piece `flags`, of 8.
   about,       ///< The thread's next record was made by stack `address` for request `size`.
   window,      ///< Recording begins, or begins again, and is window `address`. What lives follows.
+  mem_peer_register,      ///< `extra` is the number of the peer's context.
+  mem_peer_unregister,    ///< Likewise.
+  ipc_get_event_handle,   ///< `address` is the event, `extra` the handle's fingerprint.
+  ipc_open_event_handle,  ///< Likewise.
+  pool_set_access,  ///< `address` is the pool, `stream` the device that gets access, `extra` the
+                    ///< flags.
+  pool_export,      ///< `address` is the pool, `extra` the kind of handle.
+  pool_import,      ///< Likewise.
+  pool_export_pointer,  ///< `extra` is the fingerprint of what is exported.
+  pool_import_pointer,  ///< `stream` is the pool, `extra` the fingerprint.
+  mem_map_array,     ///< `size` parts of arrays; of the first, `address` is the array, `extra` the
+                     ///< memory.
+  mem_export_range,  ///< `extra` is the kind of handle.
+  multicast_create,  ///< `address` is the handle, `extra` the number of devices.
+  multicast_add_device,    ///< `stream` is the device.
+  multicast_bind_mem,      ///< `extra` is the memory's handle, `stream` the offset in the object.
+  multicast_bind_address,  ///< `extra` is the memory's address, `stream` the offset in the object.
+  multicast_unbind,        ///< `stream` is the device, `extra` the offset in the object.
+  external_import,         ///< `address` is the external memory, `extra` the type of its handle.
+  external_map_buffer,     ///< `stream` is the external memory, `extra` the offset in it.
+  external_map_array,      ///< Likewise.
+  external_destroy,
+  green_ctx_create,   ///< `address` is the green context, `stream` its device.
+  green_ctx_destroy,  ///< Memory is the primary context's, and lives on.
+  ctx_attach,         ///< `extra` is the context's number.
+  ctx_detach,         ///< Likewise. Ends the context where every attach was detached before.
+  stream_wait_value,  ///< `size` is the value, `extra` the flags.
+  graph_add_node,     ///< `stream` is CUDA's number of the node's type, `extra` the graph.
+  graph_mem_trim,     ///< `stream` is the device.
   count_
 };
 
@@ -131,7 +164,8 @@ struct BlockHeader {
   std::uint64_t dropped;  ///< Records that this place held before a ring used it again.
   std::uint64_t used;     ///< Records in it, once its thread has ended.
   std::uint64_t state;    ///< 1 while a thread writes to it; 2 when it is full.
-  std::uint64_t reserved[3];
+  std::uint64_t number;   ///< Its place in the file, from 1.
+  std::uint64_t reserved[2];
 };
 static_assert(sizeof(BlockHeader) == sizeof(Record));
 inline constexpr std::uint64_t kBlockMagic = 0x6b636f6c62776172;  // "rawblock"
@@ -164,7 +198,7 @@ struct FileHeader {
   struct Context {
     std::uint64_t handle;
     std::uint64_t device;      ///< Its ordinal.
-  } contexts[kContextsMost];   ///< Number 1 is the first.
+  } contexts[kContextsMost];   ///< Number 1 is the first. A number's device stays.
   std::uint64_t only_windows;  ///< 1: recording began when a signal said so, if it ever did.
   /// What the process and `emmctl record` agree on while it runs. A block has room in the file
   /// before it is used. That takes time, so `emmctl record` writes zeros to blocks ahead of the
@@ -172,6 +206,10 @@ struct FileHeader {
   /// block. Where none is there the process makes room for the next one itself.
   std::uint64_t numbered;  ///< Blocks that have been given a number.
   std::uint64_t ready[kReadyMost];
+  std::uint64_t cut;     ///< 1: the trace was made while the process went on.
+  std::uint64_t unkept;  ///< Allocations of which no account was kept, for want of memory.
+  /// Times that a thread was found in a context for which there was no number.
+  std::uint64_t unnumbered;
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
@@ -181,6 +219,7 @@ struct Control {
   std::uint32_t apart[31] = {};
   std::uint32_t taken =
       0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
+  std::uint64_t failed = 0;  ///< Processes that could not open their file, and said so.
 };
 
 }  // namespace emm::record

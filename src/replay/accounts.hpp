@@ -13,34 +13,34 @@
 
 namespace emm::replay {
 
-/// What one thread of the trace counts. Nobody else writes it while threads run; then the run adds
-/// it up.
+/// The counts of one thread of the trace. Only that thread writes them while threads run;
+/// afterwards the run adds them up.
 struct ThreadAccounts {
   std::int64_t live_count = 0;
   std::uint64_t allocs = 0, frees = 0;
   std::uint64_t succeeded_as_recorded = 0;
   std::uint64_t waited_ns = 0;  ///< For recorded times.
   Histogram alloc_times, free_times, lateness;
-  /// Other threads read it now and then, so it has a cache line of its own.
+  /// In its own cache line, because other threads read it now and then.
   alignas(128) std::atomic<std::int64_t> live_bytes{0};
 };
 
-/// What a run counts, of the pass under way.
+/// The counts of a run for the current pass.
 struct Accounts {
   log::Pass pass;
   std::uint64_t live_bytes = 0;  ///< Device and managed memory, like live_count.
   std::uint64_t live_count = 0;
   std::uint64_t host_bytes = 0;
-  std::uint64_t reserved_bytes = 0;  ///< Held from all devices when last measured.
-  ByteSum unserved_bytes;            ///< Would be live had the requests for them succeeded.
+  std::uint64_t reserved_bytes = 0;  ///< Bytes held from all devices at the last measurement.
+  ByteSum unserved_bytes;            ///< Bytes that would be live if their requests had succeeded.
   Histogram alloc_times, free_times, lateness;
   std::uint64_t waited_ns = 0;  ///< For recorded times.
   std::vector<ThreadAccounts*> threads;
 
-  /// The peaks of the pass before the part of it that is under way. The pass has those of the part,
-  /// so that they cost no more than the pass's own would.
+  /// The peaks of the earlier parts of the pass. `pass` has the peaks of the current part, so that
+  /// parts cost nothing for each event.
   log::CoursePoint earlier{};
-  /// Ends a part, and answers its peaks.
+  /// Ends a part and returns its peaks.
   log::CoursePoint end_part() noexcept {
     const log::CoursePoint part{.live = pass.peak_live_bytes, .reserved = pass.peak_reserved_bytes};
     earlier = {.live = std::max(earlier.live, part.live),
@@ -49,7 +49,7 @@ struct Accounts {
     pass.peak_reserved_bytes = reserved_bytes;
     return part;
   }
-  /// The pass, with the peaks of all its parts.
+  /// Returns the pass with the peaks of all its parts.
   log::Pass whole_pass() const noexcept {
     auto whole = pass;
     whole.peak_live_bytes = std::max(whole.peak_live_bytes, earlier.live);
@@ -57,7 +57,7 @@ struct Accounts {
     return whole;
   }
 
-  /// What would be live had all requests succeeded; 2^64 - 1 where that does not fit.
+  /// The bytes that would be live if all requests had succeeded; 2^64 - 1 if the sum does not fit.
   std::uint64_t requested_bytes(std::uint64_t live) const noexcept {
     auto sum = unserved_bytes;
     sum.add(live);
@@ -85,19 +85,19 @@ struct Accounts {
     reserved_bytes += held - std::exchange(device.held, held);
     if (reserved_bytes > pass.peak_reserved_bytes) pass.peak_reserved_bytes = reserved_bytes;
   }
-  /// All memory has ended.
+  /// Counts all memory as ended.
   void clear_live() noexcept {
     live_bytes = host_bytes = live_count = 0;
     unserved_bytes = {};
   }
 
-  /// Live bytes of what the threads have made since add_threads(). Any thread may ask.
+  /// The change of live bytes by all threads since add_threads(). Any thread may call.
   std::int64_t thread_live_bytes() const noexcept {
     std::int64_t bytes = 0;
     for (const auto* thread : threads) bytes += thread->live_bytes.load(std::memory_order_relaxed);
     return bytes;
   }
-  /// Takes over what the threads have counted. `peak_live` is the most that one of them has seen.
+  /// Takes over the threads' counts. `peak_live` is the highest sum that a thread has sampled.
   /// REQUIRES: no thread runs.
   void add_threads(std::uint64_t peak_live, log::FourWay& outcomes) noexcept;
   void add_thread_times() noexcept;

@@ -7,7 +7,7 @@
 namespace emm::replay {
 namespace {
 
-/// How many of the sorted `values` are not above `key`; without a branch that depends on them.
+/// Counts the sorted `values` up to `key`, without a branch that depends on them.
 std::size_t count_not_above(const std::uint64_t* values, std::size_t count,
                             std::uint64_t key) noexcept {
   std::size_t base = 0;
@@ -41,7 +41,7 @@ std::optional<std::uint32_t> AddressMap::insert(std::uint64_t begin, std::uint64
     lows_.push_back(0);
     leaves_.push_back(std::make_unique<Leaf>());
   }
-  // A range that would pass the end of all addresses is taken to end there.
+  // A range that would exceed 2^64 ends there.
   const auto last = begin + (size - 1) < begin ? ~std::uint64_t{0} : begin + (size - 1);
   const auto at_leaf = leaf_of(begin);
   const auto& leaf = *leaves_[at_leaf];
@@ -73,7 +73,8 @@ void AddressMap::put(std::size_t at_leaf, std::size_t at, std::uint64_t begin, s
   if (leaves_[at_leaf]->count == kLeafSize) {
     auto& full = *leaves_[at_leaf];
     auto upper = std::make_unique<Leaf>();
-    // What only grows upwards leaves full leaves behind; else both halves have room.
+    // At the upper end the full leaf stays nearly full, so that a map that grows upwards wastes no
+    // room. Elsewhere both halves get room.
     const auto keep =
         at == kLeafSize && at_leaf + 1 == leaves_.size() ? kLeafSize - 1 : kLeafSize / 2;
     upper->count = kLeafSize - keep;

@@ -8,22 +8,22 @@
 
 namespace emm::replay {
 
-/// Disjoint ranges of addresses, each with a number: the memory that is live on one device.
+/// The live memory of one device: disjoint ranges of addresses, each with a number.
 ///
-/// A sorted list of sorted leaves, each a few cache lines: with a thousand ranges an insertion is a
-/// search in two short arrays and a move within one.
+/// A sorted list of sorted leaves of a few cache lines each. With a thousand ranges, an insertion
+/// searches two short arrays and moves elements in one.
 class AddressMap {
  public:
-  /// Takes [begin, begin + size) in, unless it overlaps a range that is here. Returns the number of
-  /// that range then, and its begin in `*other_begin`. REQUIRES: size > 0.
+  /// Adds [begin, begin + size) unless it overlaps a range in the map. Then returns that range's
+  /// number, and its begin in `*other_begin`. REQUIRES: size > 0.
   std::optional<std::uint32_t> insert(std::uint64_t begin, std::uint64_t size, std::uint32_t number,
                                       std::uint64_t* other_begin = nullptr);
   /// REQUIRES: a range that insert() took in begins at `begin`.
   void erase(std::uint64_t begin);
-  /// Returns false where no range of that number begins there.
+  /// Returns false if no range with that number begins there.
   bool erase(std::uint64_t begin, std::uint32_t number);
   std::optional<std::uint32_t> find(
-      std::uint64_t begin) const noexcept;  ///< The range that begins there.
+      std::uint64_t begin) const noexcept;  ///< The number of the range that begins at `begin`.
   std::size_t size() const noexcept { return size_; }
   void clear() noexcept;
 
@@ -32,7 +32,7 @@ class AddressMap {
   struct Leaf {
     std::size_t count = 0;
     std::uint64_t begin[kLeafSize];
-    std::uint64_t last[kLeafSize];  ///< The last address of the range: the end of one may be 2^64.
+    std::uint64_t last[kLeafSize];  ///< The last address of each range, because an end may be 2^64.
     std::uint32_t number[kLeafSize];
   };
 

@@ -7,7 +7,7 @@ namespace emm::replay {
 
 template <class Each>
 std::uint64_t AddressShards::for_each_part(std::uint64_t begin, std::uint64_t size, Each each) {
-  // A range that would pass the end of all addresses is taken to end there.
+  // A range that would exceed 2^64 ends there.
   const auto last = begin + (size - 1) < begin ? ~std::uint64_t{0} : begin + (size - 1);
   for (auto at = begin;;) {
     const auto window = at >> kWindowBits;

@@ -11,12 +11,13 @@
 
 namespace emm::replay {
 
-/// The content that marks an allocation: a word of its own, repeated from its beginning. A word
-/// that is found in the wrong place names its owner.
+/// The content that marks an allocation: a word that no other allocation has, repeated from its
+/// start. A word found in the wrong place identifies its owner.
 class Pattern {
  public:
   explicit Pattern(AllocId id) noexcept : word_((static_cast<std::uint32_t>(id) + 1) * kFactor) {}
-  /// The word that a peer writes over the exporter's content: the complement of the exporter's.
+  /// The pattern that a peer writes over the exporter's content: the complement of the exporter's
+  /// word.
   static Pattern of_peer(AllocId id) noexcept;
 
   std::uint32_t word() const noexcept { return word_; }
@@ -25,10 +26,10 @@ class Pattern {
                                   (8 * (offset & 3)));  // as a little-endian device stores words
   }
   void fill(std::span<std::byte> bytes, std::uint64_t offset) const noexcept;
-  /// The index of the first byte that is not the pattern's.
+  /// The index of the first byte that differs from the pattern.
   std::optional<std::size_t> mismatch(std::span<const std::byte> bytes,
                                       std::uint64_t offset) const noexcept;
-  /// The allocation whose pattern `word` would be.
+  /// The allocation whose pattern has `word`.
   static AllocId owner(std::uint32_t word) noexcept;
 
  private:
@@ -42,14 +43,14 @@ struct Difference {
   std::uint64_t offset = 0;
   std::byte found{};
   std::byte expected{};
-  std::uint32_t word = 0;  ///< The four bytes around it, from a multiple of four.
+  std::uint32_t word = 0;  ///< The aligned four bytes that contain it.
   std::string
-      refused;  ///< The error of a driver that refused to read; the rest then means nothing.
+      refused;  ///< The error of a driver that refused to read; only `offset` is then valid too.
 };
 
-/// Calls `each` with offset and size of each part of `size` bytes of memory that is to be read: all
-/// of it up to 64 KiB, else 4 KiB at either end and 64 parts of 64 bytes evenly between. Stops once
-/// `each` returns false.
+/// Calls `each` with the offset and size of each part to check in memory of `size` bytes. Up to 64
+/// KiB that is all of it; else 4 KiB at either end, and 64 parts of 64 bytes evenly between. Stops
+/// when `each` returns false.
 void for_each_probe(std::uint64_t size,
                     const std::function<bool(std::uint64_t, std::uint64_t)>& each);
 

@@ -19,7 +19,7 @@ class ContextOperations {
   void destroy(const trace::Event& event);
 
  private:
-  /// Calls what ends all memory of the context of `event`.
+  /// Runs `call`, which ends all memory of the event's context, and accounts for that memory.
   template <class Call>
   void end_all(const trace::Event& event, Call call);
 

@@ -14,14 +14,15 @@ namespace emm::replay {
 /// The contexts of a trace, by ContextId, and the devices that they are on.
 class ContextSet {
  public:
-  /// `order` may be null. Where `logged`, a context that is opened measures its device's capacity.
-  /// What is handed in outlives this, but for `live`, which is used while threads replay.
+  /// `order` may be null. With `logged`, a context measures its device's capacity when it opens.
+  /// All arguments must outlive this, except `live`, which must live while threads replay.
   ContextSet(ReplayState& state, ReplayClock& clock, Stack& stack, order::Checker* order,
              const LiveSet& live, bool logged);
 
   ContextState& operator[](ContextId id) noexcept { return *contexts_[index(id)]; }
   const ContextState& operator[](ContextId id) const noexcept { return *contexts_[index(id)]; }
-  /// The context, opened at its first use. Null where it could not be made, which ends the run.
+  /// Returns the context, and opens it at its first use. Null if it cannot be made; that ends the
+  /// run.
   ContextState* use(ContextId id) {
     auto& context = *contexts_[index(id)];
     return context.open() || open(context) ? &context : nullptr;
@@ -35,10 +36,10 @@ class ContextSet {
     }
   }
   std::size_t size() const noexcept { return contexts_.size(); }
-  /// Is another context on the device of `context` open?
+  /// Answers whether another context on the device of `context` is open.
   bool shares_device(const ContextState& context) const noexcept;
-  /// Opens every context and makes every stream of the trace that no stream_create makes, before
-  /// threads use them at once.
+  /// Opens every context, and makes every stream that no stream_create of the trace makes. Called
+  /// before threads use them.
   void open_all();
 
   std::map<std::uint32_t, DeviceState>& devices() noexcept { return devices_; }

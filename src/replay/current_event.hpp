@@ -4,13 +4,13 @@
 
 namespace emm::replay {
 
-/// The event of the trace that this thread executes, or 0 where it executes none. What a manager
-/// does meanwhile is attributed to it.
+/// The event of the trace that this thread executes, or 0 if there is none. A manager's reports are
+/// attributed to it.
 std::uint64_t current_event() noexcept;
-/// Whether this thread executes one. A signal handler may ask.
+/// Answers whether this thread executes an event. A signal handler may call it.
 bool has_current_event() noexcept;
 
-/// While one lives, `event` holds what this thread executes. They nest.
+/// While it lives, `event` holds the index of the event that this thread executes. They nest.
 class CurrentEvent {
  public:
   explicit CurrentEvent(const std::uint64_t& event) noexcept;

@@ -49,7 +49,7 @@ Result<log::Summary> Engine::run() { return state_->run.run(); }
 
 std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const trace::Trace& trace,
                                          log::Abnormal how) {
-  // Only the numbers of the run are read: what it points to is gone with its process.
+  // Only numbers of the run are read: its pointers are invalid without its process.
   const auto& header = *reinterpret_cast<const Kept*>(kept.data());
   if (header.phase.load() == Kept::Phase::none) return std::nullopt;
   const auto which = header.current.load() % 2;

@@ -6,32 +6,33 @@
 #include "replay/operations.hpp"
 #include "replay/replay_core.hpp"
 
-/// The one place that says how an event is executed: what allocates and frees device memory is here
-/// and inlined, the other operations are in Operations.
+/// Executes events. Allocations and frees of device memory are here and inlined; the other
+/// operations are in Operations.
 ///
-/// One thread replays a trace, or many do. What differs is the `Access`: whose accounts count, who
-/// guards the address map and the log, and whether an event waits for others. OneThread
-/// (one_thread.hpp) answers with constants where it can, so that its loop tests for nothing that is
-/// switched off. Worker (worker.hpp) is one thread among others: it takes a lock for all that is
-/// rare, and shows an allocation to others only when everything about it is done.
+/// The `Access` is what differs between one thread and many: which accounts count, what guards the
+/// address map and the log, and whether an event waits for others. OneThread (one_thread.hpp)
+/// returns constants where it can, so that its loop does not test for features that are off. Worker
+/// (worker.hpp) is one of many threads. It takes a lock for everything rare, and shows an
+/// allocation to other threads only when the allocation is complete.
 ///
 /// An Access has:
 ///   core(), operations()            what all threads share
-///   checks(), timed(), latency()    what is paid for beside the operations
+///   checks(), timed(), latency()    what to do beside the operations
 ///   watched()                       is there a log, or is content or stream order checked?
-///   await(event)                    waits for the ids and records it needs; false ends the run
-///   rarely(f)                       calls f as the only one
+///   await(event)                    waits for the ids and records that it needs; false: run ends
+///   rarely(f)                       calls f while no other thread is in rarely()
 ///   executed(event)                 an event of Operations is done
-///   context(id), stream(...)        the context and the stream, made at first use or before
-///   now(), cache(), pass-through counters: add_alloc_time, add_free_time, allocated, freed,
-///   succeeded_as_recorded, measure, allocation_done
+///   context(id), stream(...)        the context and the stream; OneThread makes them at first use
+///   now(), cache()                  the clock, and the cache of the LiveSet
+///   add_alloc_time, add_free_time, allocated, freed, succeeded_as_recorded, measure,
+///   allocation_done                 the accounts
 ///   kShowsAtOnce                    may an allocation be seen before it was checked?
 ///   insert_address, erase_address   the address map of a device
 ///   record_place(), record(...)     the log
 namespace emm::replay {
 
-/// The warm functions are inlined into the loop of each Access: as calls they cost 6 % more
-/// instructions where the manager does nothing.
+/// Inlines the warm functions into the loop of each Access. As calls they cost 6 % more
+/// instructions with a manager that does nothing.
 #define EMM_WARM [[gnu::always_inline]] inline
 
 template <class Access>
@@ -54,8 +55,9 @@ EMM_WARM void free_held(Access& access, const trace::Event& event, std::uint32_t
   if (access.watched() && core.state.options.verify) {
     access.rarely([&] { core.checks.check_content(live); });
   }
-  // The id ends before the range is erased and before the manager gets the memory back: whoever is
-  // given these addresses next finds the old range in the map, and sees that its id has ended.
+  // The id must end before the range is erased and before the manager gets the memory back. If
+  // another thread gets these addresses meanwhile and finds the old range in the map, it sees that
+  // its id has ended.
   core.held.live.hide(slot);
   if (access.checks() && live.placed) access.erase_address(context, live);
   const auto stream = access.stream(context, event);
@@ -97,13 +99,13 @@ EMM_WARM void free(Access& access, const trace::Event& event) {
   free_held(access, event, slot);
 }
 
-/// The recorded program never held the memory that `event` has made.
+/// Frees the memory that `event` made at once, since the recorded program never held it.
 template <class Access>
 [[gnu::noinline]] void free_at_once(Access& access, const trace::Event& event, std::uint32_t slot) {
   free_held(access, free_of(event), slot);
 }
 
-/// Puts memory that `event` made into an entry, which nobody sees until LiveSet::show().
+/// Puts memory that `event` made into an entry. Other threads see it only after LiveSet::show().
 template <class Access>
 EMM_WARM std::uint32_t hold(Access& access, const trace::Event& event, MemoryPointer&& memory) {
   auto& set = access.core().held.live;
@@ -193,7 +195,7 @@ template <class Access>
   });
 }
 
-/// False where the run ends before the event is executed.
+/// False if the run ends before the event is executed.
 template <class Access>
 EMM_WARM bool execute(Access& access, const trace::Event& event) {
   using trace::Op;

@@ -9,8 +9,8 @@
 
 namespace emm::replay {
 
-/// Counts durations in logarithmic buckets. An answer is at most 1/64 above the durations that were
-/// added, and the maximum is exact. Adding allocates no memory.
+/// Counts durations in logarithmic buckets. A percentile is at most 1/64 too high, and the maximum
+/// is exact. Adding allocates no memory.
 class Histogram {
  public:
   void add(std::uint64_t ns) noexcept {
@@ -26,7 +26,7 @@ class Histogram {
   void clear() noexcept { *this = Histogram(); }
   std::uint64_t count() const noexcept { return count_; }
 
-  /// The smallest value that at least count * part / whole of the values do not exceed.
+  /// The smallest value v such that at least count * part / whole of the values are at most v.
   std::uint64_t at(std::uint64_t part, std::uint64_t whole) const noexcept {
     const auto rank = count_ / whole * part + (count_ % whole * part + whole - 1) / whole;
     std::uint64_t seen = 0;
@@ -48,7 +48,7 @@ class Histogram {
  private:
   static constexpr unsigned kBits = 6;  // buckets an octave, as a power of two
 
-  // Below 2^7 each value has its bucket; above, the top seven bits name it.
+  // Below 2^7 each value has its own bucket; above, the top seven bits select it.
   static std::size_t bucket(std::uint64_t value) noexcept {
     const auto width = static_cast<unsigned>(std::bit_width(value));
     const auto shift = width > kBits + 1 ? width - (kBits + 1) : 0;

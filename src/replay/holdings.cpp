@@ -12,7 +12,7 @@ constexpr std::size_t kHolders = 10;
 struct Holder {
   std::uint64_t size;
   std::uint32_t id;
-  std::uint64_t order = 0;  ///< In which memory was made.
+  std::uint64_t order = 0;  ///< The order in which memory was made.
 };
 
 bool makes_what_is_held(const trace::Event& event) noexcept {
@@ -35,8 +35,7 @@ std::string describe(const trace::Trace& trace, const Live& live) {
 std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
   const auto& trace = state.trace;
   std::vector<Holder> held;
-  // While threads run, entries change hands and cannot be read. The trace says as well what an id
-  // that is held has.
+  // While threads run, entries change and cannot be read. The trace says the same of each held id.
   for (std::size_t at = 0; state.threads_running && at < trace.size(); ++at) {
     const auto& event = trace[at];
     if (!asks_for_device_memory(event.op) || event.has(trace::event_flag::backing)) continue;
@@ -54,7 +53,8 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
     if (!host.ended) held.push_back({.size = host.size, .id = id});
   }
   for (const auto& [id, import] : imports) held.push_back({.size = import.size, .id = id});
-  for (auto& one : held) {  // a window gives ids again, and a whole trace in the order of events
+  for (auto& one :
+       held) {  // a window reuses ids; a whole trace numbers them in the order of events
     const auto made = trace.made(AllocId{one.id});
     one.order = made ? made->event : one.id;
   }
@@ -65,7 +65,7 @@ std::vector<log::Holder> Holdings::biggest(const ReplayState& state) const {
                     });
   held.resize(count);
 
-  // Only this function looks up the lines that made them, so that entries need not carry these.
+  // Searches the trace for the lines that made them, so that entries need not store these.
   std::vector<log::Holder> holders;
   for (const auto& one : held) {
     holders.push_back(

@@ -12,22 +12,22 @@
 
 namespace emm::replay {
 
-/// Page-locked memory that is held, and the pageable memory under a pin.
+/// Page-locked memory that is held, or pinned pageable memory.
 struct HostAllocation {
   HostMemory memory;
   std::uint64_t size = 0;
-  std::uint64_t log_address = 0;  ///< As logs show it.
+  std::uint64_t log_address = 0;  ///< The address that logs show.
   trace::Op made_by = trace::Op::memhostalloc;
   ContextId context{};
-  bool ended = false;   ///< By a reset.
-  bool filled = false;  ///< Has its pattern, and nobody else writes there.
+  bool ended = false;   ///< A reset has ended it.
+  bool filled = false;  ///< It has its pattern, and no other pin has the same bytes.
 };
 
 HostRange range_of(const HostMemory& memory);
 
 /// An IPC handle that was opened.
 struct Import {
-  Peer* peer = nullptr;  ///< Null: opened in this process.
+  Peer* peer = nullptr;  ///< Null if opened in this process.
   std::uint32_t opening = 0;
   std::uint32_t handle = 0;
   std::uint64_t size = 0;
@@ -50,14 +50,14 @@ struct Holdings {
   std::map<std::uint32_t, HostAllocation> hosts;
   std::map<std::uint32_t, Import> imports;
   std::map<std::uint32_t, RefusedRequest> refused;
-  std::vector<std::uint64_t> reset_at;  ///< The event after the last reset, by context.
+  std::vector<std::uint64_t> reset_at;  ///< The event behind the last reset, by context.
 
-  /// How the request for `id` failed; none where it did not.
+  /// How the request for `id` failed; none if it did not.
   trace::Outcome refused_outcome(AllocId id) const {
     const auto found = refused.find(static_cast<std::uint32_t>(id));
     return found == refused.end() ? trace::Outcome::none : found->second.outcome;
   }
-  /// The biggest allocations, at most ten, and where they were made.
+  /// The ten biggest allocations, and where they were made.
   std::vector<log::Holder> biggest(const ReplayState& state) const;
 };
 

@@ -10,7 +10,7 @@ namespace emm::replay {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  ///< No machine has room for more.
+constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  ///< No machine has room for more bytes.
 
 }  // namespace
 

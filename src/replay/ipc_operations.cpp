@@ -9,11 +9,11 @@ using trace::Event;
 using trace::Op;
 using trace::Outcome;
 
-/// Bytes that are exchanged at either end of what is exported.
+/// The exporter and the importer exchange this many bytes at either end of the exported memory.
 constexpr std::uint64_t kComparedEdge = 4096;
 
 /// The content that another process must find at `offset` of an allocation. It differs from word to
-/// word, so that content from elsewhere in the same allocation does not pass for it.
+/// word, so that content from elsewhere in the allocation does not match.
 std::vector<std::byte> marked(Pattern pattern, std::uint64_t offset, std::uint64_t count) {
   std::vector<std::byte> bytes(count);
   pattern.fill(bytes, offset);
@@ -33,7 +33,7 @@ void IpcOperations::get_handle(const Event& event) {
     return core_.judge.skip_unmade(event);
   }
   const auto& memory = core_.held.live[slot].memory;
-  // `offset` and `size` are the part that is exported; without them it is all of it.
+  // `offset` and `size` give the exported part; without them the whole is exported.
   const auto start = core_.state.trace.detail(event).offset;
   const auto stop = event.size != 0 ? start + event.size : memory.size();
   const auto part =
@@ -102,14 +102,16 @@ void IpcOperations::open_handle(const Event& event) {
     if (found == exports_.end() || found->second.outcome != Outcome::unsupported) {
       return core_.judge.skip_unmade(event);
     }
-    // A handle that was declined is not asked for again here, whatever `expect` says.
+    // If the manager declined the handle, opening it counts as declined too, whatever `expect`
+    // says.
     return core_.judge.count_declined(event.op, "its handle was declined");
   }
   if (core_.contexts.use(event.context) == nullptr) return;
   Times times{.begin_ns = core_.now(), .end_ns = 0};
   auto import = open(event, found->second);
   times.end_ns = core_.now();
-  // The other process is the harness's: its end says nothing of the manager.
+  // An io_error comes from the peer, which belongs to the harness. It says nothing about the
+  // manager.
   if (!import && import.error().code == Errc::io_error) return core_.state.end_with(import.error());
   const auto outcome = outcome_of(import);
   core_.log.add(event, outcome, times, import ? import->address : 0, import ? import->size : 0);
@@ -159,7 +161,7 @@ void IpcOperations::exchange_content(const Export& exported, const Import& impor
   const auto theirs = Pattern::of_peer(exported.of);
 
   const auto exchange = [&](std::uint64_t offset, std::uint64_t count) -> Status {
-    const auto at = start + offset;  // here; the other process counts from what was exported
+    const auto at = start + offset;  // in this process; the other one counts from the exported part
     auto bytes = marked(ours, at, count);
     if (auto written = driver.memcpy_htod(ptr + at, bytes); !written) return written;
     auto read = import.peer->read(import.opening, offset, count);
@@ -174,7 +176,7 @@ void IpcOperations::exchange_content(const Export& exported, const Import& impor
     ours.fill(bytes, at);
     return driver.memcpy_htod(ptr + at, bytes);
   };
-  // Work that still runs would spread what is written here.
+  // Running work could copy what is written here.
   auto exchanged = driver.ctx_synchronize();
   if (exchanged) exchanged = exchange(0, std::min(size, kComparedEdge));
   if (exchanged && size > kComparedEdge)

@@ -22,11 +22,11 @@ class IpcOperations {
   void open_handle(const trace::Event& event);
   void close_handle(const trace::Event& event);
   Status close(const Import& import);
-  /// Forgets the handles, at the end of a pass. REQUIRES: nothing is open.
+  /// Forgets the handles at the end of a pass. REQUIRES: no handle is open.
   void forget_handles() noexcept { exports_.clear(); }
 
  private:
-  /// A handle as get_ipc_handle gave it, or what it answered instead.
+  /// The handle that get_ipc_handle gave, or the outcome without one.
   struct Export {
     std::optional<IpcHandle> handle;
     AllocId of{};
@@ -37,8 +37,8 @@ class IpcOperations {
 
   Result<Import> open(const trace::Event& event, Export& exported);
   Result<Peer*> peer(std::uint32_t process, std::uint32_t device);
-  /// Writes and reads from both processes at either end of what is exported: they must find each
-  /// other's content.
+  /// Both processes write and read at either end of the exported memory, and must find each other's
+  /// content.
   void exchange_content(const Export& exported, const Import& import);
   void compare_content(const Live& exporter, std::string_view who, std::span<const std::byte> found,
                        std::span<const std::byte> expected, std::uint64_t at);

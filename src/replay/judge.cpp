@@ -19,13 +19,13 @@ bool fails(Outcome outcome) noexcept {
   return outcome != Outcome::none && outcome != Outcome::any && outcome != Outcome::ok;
 }
 
-/// Is `outcome` what was expected? `error` stands for every way of failing.
+/// Answers whether `outcome` is as expected. Outcome::error expects any failure.
 bool meets(Outcome outcome, Outcome expected) noexcept {
   if (expected == Outcome::none || expected == Outcome::any) return true;
   return outcome == expected || (expected == Outcome::error && fails(outcome));
 }
 
-/// Was the recorded program refused this device memory because there was none?
+/// Answers whether the recorded program's request for device memory ran out of memory.
 bool was_refused(const Event& event) noexcept {
   return asks_for_device_memory(event.op) && event.recorded() == Outcome::oom &&
          event.expected() == Outcome::none;
@@ -92,7 +92,8 @@ Event free_of(Event event) noexcept {
   return event;
 }
 
-/// Does `expect`, or where it is silent the recording, say that this operation fails so?
+/// Answers whether `expect` says that this operation fails with `outcome`. Without `expect`, the
+/// recording decides.
 bool Judge::is_expected_failure(const Event& event, Outcome outcome) const noexcept {
   const auto expected = event.expected();
   if (expected == Outcome::none) {
@@ -152,8 +153,8 @@ void Judge::judge(const Event& event, Outcome outcome, const Error* error) {
 
 void Judge::judge_refusal(const Event& event, const Error& error, Times times) {
   const auto outcome = outcome_of(error);
-  // A request that was to fail counts in no peak. One that the recording refused counts while it is
-  // made, any other until its memory would have been freed.
+  // A request that should fail counts in no peak. A request that the recording refused counts only
+  // during the call; any other counts until its memory would have been freed.
   const bool was_to_succeed = asks_for_device_memory(event.op) && !was_refused(event) &&
                               !is_expected_failure(event, outcome);
   const auto bytes = was_to_succeed || was_refused(event) ? event.size : 0;
@@ -162,7 +163,7 @@ void Judge::judge_refusal(const Event& event, const Error& error, Times times) {
   if (!was_to_succeed) accounts_.unserved_bytes.subtract(bytes);
   held_.refused[static_cast<std::uint32_t>(event.id)] = {.bytes = was_to_succeed ? bytes : 0,
                                                          .outcome = outcome};
-  // The manager may have taken memory from the device and failed all the same.
+  // The manager may have taken memory from the device before it failed.
   if (state_.options.checks) accounts_.measure_reserved(contexts_[event.context]);
   log_.add(event, outcome, times, 0, event.size);
   judge(event, outcome, &error);
@@ -201,12 +202,12 @@ void Judge::judge_reports(log::Pass& pass) {
   if (!has_reports()) return;
   const auto reported = contexts_.reports().failures();
   const auto known = std::exchange(judged_, reported);
-  // What follows is put down to the event that caused the last failure.
+  // The failures are attributed to the event that caused the last one.
   const auto& trace = state_.trace;
   const auto here = std::exchange(state_.at, std::min<std::uint64_t>(reported.event, trace.size()));
   if (const auto failed = reported.frees - known.frees; failed != 0) {
     pass.failures += failed;
-    // Each was counted as carried out when it was asked for.
+    // free() had already counted each as a success.
     if (trace.holds(state_.at) && trace[state_.at].op == Op::free) {
       pass.frees -= std::min(pass.frees, failed);
     }
@@ -220,7 +221,8 @@ void Judge::judge_reports(log::Pass& pass) {
   state_.at = here;
 }
 
-// Takes the trace from its caller: the trace_ of a run that another process left leads nowhere.
+// Takes the trace as an argument, because a dead process's run has an invalid reference to its
+// trace.
 void name_event(log::Failure& failure, const trace::Trace& trace) {
   failure.op = Op::end;
   if (!trace.holds(failure.event)) return;

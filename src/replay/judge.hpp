@@ -14,12 +14,12 @@
 
 namespace emm::replay {
 
-/// The recorded program was refused what `event` has now made: it never held the memory, so the
-/// replay frees it at once, by free_of().
+/// Answers whether the recorded program was refused the memory that `event` has now made. The
+/// program never held it, so the replay frees it at once with free_of().
 bool was_never_held(const trace::Event& event) noexcept;
 trace::Event free_of(trace::Event event) noexcept;
 
-/// Is `ok` what `expect` and the recording say of this event?
+/// Answers whether `expect` and the recording both allow this event to succeed.
 inline bool expects_success(const trace::Event& event) noexcept {
   const auto succeeds = [](trace::Outcome outcome) {
     return outcome == trace::Outcome::none || outcome == trace::Outcome::ok ||
@@ -28,8 +28,8 @@ inline bool expects_success(const trace::Event& event) noexcept {
   return succeeds(event.expected()) && succeeds(event.recorded());
 }
 
-/// Compares what happened with what was expected and recorded, and writes the findings into the
-/// summary. One thread at a time, but for has_reports().
+/// Compares each outcome with the expected and the recorded one, and writes the findings into the
+/// summary. One thread at a time, except has_reports().
 class Judge {
  public:
   Judge(ReplayState& state, ReplayClock& clock, Accounts& accounts, ContextSet& contexts,
@@ -43,8 +43,8 @@ class Judge {
 
   log::Summary summary;
 
-  /// Counts the outcome of `event`, and finds a failure or a violation where it was to be another.
-  /// `error` is null where the event succeeded.
+  /// Counts the outcome of `event`, and notes a failure or a violation if it should have been
+  /// another. `error` is null if the event succeeded.
   void judge(const trace::Event& event, trace::Outcome outcome, const Error* error);
   /// Records an operation on no memory, and judges it.
   template <class T>
@@ -52,19 +52,19 @@ class Judge {
     log_.add(event, outcome_of(result), times, 0, 0);
     judge(event, outcome_of(result), error_of(result));
   }
-  /// A request for memory failed: counts, records and judges that.
+  /// Counts, records and judges a request for memory that failed.
   void judge_refusal(const trace::Event& event, const Error& error, Times times);
-  /// `event` names memory that was never made.
+  /// Counts `event` as skipped, because it names memory that was never made.
   void skip_unmade(const trace::Event& event);
   void add_violation(log::Violation::Kind kind, const std::string& words);
-  /// `op` was declined: the manager does not support it.
+  /// Counts that the manager declined `op`, which it does not support.
   void count_declined(trace::Op op, const std::string& why);
   bool has_reports() const noexcept { return contexts_.reports().has_more_than(judged_.all); }
   /// Judges the failures that managers have reported since the last call, as failures of `pass`.
   void judge_reports(log::Pass& pass);
   /// Describes the event being executed, and the state before it.
   log::Failure capture(trace::Outcome outcome, std::string error);
-  /// Keeps what was found so far where another process sees it.
+  /// Stores the findings so far where another process can read them.
   void keep(Kept::Phase phase) { keep_summary(state_.options.kept, phase, summary); }
 
  private:
@@ -78,10 +78,10 @@ class Judge {
   ContextSet& contexts_;
   Holdings& held_;
   RecordLog& log_;
-  ManagerReports::Failures judged_;  ///< Those that judge_reports() knows.
+  ManagerReports::Failures judged_;  ///< The failures that judge_reports() has judged.
 };
 
-/// Fills in what the trace says of event `failure.event`; Op::end behind the last one.
+/// Fills in what the trace says of event `failure.event`; Op::end if that is behind the last event.
 void name_event(log::Failure& failure, const trace::Trace& trace);
 
 }  // namespace emm::replay

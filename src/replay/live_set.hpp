@@ -15,8 +15,8 @@
 
 namespace emm::replay {
 
-/// Device or managed memory that a replay holds. It has two cache lines to itself, because its
-/// neighbours may be other threads'.
+/// Device or managed memory that a replay holds. It fills two cache lines, because its neighbours
+/// may belong to other threads.
 struct alignas(128) Live {
   MemoryPointer memory;
   std::uint64_t size = 0;  ///< As requested.
@@ -25,23 +25,23 @@ struct alignas(128) Live {
   StreamId stream{};
   ThreadId made_on{};
   trace::Op made_by = trace::Op::memalloc;
-  bool ended = false;   ///< By a reset: no longer live, but its finalizer is still to run.
-  bool placed = false;  ///< Its range is in the address map of its device.
+  bool ended = false;   ///< A reset has ended it: no longer live, but its finalizer has not run.
+  bool placed = false;  ///< Its range is in its device's address map.
 };
 
-/// The device and managed memory that a replay holds, by AllocId: four bytes for each id of the
-/// trace and an entry for each allocation that is held.
+/// The device and managed memory that a replay holds, by AllocId. It takes four bytes for each id
+/// of the trace, and an entry for each held allocation.
 ///
-/// Threads that add and forget at once have a Cache each. An entry that one thread added may be
-/// read by another once slot() answers with it there.
+/// Threads that add and forget at the same time have a Cache each. Another thread may read an entry
+/// once slot() returns it there.
 class LiveSet {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  /// Free entries that belong to one thread.
+  /// The free entries of one thread.
   class alignas(128) Cache {
     friend class LiveSet;
-    std::uint32_t free = kNone;  ///< The first free entry, whose `size` is the next.
+    std::uint32_t free = kNone;  ///< The first free entry; its `size` is the next free one.
     std::uint32_t next = 0, end = 0;
     std::int64_t held = 0;
   };
@@ -54,12 +54,12 @@ class LiveSet {
         caches_(caches) {
     expect_all();
   }
-  /// Arranges the ids so that no cache line has ids of two makers, nor two ids that one maker makes
-  /// soon after each other. `made` has the ids of each maker in the order in which they are made,
-  /// of fewer makers than there are caches; an id that nobody makes is with the last. REQUIRES:
-  /// nothing is held.
+  /// Arranges the slots so that no cache line has ids of two makers, or two ids that one maker
+  /// makes soon after each other. `made` lists each maker's ids in the order in which they are
+  /// made; there are fewer makers than caches. An id that no maker makes goes to the last.
+  /// REQUIRES: nothing is held.
   void group(const std::vector<std::vector<AllocId>>& made);
-  /// Every id is still to be made. REQUIRES: nothing is held.
+  /// Marks every id as not yet made. REQUIRES: nothing is held.
   void expect_all() noexcept {
     for (std::size_t i = 0; i < lines_; ++i) {
       for (auto& slot : slots_[i].of) slot.store(kUndecided, std::memory_order_relaxed);
@@ -67,15 +67,16 @@ class LiveSet {
   }
 
   Cache& cache(std::size_t number = 0) noexcept { return caches_[number]; }
-  /// An entry for `id`, which nobody sees until show(). REQUIRES: nothing is held for `id`.
+  /// Takes an entry for `id`, which other threads see only after show(). REQUIRES: nothing is held
+  /// for `id`.
   [[gnu::always_inline]] std::uint32_t add(AllocId id, Cache& cache) {
     const auto slot = take(cache);
     ++cache.held;
     (*this)[slot].id = id;
     return slot;
   }
-  /// Shows the entry to all threads. The store releases what the caller has written into the entry;
-  /// slot() acquires it.
+  /// Shows the entry to all threads. The release store publishes what the caller wrote into the
+  /// entry; slot() acquires it.
   void show(std::uint32_t slot) noexcept {
     auto& shown = slot_of((*this)[slot].id);
     EMM_ASSERT(shown.load(std::memory_order_relaxed) >= kSpecial);
@@ -85,24 +86,24 @@ class LiveSet {
     const auto slot = slot_of(id).load(std::memory_order_acquire);
     return slot < kSpecial ? slot : kNone;
   }
-  /// Is it known what became of `id`: was it made, or refused?
+  /// Answers whether the request for `id` has been executed: it was made or refused.
   bool is_decided(AllocId id) const noexcept {
     return slot_of(id).load(std::memory_order_acquire) != kUndecided;
   }
-  /// Was `id` held, or is it decided that it will not be?
+  /// Answers whether `id` is held no longer, or never will be.
   bool has_ended(AllocId id) const noexcept {
     return slot_of(id).load(std::memory_order_acquire) == kNotHeld;
   }
-  /// Ends the id; the caller gives its entry to reuse() once the memory has ended.
+  /// Ends the id. The caller gives the entry to reuse() once the memory has ended.
   ///
-  /// Another thread that has_ended() of the same id with acquire sees what was done before, above
-  /// all that nobody uses the memory any more. So AddressShards may leave the range of an ended id
-  /// in its map: an insertion that meets it asks has_ended() and erases it then.
+  /// The release store pairs with the acquire load in has_ended(): a thread that sees the end also
+  /// sees that nobody uses the memory any more. So AddressShards may leave the range of an ended id
+  /// in its map. An insertion that meets the range asks has_ended() and erases it.
   void hide(std::uint32_t slot) noexcept {
     slot_of((*this)[slot].id).store(kNotHeld, std::memory_order_release);
   }
-  // These bring into the cache what slot() reads, in two steps, and then the entry. It will be
-  // written to.
+  // These prefetch what slot() reads, in two steps, and then the entry. The slot and the entry are
+  // fetched for writing.
   void prefetch_place(AllocId id) const noexcept {
     if (index(id) < place_.size()) __builtin_prefetch(&place_[index(id)]);
   }
@@ -117,7 +118,7 @@ class LiveSet {
     own(entry);
     own(reinterpret_cast<const char*>(entry) + kLine);
   }
-  /// The event that was to make `id` is done, and `id` is not held here.
+  /// Notes that the event for `id` has been executed and that `id` is not held here.
   void mark_not_held(AllocId id) noexcept {
     auto& slot = slot_of(id);
     if (slot.load(std::memory_order_relaxed) == kUndecided) {
@@ -128,12 +129,12 @@ class LiveSet {
   const Live& operator[](std::uint32_t slot) const noexcept {
     return blocks_[slot / kBlock][slot % kBlock];
   }
-  /// Forgets the entry, whose memory has ended.
+  /// Hides the entry and takes it back. REQUIRES: its memory has ended.
   void forget(std::uint32_t slot, Cache& cache) noexcept {
     hide(slot);
     reuse(slot, cache);
   }
-  /// Takes back the entry of what is hidden, whose memory has ended.
+  /// Takes back a hidden entry. REQUIRES: its memory has ended.
   void reuse(std::uint32_t slot, Cache& cache) noexcept {
     (*this)[slot].size = cache.free;
     cache.free = slot;
@@ -176,7 +177,7 @@ class LiveSet {
     const std::size_t place = place_.empty() ? index(id) : place_[index(id)];
     return slots_[place / kPerLine].of[place % kPerLine];
   }
-  /// Fetches the line to write to it, so that no other processor has it then.
+  /// Prefetches the line for writing, which takes it from other processors.
   static void own(const void* line) noexcept {
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
@@ -205,12 +206,12 @@ class LiveSet {
 
   std::size_t count_, lines_;
   std::unique_ptr<Line[]> slots_;
-  std::vector<std::uint32_t> place_;  ///< By id; empty: each id at its own number.
+  std::vector<std::uint32_t> place_;  ///< By id. Empty means that each id is at its own number.
   std::vector<std::unique_ptr<Live[]>> blocks_;
   std::vector<Cache> caches_;
-  // What follows is written while threads read the above.
+  // The members below are written while threads read those above.
   alignas(128) std::mutex growing_;
-  std::size_t made_ = 0;  ///< Blocks that have been made.
+  std::size_t made_ = 0;  ///< The number of blocks made.
 };
 
 inline void LiveSet::group(const std::vector<std::vector<AllocId>>& made) {

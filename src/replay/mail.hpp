@@ -9,9 +9,8 @@
 
 namespace emm::replay {
 
-/// Ranges of memory that has ended, on their way to the thread that made it. They are still in
-/// their maps: the lines of those maps are in that thread's cache, so it erases them. Any thread
-/// may put.
+/// Ranges of freed memory, on their way to the thread that made it. That thread erases them from
+/// the address maps, whose lines are in its cache. Any thread may put.
 class alignas(128) Mail {
  public:
   struct Range {
@@ -20,10 +19,10 @@ class alignas(128) Mail {
     std::uint32_t number;
   };
 
-  /// Is there something to take? May miss what is put at the same time, and finds it the next time:
-  /// nothing depends on when a range is erased (LiveSet::hide).
+  /// Answers whether there may be ranges to take. It may miss a put() at the same time until the
+  /// next call, because a range may be erased at any time (LiveSet::hide).
   bool any() const noexcept { return any_.load(std::memory_order_relaxed); }
-  /// Takes `ranges` over and leaves them empty.
+  /// Adds `ranges`, and leaves them empty.
   void put(std::vector<Range>& ranges) {
     {
       const std::lock_guard lock(mutex_);

@@ -13,11 +13,11 @@
 
 namespace emm::replay {
 
-/// What the managers of a run report through their observers, which no return value shows: flushes,
-/// failed frees, failed calls. Managers report on any thread.
+/// What the managers of a run report to their observers and no return value shows: flushes, failed
+/// frees, failed calls. Managers report on any thread.
 class ManagerReports {
  public:
-  /// How often calls have failed so far, and the words of the last failures.
+  /// The failures so far, and the messages of the last ones.
   struct Failures {
     std::uint64_t all = 0, frees = 0, calls = 0;
     std::string last_free, last_call;
@@ -29,8 +29,7 @@ class ManagerReports {
     const auto event = current_event();
     flushes_.push_back({.event = event, .seq = event, .count = count, .bytes = bytes});
   }
-  /// The free of `excused` memory does not count as a failure: its context was gone, and the memory
-  /// with it.
+  /// An `excused` free does not count as a failure, because its context and so the memory was gone.
   void add_failed_free(const Error& error, std::uint64_t event, bool excused) noexcept {
     const std::lock_guard lock(mutex_);
     failures_.last_free = describe(error);
@@ -46,7 +45,7 @@ class ManagerReports {
     add_failure(current_event());
   }
 
-  /// Whether more calls have failed than `known`; cheap enough to ask after each event.
+  /// Answers whether more calls have failed than `known`. Cheap enough for each event.
   bool has_more_than(std::uint64_t known) const noexcept {
     return failure_count_.load(std::memory_order_relaxed) != known;
   }
@@ -71,7 +70,8 @@ class ManagerReports {
   std::uint64_t failed_frees_ = 0;
   std::string first_failed_free_;
   Failures failures_;
-  std::atomic<std::uint64_t> failure_count_{0};  ///< Failures::all, to be read without the lock.
+  std::atomic<std::uint64_t> failure_count_{
+      0};  ///< A copy of Failures::all that is read without the lock.
 };
 
 }  // namespace emm::replay

@@ -14,7 +14,7 @@ void MemoryChecks::check(const trace::Event& event, std::uint32_t slot) {
                          text::format("{} says that it has {} bytes", describe(state_.trace, live),
                                       live.memory.size()));
   }
-  if (event.size == 0) return;  // there is nothing at its address
+  if (event.size == 0) return;  // memory of no bytes may have any address
   if (address == 0) {
     return judge_.add_violation(
         Violation::Kind::wrong_address,
@@ -29,10 +29,10 @@ void MemoryChecks::check(const trace::Event& event, std::uint32_t slot) {
         Violation::Kind::misaligned,
         text::format("{} is not at a multiple of {}", describe(state_.trace, live), align));
   }
-  // While threads run, the entries of others cannot be read.
+  // While threads run, this thread cannot read the others' entries.
   if (!detail.expect.distinct || state_.threads_running) return;
   for (const auto other : held_.live.by_id()) {
-    // One that overlaps has been reported; this finds an address shared with memory of no bytes.
+    // Overlaps are already reported. This finds an address that memory of no bytes shares.
     if (other == slot || held_.live[other].ended ||
         held_.live[other].memory.device_pointer().value != address)
       continue;

@@ -11,8 +11,8 @@
 
 namespace emm::replay {
 
-/// Looks at memory that a manager has given: its address, its size, and with `verify` its content,
-/// at its end. What is wrong becomes a violation. One thread at a time.
+/// Checks the memory that a manager gives: its address, its size, and with `verify` its content
+/// when it ends. Each mistake becomes a violation. One thread at a time.
 class MemoryChecks {
  public:
   MemoryChecks(ReplayState& state, ReplayClock& clock, ContextSet& contexts, Holdings& held,
@@ -22,23 +22,23 @@ class MemoryChecks {
   static bool has_address(const Live& live) noexcept {
     return live.size > 0 && live.memory.device_pointer().value != 0;
   }
-  /// May check() find something? Costs no lock.
+  /// Answers whether check() may find something. Takes no lock.
   static bool is_suspect(const trace::Event& event, const Live& live) noexcept {
     const auto address = live.memory.device_pointer().value;
     return (address % kAlignment) != 0 || address == 0 || live.memory.size() != event.size ||
            event.detail != 0;
   }
-  /// `event` has made the memory of this entry.
+  /// Checks the memory that `event` has made in this entry.
   void check(const trace::Event& event, std::uint32_t slot);
   void check(const trace::Event& event, const HostAllocation& host);
   void report_overlap(const Live& live, AllocId other);
-  /// Takes the range of memory that has ended out of the address map of its device.
+  /// Erases the range of memory that has ended from its device's address map.
   void erase_address(Live& live);
 
-  /// Fills the memory with its pattern. `stream` is the memory's: the pattern is written after the
-  /// work that the stream waits for, which may be an earlier owner's, and before the work that is
-  /// put there next. Like check_content(), does nothing without `verify`.
+  /// Fills the memory with its pattern, if options.verify is set. Waits for `stream`, the memory's
+  /// own, since earlier work there may still write to the memory for an earlier owner.
   void fill(const Live& live, StreamHandle stream);
+  /// Compares the memory with its pattern, if options.verify is set.
   void check_content(const Live& live);
   void check_content(AllocId id, const HostAllocation& host);
 

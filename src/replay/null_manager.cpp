@@ -11,11 +11,12 @@
 namespace emm::replay {
 namespace {
 
-constexpr std::uint64_t kRange = std::uint64_t{1} << 46;  ///< Addresses that each thread has.
+constexpr std::uint64_t kRange = std::uint64_t{1}
+                                 << 46;  ///< The size of each thread's address range.
 constexpr std::uint64_t kRanges = std::uint64_t{1} << 16;
 constexpr std::uint64_t kStep = 256;
 
-/// The next address of this thread.
+/// Returns the next address of this thread's range.
 std::uint64_t place(std::uint64_t size) noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t begin = (1 + threads++ % kRanges) * kRange;

@@ -4,8 +4,8 @@
 
 namespace emm::replay {
 
-/// A manager that does nothing, for measuring the engine around it. It hands out addresses that no
-/// device has, each thread from a range of its own, and forgets what is freed.
+/// A manager that does nothing, to measure the engine around it. It hands out addresses that no
+/// device has, from a separate range for each thread, and ignores frees.
 ManagerFactory null_manager();
 
 }  // namespace emm::replay

@@ -7,15 +7,15 @@
 
 namespace emm::replay {
 
-/// What a pass pays for, beside the operations themselves. Each combination is a loop of its own.
+/// What a pass does beside the operations. Each combination is compiled into a separate loop.
 namespace feature {
 inline constexpr unsigned checks = 1;
 inline constexpr unsigned times = 2;    ///< A time for each operation.
 inline constexpr unsigned watched = 4;  ///< A log, content, stream order or pace.
 }  // namespace feature
 
-/// The Access of execute() where one thread replays the whole trace, or where the other threads
-/// stand still. `F` is a sum of features.
+/// The Access of execute() if one thread replays the whole trace or all other threads are stopped.
+/// `F` is a sum of features.
 template <unsigned F>
 class OneThread {
  public:
@@ -83,8 +83,8 @@ class OneThread {
   Operations& operations_;
 };
 
-/// Executes the events [begin, end) on this thread. Returns where it stopped: behind the last event
-/// that was executed.
+/// Executes the events [begin, end) on this thread. Returns the index behind the last executed
+/// event.
 std::size_t execute_range(ReplayCore& core, Operations& operations, std::size_t begin,
                           std::size_t end);
 

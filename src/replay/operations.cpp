@@ -19,7 +19,7 @@ void Operations::execute(const trace::Event& event) {
   switch (event.op) {
     case Op::memalloc:
     case Op::memallocmanaged:
-      return;  // by execute.hpp
+      return;  // execute.hpp executes these
     case Op::free:
       return free_other(event);
     case Op::memhostalloc:
@@ -70,7 +70,7 @@ void Operations::execute(const trace::Event& event) {
       return streams.record_stream(event);
     case Op::pool_destroy:
     case Op::pool_trim:
-      // The manager stands for a trace's only pool. It cannot trim one pool among others.
+      // The manager stands for the trace's only pool. It cannot trim one of several pools.
       if (core_.state.trace.pool_count() == 1) return contexts.trim(event);
       [[fallthrough]];
     case Op::pool_create:

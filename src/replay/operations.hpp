@@ -9,8 +9,8 @@
 
 namespace emm::replay {
 
-/// Executes every operation but the allocations and frees of device memory (execute.hpp). One
-/// thread at a time.
+/// Executes all operations except allocations and frees of device memory (execute.hpp). One thread
+/// at a time.
 struct Operations {
   Operations(ReplayCore& core, Stack& stack)
       : contexts(core), host(core), ipc(core, stack), streams(core), recorded(core), core_(core) {}
@@ -22,7 +22,7 @@ struct Operations {
   RecordedOperations recorded;
 
   void execute(const trace::Event& event);
-  /// Frees what is not live device memory: host memory, an opened handle, or what was never made.
+  /// Frees host memory or an opened handle, or skips memory that was never made.
   void free_other(const trace::Event& event);
 
  private:

@@ -7,7 +7,7 @@ namespace emm::replay {
 namespace {
 
 constexpr std::uint64_t kSpin =
-    60'000;  ///< Nanoseconds that a system may oversleep; the end of a wait spins.
+    60'000;  ///< Nanoseconds that a sleep may last too long; so the end of a wait spins.
 constexpr std::uint64_t kSleepMax =
     20'000'000;  ///< Nanoseconds between two reads of `interrupted`.
 

@@ -9,19 +9,18 @@
 
 namespace emm::replay {
 
-/// Keeps the recorded times, or a multiple of them: no event begins earlier after the first one
-/// than it did when it was recorded. A simulated clock is advanced instead of waited for. Any
-/// thread may wait.
+/// Keeps the recorded times, or a multiple of them: no event begins sooner after the first one than
+/// in the recording. Advances a simulated clock instead of waiting. Any thread may wait.
 class Pace {
  public:
-  /// `speed` 2 is twice as fast as recorded. A wait ends early once `interrupted`, which may be
+  /// `speed` 2 is twice as fast as recorded. A wait ends early when `interrupted` is set; it may be
   /// null.
   Pace(Clock& clock, double speed, const std::atomic<bool>* interrupted) noexcept;
 
-  /// Starts to count: the trace's time `first_ns` is now.
+  /// Starts the clock: now is the trace's time `first_ns`.
   void begin(std::uint64_t first_ns) noexcept;
   /// Waits for the time of an event that was recorded at `time_ns`. Returns the nanoseconds waited,
-  /// and adds to `lateness` how late the event is then.
+  /// and adds the event's delay to `lateness`.
   std::uint64_t wait(std::uint64_t time_ns, Histogram& lateness);
 
  private:

@@ -13,7 +13,7 @@ using trace::Op;
 
 constexpr std::size_t kLogged = 1 << 20;  ///< Events between two writes to the log.
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
-constexpr std::size_t kSamples = 256;  ///< In a pass, of all threads.
+constexpr std::size_t kSamples = 256;  ///< Samples of all threads in a pass.
 
 void raise(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
   auto known = peak.load(std::memory_order_relaxed);
@@ -162,7 +162,7 @@ void Parallel::sample() {
 }
 
 std::size_t Parallel::execute_range(std::size_t begin, std::size_t end) {
-  // Events that were executed before the threads began are not theirs.
+  // The threads skip events that were executed before they began.
   for (const auto& worker : workers_) {
     auto& next = worker->next;
     for (; next < worker->events.size() && worker->events[next] < begin; ++next) {

@@ -22,7 +22,7 @@ using protocol::Reader;
 using protocol::Request;
 using protocol::Writer;
 
-constexpr int kGraceMs = 2000;  ///< For a peer to end once its socket has closed.
+constexpr int kGraceMs = 2000;  ///< How long a peer may take to end after its socket has closed.
 
 void pause_ms(long ms) noexcept {
   const timespec pause{.tv_sec = 0, .tv_nsec = ms * 1'000'000};
@@ -104,7 +104,7 @@ class PeerProcess final : public Peer {
     return got;
   }
 
-  /// Nothing more is asked of it: answers could belong to an earlier question.
+  /// Refuses all later requests, since an answer could belong to an earlier one.
   Error failed(std::string why) {
     broken_ = std::move(why);
     return peer_error(broken_);
@@ -112,7 +112,7 @@ class PeerProcess final : public Peer {
 
   Error ended() {
     int status = 0;
-    // The socket closes a moment before the process can be waited for.
+    // The socket closes shortly before waitpid() can collect the process.
     for (int waited = 0; waited < kGraceMs && pid_ != 0; ++waited) {
       if (waitpid(pid_, &status, WNOHANG) == pid_) pid_ = 0;
       if (pid_ != 0) pause_ms(1);
@@ -122,7 +122,8 @@ class PeerProcess final : public Peer {
       return failed(text::format("was ended by signal {} ({})", WTERMSIG(status),
                                  sigdescr_np(WTERMSIG(status))));
     }
-    constexpr int kInconclusive = 3, kNotLoaded = 127;  // it says why itself, or the loader does
+    constexpr int kInconclusive = 3,
+                  kNotLoaded = 127;  // the process or the loader prints the reason
     if (WEXITSTATUS(status) == kInconclusive || WEXITSTATUS(status) == kNotLoaded)
       return failed("could not go on: its words are above");
     return failed(text::format("ended with exit code {}", WEXITSTATUS(status)));
@@ -165,7 +166,7 @@ class PeerProcess final : public Peer {
     return {};
   }
 
-  pid_t pid_;  ///< 0 once it has been waited for.
+  pid_t pid_;  ///< 0 once waitpid() has collected it.
   int socket_;
   int timeout_ms_;
   std::string broken_;

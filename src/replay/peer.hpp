@@ -10,14 +10,14 @@
 
 namespace emm::replay {
 
-/// The second process of an IPC section: a real process on the same device, which opens what this
-/// one exports. Calls block until it has answered. If it has died, they return io_error with how it
-/// died. One thread at a time.
+/// The second process of an IPC section: a real process on the same device that opens this one's
+/// exports. Calls block until it answers. If it has died, they return io_error with the cause. One
+/// thread at a time.
 class Peer {
  public:
   virtual ~Peer() = default;  ///< Closes everything and ends the process.
 
-  /// Opens the handle there. Returns a number for the opening.
+  /// Opens the handle there. Returns a number that names the opening.
   virtual Result<std::uint32_t> open(const IpcHandle::Fields& handle) = 0;
   /// The address of the opening there, for comparing two openings.
   virtual Result<std::uint64_t> address(std::uint32_t opening) = 0;
@@ -32,14 +32,13 @@ class Peer {
 
 inline constexpr int kPeerTimeoutMs = 30'000;
 
-/// Runs `command` (a program and its arguments) with a socket as its descriptor 3, through which
-/// the two speak. An answer that does not come within `timeout_ms` is an io_error, and so is every
-/// call after it.
+/// Runs `command` (a program and its arguments) with a socket as descriptor 3 for the protocol. If
+/// an answer does not come within `timeout_ms`, that call and every later one return io_error.
 Result<std::unique_ptr<Peer>> start_peer_process(const std::vector<std::string>& command,
                                                  int timeout_ms = kPeerTimeoutMs);
 
-/// The other end: answers requests on descriptor `socket` with `driver` until it closes. Returns an
-/// exit code: 0, or 70 where something came that was not a request.
+/// The other end: answers requests on descriptor `socket`, using `driver`, until the socket closes.
+/// Returns an exit code: 0, or 70 after an invalid request.
 int serve_peer(int socket, Driver& driver);
 
 }  // namespace emm::replay

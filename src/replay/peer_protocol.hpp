@@ -9,9 +9,9 @@
 
 #include "emm/ipc_handle.hpp"
 
-/// The protocol of a replay and its peer. A frame is a length (u32) and so many bytes, in this
-/// machine's byte order; each request is followed by its answer. A request begins with its kind, an
-/// answer with 0 and a value, or with 1 and an error.
+/// The protocol of a replay and its peer. A frame is a length (u32) and that many bytes, in this
+/// machine's byte order. Each request gets one answer before the next. A request begins with its
+/// kind, an answer with 0 and a value, or with 1 and an error.
 namespace emm::replay::protocol {
 
 enum class Request : std::uint8_t { open, address, read, write, close };
@@ -37,7 +37,7 @@ class Writer {
     put(std::uint8_t{1}).put(error.code).put(error.native);
     return bytes(words.data(), words.size());
   }
-  /// Takes the frame: its length, then what was put.
+  /// Returns the frame: its length, then the bytes that were put.
   std::vector<std::byte> take() {
     const auto size = static_cast<std::uint32_t>(out_.size() - sizeof(std::uint32_t));
     std::memcpy(out_.data(), &size, sizeof size);
@@ -48,7 +48,7 @@ class Writer {
   std::vector<std::byte> out_{sizeof(std::uint32_t)};
 };
 
-/// Reads what a Writer put. Past the end it returns zeros, and good() is false.
+/// Reads what a Writer put. Past the end it returns zeros, and good() becomes false.
 class Reader {
  public:
   explicit Reader(std::vector<std::byte> frame) : frame_(std::move(frame)) {}

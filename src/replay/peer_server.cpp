@@ -16,7 +16,7 @@ using protocol::Writer;
 
 constexpr int kProtocolError = 70;
 
-/// What this process has opened, by the numbers that it gave.
+/// The handles that this process has opened, by number.
 class Openings {
  public:
   explicit Openings(Driver& driver) noexcept : driver_(driver) {}
@@ -35,7 +35,7 @@ class Openings {
     openings_.erase(found);
     return closed;
   }
-  /// `size` bytes from `offset` of what was opened, where they are inside it.
+  /// `size` bytes from `offset` of the opened memory; an error if they lie outside.
   Result<MemoryView> part(std::uint32_t number, std::uint64_t offset, std::uint64_t size) const {
     const auto found = openings_.find(number);
     if (found == openings_.end()) return Error{.code = Errc::not_found};

@@ -7,10 +7,11 @@
 
 namespace emm::replay {
 
-/// The processors that a process may use. The system may put threads that are woken together on one
-/// processor while another is idle; all that wait for one of them are then half as fast for some
-/// hundredths of a second. So each thread is moved to a processor of its own when it begins, and
-/// may be moved on from there. Does nothing where the system does not list its processors.
+/// The processors that this process may use. The system may put threads that wake together on one
+/// processor while another is idle. All threads that wait for one of these are then half as fast
+/// for some hundredths of a second. So each thread is moved to a different processor when it
+/// begins, and the system may move it from there. Does nothing if the system does not list its
+/// processors.
 class Processors {
  public:
   Processors() noexcept {
@@ -22,7 +23,7 @@ class Processors {
   }
 
   std::size_t count() const noexcept { return numbers_.size(); }
-  /// The index of the processor that runs this thread.
+  /// The index of the processor that runs the calling thread.
   std::size_t current() const noexcept {
     const auto number = sched_getcpu();
     for (std::size_t i = 0; i < numbers_.size(); ++i) {
@@ -30,7 +31,7 @@ class Processors {
     }
     return 0;
   }
-  /// Moves this thread. REQUIRES: which < count().
+  /// Moves the calling thread, then lets the system move it again. REQUIRES: which < count().
   void move_to(std::size_t which) const noexcept {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -26,7 +26,7 @@ log::Gauges RecordLog::gauges(const ContextState& context) const {
   if (!context.open()) return gauges;
   gauges.reserved_bytes = context.driver().held_bytes();
   gauges.total_bytes = context.at_start().total;
-  // What others hold of the device is taken to stay as it was.
+  // Assumes that the memory which others hold from the device has not changed.
   const auto available = context.at_start().free + context.held_at_start();
   gauges.free_bytes = available > gauges.reserved_bytes ? available - gauges.reserved_bytes : 0;
   return gauges;

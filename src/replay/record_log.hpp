@@ -20,22 +20,22 @@ class RecordLog {
       : state_(state), accounts_(accounts), contexts_(contexts), log_(log) {}
 
   bool is_on() const noexcept { return log_ != nullptr; }
-  /// From here on the records of `threads` threads are put into one order before they are written.
+  /// From here on, orders the records of `threads` threads before it writes them.
   void begin_threads(std::size_t threads);
-  /// Null where one thread replays, or there is no log.
+  /// Null if one thread replays or there is no log.
   RecordOrder* order() noexcept { return order_.get(); }
-  /// Writes what threads have recorded. REQUIRES: no thread runs.
+  /// Writes the records of the threads. REQUIRES: no thread runs.
   void write_ordered();
 
-  /// What became of `event`, which is being executed. `freed_kind` is the operation that made what
-  /// ended; `late` says that a reset had ended it before.
+  /// Records the outcome of the current `event`. `freed_kind` is the operation that made the freed
+  /// memory. `late` means that a reset had already ended it.
   void add(const trace::Event& event, trace::Outcome outcome, Times times, std::uint64_t address,
            std::uint64_t size, trace::Op freed_kind = trace::Op::memalloc, bool late = false);
-  /// As add(), for a thread with a buffer and a place of its own; `at` is its event's index.
+  /// Like add(), for a thread with its own buffer and place. `at` is the index of its event.
   void add_at(RecordOrder::Buffer& buffer, std::uint64_t place, std::uint64_t at,
               const trace::Event& event, trace::Outcome outcome, Times times, std::uint64_t address,
               std::uint64_t size, trace::Op freed_kind) const;
-  /// Memory that another operation ended: a reset, the end of its context or of a pass.
+  /// Records memory that another operation ended: a reset, the end of its context or of a pass.
   void add_ended(trace::Op op, AllocId id, ContextId context, Times times, std::uint64_t address,
                  std::uint64_t size, trace::Op made_by);
 
@@ -49,7 +49,7 @@ class RecordLog {
   const Accounts& accounts_;
   const ContextSet& contexts_;
   log::RecordSink* log_;
-  std::unique_ptr<RecordOrder> order_;  ///< Present if several threads log; log_ is then this.
+  std::unique_ptr<RecordOrder> order_;  ///< Set if several threads log; log_ then points to it.
 };
 
 }  // namespace emm::replay

@@ -8,7 +8,7 @@ namespace emm::replay {
 using trace::Op;
 
 void RecordOrder::write() {
-  using First = std::pair<std::uint64_t, Buffer*>;  // the place of the next record of a buffer
+  using First = std::pair<std::uint64_t, Buffer*>;  // a buffer and the place of its next record
   const auto later = [](const First& a, const First& b) { return a.first > b.first; };
   std::priority_queue<First, std::vector<First>, decltype(later)> firsts(later);
   for (auto& buffer : buffers_) {
@@ -17,7 +17,7 @@ void RecordOrder::write() {
   while (!firsts.empty()) {
     auto& buffer = *firsts.top().second;
     firsts.pop();
-    // Mostly one buffer alone has more, so the queue is not asked after each record.
+    // Mostly only one buffer has records left, so the queue is not used for each record.
     do write(buffer.kept[buffer.next++]);
     while (buffer.next < buffer.kept.size() &&
            (firsts.empty() || buffer.kept[buffer.next].place < firsts.top().first));

@@ -8,18 +8,17 @@
 
 namespace emm::replay {
 
-/// Keeps the records of threads until they can be written in one order: the order in which memory
-/// began and ended to belong to the trace, so that an address is never live twice in a log.
+/// Keeps the records of threads until they can be written in one order, in which no address is ever
+/// live twice.
 ///
 /// A thread takes the place of an allocation after the manager has given the memory, and the place
-/// of a free before the manager gets it back. So where the manager hands memory of one thread to
-/// another, the place of the free is taken before the place of the allocation, whichever thread
-/// writes its record first. The places come from one counter with relaxed order: two places of one
-/// address are ordered by the manager, which cannot hand the memory out before it was freed, and
-/// by nothing else.
+/// of a free before the manager gets it back. So if memory goes from one thread to another, the
+/// free takes its place before the allocation does, whichever thread writes its record first. The
+/// counter needs only relaxed order: the manager orders two places of one address, because it
+/// cannot hand memory out before it was freed.
 ///
 /// Each thread has a Buffer of its own and takes no lock. on_record() is for events that are
-/// executed under a lock or while the threads stand still: one caller at a time.
+/// executed under a lock or while all threads are stopped; one caller at a time.
 class RecordOrder final : public log::RecordSink {
  public:
   class alignas(128) Buffer {
@@ -30,7 +29,7 @@ class RecordOrder final : public log::RecordSink {
       log::Gauges gauges;
     };
     std::vector<Kept> kept;  ///< By place.
-    std::size_t next = 0;    ///< Index of the first that write() has not written.
+    std::size_t next = 0;    ///< Index of the first record that write() has not written.
   };
 
   RecordOrder(log::RecordSink& log, std::size_t threads) : log_(log), buffers_(threads + 1) {}
@@ -38,7 +37,7 @@ class RecordOrder final : public log::RecordSink {
   Buffer& buffer(std::size_t thread) noexcept { return buffers_[thread]; }
   /// The next place in the order.
   std::uint64_t place() noexcept { return places_.fetch_add(1, std::memory_order_relaxed); }
-  /// REQUIRES: `place` is above those in the buffer. One thread at a time.
+  /// REQUIRES: `place` is above all in the buffer. One thread at a time.
   static void add(Buffer& buffer, std::uint64_t place, const log::Record& record,
                   const log::Gauges& gauges) {
     buffer.kept.push_back({place, record, gauges});
@@ -54,7 +53,7 @@ class RecordOrder final : public log::RecordSink {
   void write(Buffer::Kept& kept);
 
   log::RecordSink& log_;
-  std::vector<Buffer> buffers_;  ///< By thread; the last is on_record()'s.
+  std::vector<Buffer> buffers_;  ///< By thread; the last one is for on_record().
   std::uint64_t live_bytes_ = 0, live_count_ = 0;
   alignas(128) std::atomic<std::uint64_t> places_{0};
 };

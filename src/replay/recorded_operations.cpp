@@ -29,8 +29,8 @@ void RecordedOperations::count_backing(const Event& event) {
 
 void RecordedOperations::add_flush(const Event& event) {
   const auto& detail = core_.state.trace.detail(event);
-  // A flush is recorded after the operation that caused it, which is then the last one of its
-  // thread in its context.
+  // A flush is recorded after the operation that caused it, which is the last one of the same
+  // thread and context.
   auto cause = core_.state.at;
   while (cause > 0) {
     const auto& before = core_.state.trace[--cause];

@@ -9,19 +9,19 @@
 
 namespace emm::replay {
 
-/// The part of a recording that is not carried out: what the recorded manager did with its device,
-/// the operations of other processes, and those that a replay skips. It is counted for the notes of
-/// the summary.
+/// The events of a recording that are not executed: what the recorded manager did with its device,
+/// operations of other processes, and operations that a replay skips. They are counted for the
+/// notes of the summary.
 class RecordedOperations {
  public:
   explicit RecordedOperations(ReplayCore& core) noexcept : core_(core) {}
 
-  /// An event of the recorded manager's own backing layer, or a flush of it.
+  /// Counts an event of the recorded manager's backing layer, or a flush.
   void count_backing(const trace::Event& event);
   void count_gap() noexcept { ++gaps_; }
   void skip(const trace::Event& event);
-  /// An operation of another process: false where it is to be carried out all the same, because IPC
-  /// needs it there.
+  /// Skips an operation of another process. False if it must be executed anyway, because IPC needs
+  /// it.
   bool skip_elsewhere(const trace::Event& event);
   std::uint64_t backing_events() const noexcept { return backing_events_; }
   /// Compares the recorded flushes with those of the replay, and writes the notes.

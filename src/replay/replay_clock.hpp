@@ -7,27 +7,27 @@
 
 namespace emm::replay {
 
-/// The clock of a run, less the time that the engine spends on its own account: filling memory,
-/// reading it back, describing a failure. One thread at a time but for now() and raw_ns().
+/// The clock of a run without the engine's own work: filling memory, checking it, describing a
+/// failure. One thread at a time, except now() and raw_ns().
 class ReplayClock {
  public:
   struct Excluded {
     std::uint64_t ns = 0, model_ns = 0;
   };
 
-  /// `model` is the simulated device's clock where `clock` is another; else null.
+  /// `model` is the simulated device's clock if `clock` is another one; else null.
   ReplayClock(Clock& clock, const Clock* model) noexcept : clock_(clock), model_(model) {}
 
   Clock& clock() noexcept { return clock_; }
   bool has_model() const noexcept { return model_ != nullptr; }
   std::uint64_t now() const noexcept { return clock_.now_ns() - excluded_.ns; }
-  /// Counts excluded time, too: for threads, of which one may exclude time while others work.
+  /// Includes excluded time. For threads, since one may exclude time while others work.
   std::uint64_t raw_ns() const noexcept { return clock_.now_ns(); }
   /// 0 without a model.
   std::uint64_t model_ns() const noexcept { return raw_model_ns() - excluded_.model_ns; }
 
   Excluded excluded() const noexcept { return excluded_; }
-  /// Counts what was excluded since `before`: it ran beside the work of other threads.
+  /// Includes the time that was excluded since `before`, because other threads worked meanwhile.
   void include_since(Excluded before) noexcept { excluded_ = before; }
 
  private:
@@ -37,10 +37,10 @@ class ReplayClock {
   Clock& clock_;
   const Clock* const model_;
   Excluded excluded_;
-  unsigned depth_ = 0;  ///< ExcludedTimes that live; the outermost counts for all.
+  unsigned depth_ = 0;  ///< Nested ExcludedTimes; the outermost counts for all.
 };
 
-/// The time while one lives is the engine's own and no manager's. They nest.
+/// Excludes the time while it lives, as the engine's own. They nest.
 class ExcludedTime {
  public:
   explicit ExcludedTime(ReplayClock& clock) noexcept
@@ -60,8 +60,8 @@ class ExcludedTime {
   const ReplayClock::Excluded begin_;
 };
 
-/// The engine asks the driver on its own account: the time is excluded, and the calls order
-/// nothing.
+/// For driver calls of the engine itself: excludes the time, and the calls order nothing for the
+/// checker.
 struct EngineWork : ExcludedTime, order::Quiet {
   using ExcludedTime::ExcludedTime;
 };

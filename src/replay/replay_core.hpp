@@ -15,9 +15,8 @@
 
 namespace emm::replay {
 
-/// What all operations of a replay work on. Each part has its state and functions to itself, and
-/// uses the parts above it. They end in reverse: memory before its context, all before the checker
-/// that watches the drivers.
+/// The shared parts of a replay. Each part uses only the parts above it. They are destroyed in
+/// reverse order: memory before its context, and all before the checker that watches the drivers.
 struct ReplayCore {
   ReplayCore(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
              log::RecordSink* sink);
@@ -25,14 +24,14 @@ struct ReplayCore {
   ReplayState state;
   ReplayClock clock;
   Accounts accounts;
-  const std::unique_ptr<order::Checker> checker;  ///< Null where all is on one stream.
+  const std::unique_ptr<order::Checker> checker;  ///< Null if all work is on one stream.
   ContextSet contexts;
   Holdings held;
   RecordLog log;
   Judge judge;
   StreamOrder order;
   MemoryChecks checks;
-  std::unique_ptr<Pace> pace;  ///< Null where recorded times are not kept.
+  std::unique_ptr<Pace> pace;  ///< Null unless the replay keeps recorded times.
 
   std::uint64_t now() const noexcept { return clock.now(); }
 };

@@ -13,18 +13,19 @@ struct Times {
   std::uint64_t begin_ns = 0, end_ns = 0;
 };
 
-/// What is replayed, how, and how far it has come. Every part of a replay reads it.
+/// The trace, the options, and how far the replay has come. Every part of a replay reads it.
 struct ReplayState {
   const trace::Trace& trace;
   const ReplayOptions& options;
-  std::uint64_t at = 0;  ///< Index of the event being executed; trace.size() behind the last.
+  std::uint64_t at = 0;  ///< Index of the current event; trace.size() behind the last.
   unsigned pass = 0;
   bool stop = false;
-  bool has_threads = false;      ///< Each thread of the trace has one of its own.
-  bool threads_running = false;  ///< They execute events now: entries may change hands.
+  bool has_threads = false;  ///< Each thread of the trace is replayed by its own thread.
+  bool threads_running =
+      false;  ///< The threads are executing events, so entries may change at any time.
   std::optional<Error> fatal{};
 
-  /// Ends the run: there will be nothing to report.
+  /// Ends the run with an error and no summary.
   void end_with(Error error) {
     fatal = std::move(error);
     stop = true;
@@ -37,13 +38,13 @@ template <class T>
 trace::Outcome outcome_of(const Result<T>& result) noexcept {
   return result ? trace::Outcome::ok : outcome_of(result.error());
 }
-/// The error of what failed, else null.
+/// The error of a failed result, else null.
 template <class T>
 const Error* error_of(const Result<T>& result) noexcept {
   return result ? nullptr : &result.error();
 }
 
-/// Is Event::id the id of an allocation?
+/// Answers whether Event::id is the id of an allocation.
 constexpr bool names_memory(trace::Op op) noexcept {
   return op >= trace::Op::memalloc && op <= trace::Op::close_ipc_handle;
 }

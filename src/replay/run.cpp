@@ -69,7 +69,7 @@ std::size_t Run::end_of_preexisting(std::size_t from) {
 bool Run::need(std::size_t begin, std::size_t end) {
   auto& state = core_.state;
   if (!state.options.need) return true;
-  core_.judge.judge_reports(core_.accounts.pass);  // of events that may go now
+  core_.judge.judge_reports(core_.accounts.pass);  // of events that need() may drop
   if (auto there = state.options.need(begin, end); !there) state.end_with(there.error());
   return !state.stop;
 }
@@ -150,7 +150,7 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   if (core_.pace && done < end) core_.pace->begin(state.trace[done].time_ns);
   if (parallel_ && done < end && !state.stop) {
     while (done < end && !state.stop) {
-      // The threads stand still while the managers are told.
+      // The threads are stopped while the managers get the pool steps.
       const auto next_step = follow_pools(done);
       if (!state.stop) done = parallel_->execute_range(done, std::min(end, next_step));
     }
@@ -356,21 +356,16 @@ void Run::check_balance() {
 
 void Run::read_statistics() {
   const EngineWork work(core_.clock);
-  const auto named = [](const NamedStatistics& given) {
-    std::vector<log::Statistics::Named> all;
-    for (const auto& [name, value] : given) all.push_back({name, value});
-    return all;
-  };
   const auto& options = core_.state.options;
   for (std::size_t i = 0; i < core_.contexts.size(); ++i) {
     auto& context = core_.contexts[static_cast<ContextId>(i)];
     if (!context.open()) continue;
     const auto& manager = context.context().memory_manager();
     const auto counted = manager.statistics();
-    log::Statistics statistics{.context = core_.state.trace.contexts()[i].name,
-                               .torch = named(torch_statistics(counted)),
-                               .rmm = named(rmm_statistics(counted)),
-                               .other = named(other_statistics(counted))};
+    log::ContextStatistics statistics{.context = core_.state.trace.contexts()[i].name,
+                                      .torch = torch_statistics(counted),
+                                      .rmm = rmm_statistics(counted),
+                                      .other = other_statistics(counted)};
     if (options.look) options.look(statistics, context.device(), manager);
     if (!statistics.torch.empty()) {
       core_.judge.summary.statistics.push_back(std::move(statistics));
@@ -394,7 +389,7 @@ void Run::finish() {
     summary.reports += context.context().memory_manager().report();
   });
   core_.judge.keep(Kept::Phase::over);
-  // A manager frees what it holds as it ends, which may fail.
+  // A manager frees its memory when it ends, which may fail.
   for (const auto& context : core_.contexts.all()) context->end();
   core_.judge.judge_reports(summary.pass);
   if (core_.pace) summary.lateness = accounts.lateness.percentiles();

@@ -5,7 +5,7 @@
 
 namespace emm::replay {
 
-/// Waits some nanoseconds, and leaves the processor's units to its other hardware thread.
+/// Waits some nanoseconds, and leaves the core to its other hardware thread.
 inline void relax() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -14,8 +14,8 @@ inline void relax() noexcept {
 #endif
 }
 
-/// A lock for sections of some nanoseconds that threads rarely enter at once: it costs half as much
-/// as a mutex then.
+/// A lock for critical sections of some nanoseconds with little contention, where it costs half as
+/// much as a mutex.
 class SpinLock {
  public:
   void lock() noexcept {

@@ -77,7 +77,7 @@ void StreamOperations::wait_for_event(const Event& event) {
   const auto stream = handle_of(event, *context);
   const auto record = core_.state.trace.detail(event).record;
   if (core_.checker) core_.checker->stream_waits(context->device(), stream, record);
-  // A record that was made before the recording began has nothing to wait for.
+  // If the event was recorded before the recording began, there is nothing to wait for.
   if (const auto found = recorded_.find(record); found != recorded_.end()) {
     judge(event, context->driver().stream_wait_event(stream, found->second.event));
   }
@@ -105,7 +105,7 @@ void StreamOperations::find_last_mentions() {
   }
 }
 
-/// Destroys the device's event once the trace does not name it again.
+/// Destroys the device's event after its last mention in the trace.
 void StreamOperations::forget_after_last_mention(std::uint32_t record) {
   const auto& trace = core_.state.trace;
   if (!trace.is_window() && last_mention_.empty()) find_last_mentions();

@@ -8,8 +8,8 @@
 
 namespace emm::replay {
 
-/// The operations on streams and events. What the program does with them costs the manager nothing:
-/// their time is excluded, and their failure is judged only where the trace expects an outcome.
+/// The operations on streams and events. They are the program's work, not the manager's, so their
+/// time is excluded. A failure for lack of support is only counted.
 class StreamOperations {
  public:
   explicit StreamOperations(ReplayCore& core) noexcept : core_(core) {}
@@ -21,11 +21,11 @@ class StreamOperations {
   void record_event(const trace::Event& event);
   void wait_for_event(const trace::Event& event);
   void synchronize_event(const trace::Event& event);
-  /// Copies from one half of the memory to the other, which leaves the pattern of `verify` as it
-  /// is.
+  /// Copies from one half of the memory to the other, which does not change the pattern of
+  /// `verify`.
   void use(const trace::Event& event);
   void record_stream(const trace::Event& event);
-  /// Destroys the device's events, at the end of a pass.
+  /// Destroys the device's events at the end of a pass.
   void destroy_events();
 
  private:

@@ -7,7 +7,7 @@
 namespace emm::replay {
 namespace {
 
-/// Does the trace have memory, or work on it, on several streams?
+/// Answers whether the trace has memory, or work on it, on several streams.
 bool has_several_streams(const trace::Trace& trace) {
   if (trace.streams().size() < 2) return false;
   if (find_per_thread(trace) && trace.threads().size() > 1) return true;
@@ -39,7 +39,7 @@ std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
                                                    const ReplayOptions& options) {
   if (!options.checks || !has_several_streams(trace)) return nullptr;
   auto checker = std::make_unique<order::Checker>(&current_event);
-  if (trace.is_window()) {  // when a hazard is found, its events may be long gone
+  if (trace.is_window()) {  // a hazard's events may have left the window when it is found
     checker->tell_of_each([&trace](std::uint32_t id, bool ended, order::Told& told) {
       const auto at = current_event();
       const auto* event = at < trace.size() ? &trace[at] : nullptr;
@@ -63,13 +63,13 @@ void StreamOrder::add_user(AllocId id, const Stream& stream) {
   }
 }
 
-/// Can this thread not name the stream, as it is the default stream of another thread that runs?
+/// Answers whether the stream is the per-thread stream of another thread, which has no handle here.
 bool StreamOrder::is_of_other_thread(const Stream& stream) const noexcept {
   if (!state_.has_threads || stream.id != per_thread_) return false;
   return !state_.threads_running || state_.trace[state_.at].thread != stream.thread;
 }
 
-/// What is put on `stream` from here on waits for what is on `other` now.
+/// Makes later work on `stream` wait for the work that is on `other` now.
 void StreamOrder::make_wait(ContextState& context, StreamHandle stream, StreamHandle other) {
   auto& driver = context.driver();
   auto event = driver.event_create();
@@ -105,8 +105,8 @@ void StreamOrder::order_before_free(const Live& live, StreamHandle freed_on) {
                    live.memory.device_pointer(), freed_on);
 }
 
-/// The memory's own stream waits for what is on `stream` now. Where nothing can be put on the own
-/// stream, as it was destroyed or is another thread's, the host waits instead.
+/// Makes the memory's own stream wait for the work that is on `stream` now. If the own stream was
+/// destroyed or belongs to another thread, the host waits instead.
 void StreamOrder::make_owner_wait(const Live& live, StreamHandle stream) {
   auto& context = contexts_[live.context];
   const auto own = stream_of(live);

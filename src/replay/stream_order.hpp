@@ -16,21 +16,21 @@
 
 namespace emm::replay {
 
-/// The number of the stream "per_thread", if the trace has it: another one on each thread.
+/// The number of the stream "per_thread", if the trace has it. It is another stream on each thread.
 std::optional<StreamId> find_per_thread(const trace::Trace& trace);
 
-/// A checker of stream order for the trace; null where all its work is on one stream.
+/// A checker of stream order for the trace; null if all its work is on one stream.
 std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
                                                    const ReplayOptions& options);
 
-/// Tells the checker what the trace does with memory on streams, orders what the trace's program
-/// must have ordered before it freed, and reports the hazards. One thread at a time.
+/// Tells the checker what the trace does with memory on streams, and reports the hazards. Before
+/// each free it adds the ordering that the recorded program must have had. One thread at a time.
 class StreamOrder {
  public:
   /// A stream of the trace.
   struct Stream {
     StreamId id{};
-    ThreadId thread{};  ///< 0, but of "per_thread".
+    ThreadId thread{};  ///< 0 except for "per_thread".
     bool operator==(const Stream&) const = default;
   };
 
@@ -54,23 +54,23 @@ class StreamOrder {
   Stream stream_of(const Live& live) const noexcept {
     return {live.stream, live.stream == per_thread_ ? live.made_on : ThreadId{}};
   }
-  /// Another stream than its own uses the memory, by `use` or record_stream.
+  /// Notes that `stream`, which is not the memory's own, uses it (`use` or record_stream).
   void add_user(AllocId id, const Stream& stream);
   void forget_users() noexcept { users_.clear(); }
-  /// The device does not offer an operation of streams or events.
+  /// Counts a stream or event operation that the device does not support.
   void count_refused() noexcept { ++refused_; }
   std::uint64_t refused() const noexcept { return refused_; }
 
   bool has_hazards() const noexcept { return checker_->any_found(); }
   void report_hazards();
-  /// The memory is freed on `freed_on`: to be called before the manager is. A manager knows one
-  /// stream of an allocation, so that stream is made to wait for all others that use it, as the
-  /// program must that frees it.
+  /// Called before the manager frees the memory on `freed_on`. A manager knows only one stream of
+  /// an allocation, so this makes that stream wait for all others that use the memory. A correct
+  /// program must do the same.
   void order_before_free(const Live& live, StreamHandle freed_on);
-  /// `event` destroys a stream. The streams of the memory that is used there wait for it now: later
-  /// nothing can.
+  /// Called before `event` destroys a stream. Makes the owners of memory that the stream uses wait
+  /// for it, which is impossible later.
   void order_before_destroy(const trace::Event& event);
-  /// The program ends when its work has.
+  /// Waits for all work, since the program ends only after its work.
   void finish_all_work();
 
  private:

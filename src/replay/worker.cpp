@@ -13,11 +13,11 @@ namespace {
 using trace::Event;
 using trace::Op;
 
-constexpr unsigned kSpins = 256;       ///< Looks before the processor is given to others: 10 us.
-constexpr std::size_t kPacket = 32;    ///< Ranges that are sent at once.
-constexpr std::size_t kErasedNow = 2;  ///< Returned ranges that an allocation erases.
+constexpr unsigned kSpins = 256;  ///< Looks before a thread yields its processor; they take 10 us.
+constexpr std::size_t kPacket = 32;    ///< Ranges in a packet to another thread.
+constexpr std::size_t kErasedNow = 2;  ///< Returned ranges that each allocation erases.
 
-/// Looks again and again, less and less often, until `ready`; false where `give_up` was set first.
+/// Polls `ready` at growing intervals until it is true. False if `give_up` was set first.
 template <class Ready>
 bool wait_until(const std::atomic<bool>& give_up, unsigned spins, Ready ready) {
   for (unsigned looked = 0; !ready(); ++looked) {
@@ -91,8 +91,9 @@ void Parallel::Worker::erase_address(ContextState& context, const Live& live) {
   if (outgoing_[maker].size() >= kPacket) send(maker);
 }
 
-/// Asks for the memory of events to come, in the order in which one access leads to the next: the
-/// event, the place of its id, the slot there, the entry that the slot names.
+/// Prefetches for the events to come. One access needs the result of the one before: the event, the
+/// place of its id, the slot there, the entry of the slot. So each step runs some events ahead of
+/// the next.
 void Parallel::Worker::prefetch() const {
   const auto& live = core_.held.live;
   const auto ahead = [&](std::size_t by) {
@@ -138,8 +139,8 @@ bool Parallel::Worker::await_id(AllocId id) {
   return wait_until(all_.stopping_, spins_, [&] { return core_.held.live.is_decided(id); });
 }
 
-/// The load that sees the record pairs with the store of executed(): the work that the record
-/// stands for was put on its stream before.
+/// The acquire load pairs with the release store in executed(). So the work before the record has
+/// been put on its stream.
 bool Parallel::Worker::await_record(std::uint32_t record) {
   if (core_.state.options.threads == ReplayOptions::Threads::free) return true;
   if (record >= all_.recorded_at_.size() || all_.recorded_at_[record] > at_) return true;

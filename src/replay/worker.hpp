@@ -13,15 +13,15 @@
 
 namespace emm::replay {
 
-/// One thread of the trace: the Access of execute() where many threads replay. What it counts is
-/// its own until the run adds it up.
+/// Replays one thread of the trace: the Access of execute() with many threads. It counts for
+/// itself, and the run adds the counts up.
 ///
-/// Threads that need each other's ids go on no faster than the one that stands still, whichever
-/// that is at the time. So no thread does at once what it can do a little at a time: it erases a
-/// few ranges with each allocation, and sends its own to others in packets.
+/// Threads that wait for each other's ids are as slow as the one that is held up at the moment. So
+/// a thread spreads its extra work: it erases a few returned ranges with each allocation, and sends
+/// ranges to other threads in packets.
 class alignas(128) Parallel::Worker {
  public:
-  /// `first_processor` of `shared` is where thread 0 begins.
+  /// `number` is the thread's number in the trace, of `threads`.
   Worker(Parallel& all, std::size_t number, std::size_t threads);
 
   std::vector<std::uint32_t> events;  ///< This thread's events, in order.
@@ -31,7 +31,7 @@ class alignas(128) Parallel::Worker {
 
   /// Executes the events before `end`.
   void execute_until(std::size_t end);
-  /// Erases the ranges that other threads have ended of the memory that this one made.
+  /// Erases the ranges of memory that this thread made and other threads freed.
   void erase_returned();
 
   // The Access of execute().
@@ -47,7 +47,7 @@ class alignas(128) Parallel::Worker {
   bool await(const trace::Event& event);
   void executed(const trace::Event& event);
   void request_failed(AllocId id) noexcept { core_.held.live.mark_not_held(id); }
-  /// Calls `rare` under the lock, as if the run executed this event itself.
+  /// Calls `rare` under the lock, with this thread's event as the run's current event.
   template <class Rare>
   void rarely(Rare rare) {
     const std::lock_guard lock(all_.rare_);
@@ -60,7 +60,7 @@ class alignas(128) Parallel::Worker {
   StreamHandle stream(ContextState& context, const trace::Event& event) const noexcept {
     return context.known_stream(index(event.stream));
   }
-  /// Excluded time is included: another thread may be changing it.
+  /// Includes excluded time, because another thread may be changing that.
   std::uint64_t now() const noexcept { return core_.clock.raw_ns(); }
   LiveSet::Cache& cache() noexcept { return cache_; }
 
@@ -81,7 +81,7 @@ class alignas(128) Parallel::Worker {
   void succeeded_as_recorded() noexcept {
     if (core_.state.pass == 0) ++accounts.succeeded_as_recorded;
   }
-  static void measure(ContextState&) noexcept {}  // Parallel::sample() does, now and then
+  static void measure(ContextState&) noexcept {}  // Parallel::sample() measures now and then
   void allocation_done() {
     if (since_sample_ < all_.sample_every_) return;
     since_sample_ = 0;
@@ -92,7 +92,7 @@ class alignas(128) Parallel::Worker {
     return context.device_state->shards->insert(live.memory.device_pointer().value, live.size,
                                                 static_cast<std::uint32_t>(live.id));
   }
-  /// Leaves it to the thread that made the memory, which has the lines of the map in its cache.
+  /// Leaves the range to the thread that made the memory, which has the map's lines in its cache.
   void erase_address(ContextState& context, const Live& live);
   std::uint64_t record_place() noexcept { return log_ != nullptr ? log_->place() : 0; }
   void record(std::uint64_t place, const trace::Event& event, trace::Outcome outcome, Times times,
@@ -109,7 +109,7 @@ class alignas(128) Parallel::Worker {
   void send(std::size_t maker);
   void erase_some_returned();
   void stop();
-  /// Only this thread writes the number, so that a load and a store do: an atomic addition would
+  /// Only this thread writes the number, so a load and a store suffice. An atomic addition would
   /// cost a locked instruction for each event.
   void add_live(std::int64_t bytes) noexcept {
     accounts.live_bytes.store(accounts.live_bytes.load(std::memory_order_relaxed) + bytes,
@@ -121,12 +121,12 @@ class alignas(128) Parallel::Worker {
   const std::size_t number_;
   LiveSet::Cache& cache_;
   RecordOrder* const log_;
-  RecordOrder::Buffer* const records_;  ///< Null where log_ is.
+  RecordOrder::Buffer* const records_;  ///< Null if log_ is null.
   const unsigned spins_;
   std::uint64_t at_ = 0;  ///< Index of the event being executed.
   std::size_t since_sample_ = 0;
-  std::vector<std::vector<Mail::Range>> outgoing_;  ///< By the thread that made them.
-  std::vector<Mail::Range> returned_;               ///< Still to be erased.
+  std::vector<std::vector<Mail::Range>> outgoing_;  ///< Indexed by the thread that made the memory.
+  std::vector<Mail::Range> returned_;               ///< Ranges that this thread must still erase.
   Mail mail_;
 };
 

@@ -7,8 +7,8 @@
 
 namespace emm::report {
 
-/// A column of numbers as the page reads it: varints of seven bits a byte, the least significant
-/// first. A signed number n is written as 2n, or as -2n - 1 where it is below 0.
+/// A column of numbers in the form that the page reads: varints of seven bits a byte, the least
+/// significant first. A signed number n is written as 2n if it is not negative, else as -2n - 1.
 class Column {
  public:
   void add(std::uint64_t number);
@@ -19,8 +19,8 @@ class Column {
   std::string bytes_;
 };
 
-/// Named columns, one behind the other, as one zlib stream in base64. The page finds each column by
-/// its place and size.
+/// Named columns, concatenated, as one zlib stream in base64. The page finds each column by its
+/// position and size.
 class Payload {
  public:
   struct Part {

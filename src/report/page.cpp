@@ -10,8 +10,8 @@
 namespace emm::report {
 namespace {
 
-/// The character that an escape of a JSON string stands for ("\\u202e"), as UTF-8; nothing where it
-/// is none, or half of one.
+/// The character of a JSON escape ("\\u202e") in UTF-8. Empty if it is no escape, or half of a
+/// surrogate pair.
 std::string escaped_character(std::string_view escape) {
   if (!escape.starts_with("\\u") || escape.size() < 6) return {};
   const auto code = text::to_u64(text::format("0x{}", escape.substr(2, 4))).value_or(0xd800);
@@ -22,9 +22,9 @@ std::string escaped_character(std::string_view escape) {
   return {static_cast<char>(0xe0 | code >> 12), six(6), six(0)};
 }
 
-/// JSON as a script element may hold it: no "<" can end the element or begin a comment. Characters
-/// that a browser obeys or does not show, as marks of direction are, become their names: words of a
-/// plugin can then not turn those beside them around.
+/// Appends JSON in a form that is safe in a script element: no "<" can end the element or begin a
+/// comment. Characters that a browser obeys or hides, such as marks of direction, become their
+/// names, so that a plugin's words cannot reorder the text beside them.
 void append_safe(std::string& out, std::string_view json) {
   while (!json.empty()) {
     const char c = json.front();
@@ -68,7 +68,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-/// The part of `text` before `mark`, which it and the mark then lack.
+/// Returns the part of `text` before `mark`, and removes that part and the mark from `text`.
 std::string_view take_to(std::string_view& text, std::string_view mark) {
   const auto at = text.find(mark);
   const auto taken = text.substr(0, at);
@@ -113,13 +113,13 @@ std::string page(const Origin& origin, const std::vector<Part>& traces,
   out += take_to(frame, "{{programs}}");
   auto dygraph = page_file("dygraph.js");
   out += "<script>\n";
-  out += take_to(dygraph, "//# sourceMappingURL");  // which a page from a disk does not have
+  out += take_to(dygraph, "//# sourceMappingURL");  // a page on a disk has no source map
   out += "</script>\n<script>\n\"use strict\";\n";
   constexpr std::array<std::string_view, 8> kPrograms{
       "data.js", "series.js", "chart.js", "live.js", "gap.js", "map.js", "results.js", "main.js"};
   for (const auto name : kPrograms) out += page_file(name);
   out += "</script>\n";
-  // The data come behind the programs, which draw the first pictures while a browser still reads.
+  // The data come after the programs, which draw the first pictures while the browser still loads.
   const auto add_packed = [&](std::string_view kind, std::string_view packed) {
     out += "<script type=\"text/plain\" class=\"";
     out += kind;

@@ -5,7 +5,8 @@
 namespace emm::report {
 namespace {
 
-/// The pool of an operation, as a trace has it or as PyTorch's snapshots do ("x-pool_id":[1,0]).
+/// The pool of an operation, from the trace's member or from PyTorch's snapshots
+/// ("x-pool_id":[1,0]).
 std::string pool_of(const trace::Operation& operation) {
   if (operation.has(trace::Member::pool)) {
     return operation.pool.is_number() ? text::format("{}", operation.pool.number)

@@ -8,7 +8,7 @@
 
 namespace emm::report {
 
-/// A recording with what only the page shows of it: the pool that memory is of, by name.
+/// A recording with the names of the pools of its memory, which only the page shows.
 class Recorded final : public trace::OperationSink {
  public:
   void set_source(std::string source) { recording_.set_source(std::move(source)); }
@@ -27,7 +27,7 @@ class Recorded final : public trace::OperationSink {
   inspect::Recording recording_;
   std::vector<std::string> pools_{""};
   std::map<std::string, std::uint32_t> numbers_;
-  std::vector<std::uint32_t> pool_of_;  // by AllocId, as far as the last that has one
+  std::vector<std::uint32_t> pool_of_;  // by AllocId, up to the last that has a pool
 };
 
 }  // namespace emm::report

@@ -19,7 +19,7 @@ constexpr double kWidth = 1100, kLeft = 84, kRight = 24, kTop = 78, kHeight = 34
 constexpr std::string_view kLive = "#9ecae1", kReserved = "#222222", kGrid = "#e4e4e4",
                            kMark = "#d62728", kQuiet = "#666666", kRecorded = "#8c6d31";
 
-/// From bytes and events to pixels.
+/// Converts bytes and events to pixels.
 struct Scale {
   std::uint64_t events = 1, top = 1;
   double x(double event) const {
@@ -91,7 +91,7 @@ std::string replay_picture(const log::Summary& summary, const trace::Trace& trac
   const auto& course = summary.course;
   std::uint64_t most = 1;
   for (const auto& point : course) most = std::max({most, point.live, point.reserved});
-  // A limit far above all else would press the curves flat.
+  // A limit far above the curves would flatten them, so it is left out.
   for (const auto limit : {capacity, recorded}) {
     if (limit != 0 && limit / 3 <= most) most = std::max(most, limit);
   }

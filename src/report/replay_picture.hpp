@@ -7,9 +7,9 @@
 
 namespace emm::report {
 
-/// What was live and what the manager reserved in the first pass of a replay, over its events, as
-/// one SVG: with the capacity `capacity` of the device (0: not known), the peak that the recorded
-/// manager reserved (0: not known), and where the first failure happened.
+/// Draws live and reserved bytes over the events of the first pass of a replay as one SVG, with the
+/// device's capacity (0: not known), the peak that the recorded manager reserved (0: not known),
+/// and the first failure.
 std::string replay_picture(const log::Summary& summary, const trace::Trace& trace,
                            std::uint64_t capacity, std::uint64_t recorded);
 

@@ -10,9 +10,9 @@
 
 namespace emm::report {
 
-/// What the page shows of a manager that the trace was replayed on: what it held of each device
-/// after each event, where it put what it handed out, and which requests it failed. Takes the
-/// records of one pass.
+/// What the page shows of a manager that the trace was replayed on: the bytes that it held of each
+/// device after each event, the addresses that it handed out, and the requests that it failed.
+/// Takes the records of one pass.
 class Replayed final : public log::RecordSink {
  public:
   /// A value that holds from an event on.
@@ -22,12 +22,13 @@ class Replayed final : public log::RecordSink {
   };
 
   static constexpr std::uint32_t kNever = 0xffffffff;
-  /// A segment that the manager took from the driver at an event and released at another.
+  /// A segment that the manager took from the driver at event `birth` and released at event
+  /// `death`.
   struct Held {
     std::uint32_t birth = 0, death = kNever;
     std::uint64_t address = 0, size = 0;
     std::uint32_t device = 0;
-    /// Names the physical memory of what is mapped, from 1; 0 of what is not.
+    /// Names the physical memory of a mapping, from 1. 0 if the segment is no mapping.
     std::uint64_t handle = 0;
   };
 
@@ -41,11 +42,11 @@ class Replayed final : public log::RecordSink {
   const std::vector<std::uint32_t>& failed() const noexcept { return failed_; }
   std::uint64_t address(AllocId id) const noexcept { return addresses_[index(id)]; }
 
-  /// By birth.
+  /// The segments, sorted by birth.
   const std::vector<Held>& held() const noexcept { return held_; }
   void set_held(std::vector<Held> held) { held_ = std::move(held); }
 
-  std::string summary;  ///< The JSON of the replay; its report, in its schema.
+  std::string summary;  ///< The JSON of the replay, in the schema of its report.
 
  private:
   std::string manager_;

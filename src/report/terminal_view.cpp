@@ -14,7 +14,7 @@ namespace {
 
 using What = inspect::Lifetime::What;
 
-constexpr std::uint32_t kLeast = 16;  // events that are shown at least
+constexpr std::uint32_t kLeast = 16;  // fewest events that zooming shows
 constexpr std::array<std::string_view, 9> kBlocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::array<std::string_view, 9> kAscii{" ", ".", ".", ":", ":", "|", "|", "#", "#"};
 constexpr std::array<std::string_view, 5> kShades{"·", "░", "▒", "▓", "█"};
@@ -23,7 +23,7 @@ constexpr std::string_view kLiveColour = "\x1b[34m", kReservedColour = "\x1b[33m
                            kBad = "\x1b[31m", kBold = "\x1b[1m", kInverse = "\x1b[7m",
                            kPlain = "\x1b[0m";
 
-/// The first `columns` characters of a line that has only ASCII.
+/// The first `columns` characters of a line of ASCII.
 std::string cut(std::string words, std::size_t columns) {
   words = text::printable(words, std::string::npos);
   if (words.size() > columns) words.resize(columns);
@@ -202,7 +202,7 @@ void TerminalView::draw_map(std::string& out, const Look& look, std::size_t heig
   if (space->pending != 0) words += text::format(", {} waiting", units::bytes(space->pending));
   out += cut(words, look.columns) + '\n';
   if (height < 2 || space->size == 0) return;
-  // The regions follow one another, so that every cell stands for as many bytes.
+  // The regions are laid end to end, so every cell stands for the same number of bytes.
   const auto cells = look.columns * (height - 1);
   const auto cell_bytes = static_cast<double>(space->size) / static_cast<double>(cells);
   std::vector<double> taken(cells);
@@ -222,7 +222,7 @@ void TerminalView::draw_map(std::string& out, const Look& look, std::size_t heig
     begin += static_cast<double>(region.size);
   }
   for (std::size_t i = 0; i < cells; ++i) {
-    // What is free in part is seen to be so.
+    // A partly free cell never looks full or empty.
     const auto level = taken[i] >= 0.9995 ? 4u
                        : taken[i] <= 0.0005
                            ? 0u
@@ -264,7 +264,7 @@ std::string TerminalView::frame(const Look& look) const {
   draw_sites(out, look, sites);
   draw_map(out, look, body > curve + sites ? body - curve - sites : 2);
   line("arrows, g G: move  p: peak  f: failure  + - 0: zoom  q: end");
-  // Of a screen that is too low for all of it, the beginning is shown.
+  // If the screen is too low for the frame, only its beginning is shown.
   std::size_t end = 0;
   for (std::size_t i = 0; i < std::max<std::size_t>(look.rows, 1) && end != out.npos; ++i)
     end = out.find('\n', end == 0 ? 0 : end + 1);

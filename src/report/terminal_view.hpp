@@ -10,26 +10,25 @@
 
 namespace emm::report {
 
-/// A recording in a terminal: the curve of live and reserved bytes, what is live after the event at
-/// the cursor, and where it lies. Knows what to show and which keys move it, and nothing of the
-/// terminal. The recording and its lifetimes must outlive it.
+/// A view of a recording for a terminal: the curve of live and reserved bytes, the memory that is
+/// live after the event at the cursor, and where it lies. It decides what to show and which keys
+/// move it; it does not access the terminal. The recording and its lifetimes must outlive it.
 class TerminalView {
  public:
   struct Look {
     std::size_t columns = 80, rows = 24;
-    bool blocks = true;   ///< Unicode's block elements; else ASCII.
+    bool blocks = true;   ///< Unicode's block elements; otherwise ASCII.
     bool colour = false;  ///< The terminal's own colours.
   };
 
   TerminalView(const inspect::Recording& recording, const inspect::Lifetimes& lifetimes);
 
   std::uint32_t cursor() const noexcept { return cursor_; }
-  void set_cursor(std::uint32_t event) noexcept;  ///< Moves what is shown so that it is in it.
-  /// What a terminal sends for a key: "q", "\x1b[C" (Right). False where the key ends the view; a
-  /// key that means nothing changes nothing.
+  void set_cursor(std::uint32_t event) noexcept;  ///< Scrolls to show the event.
+  /// Handles a key as a terminal sends it: "q", "\x1b[C" (Right). Returns false if the key ends the
+  /// view. An unknown key changes nothing.
   bool press(std::string_view key);
-  /// The screen: `look.rows` lines at most, each of `look.columns` columns at most, with a line's
-  /// end behind each.
+  /// The screen: at most `look.rows` lines of at most `look.columns` columns, each with a newline.
   std::string frame(const Look& look) const;
 
  private:
@@ -50,7 +49,7 @@ class TerminalView {
   std::vector<std::uint64_t> live_, reserved_;  // after each event
   std::vector<std::uint32_t> failures_;
   std::uint32_t peak_ = 0, cursor_ = 0;
-  std::uint32_t from_ = 0, to_ = 0;  // the events that are shown
+  std::uint32_t from_ = 0, to_ = 0;  // the range of events shown
 };
 
 }  // namespace emm::report

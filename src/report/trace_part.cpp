@@ -24,20 +24,21 @@ using inspect::Lifetimes;
 using What = Lifetime::What;
 
 constexpr std::size_t kOverviewColumns = 300, kFramesMost = 40, kSitesWithFramesMost = 20'000;
-constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 53;  // what a page's number holds exactly
+// the page's numbers are exact below this
+constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 53;
 
-/// What happens to memory at an event. The page knows these by number.
+/// What happens to memory at an event. The page knows the values by number.
 enum class Change : std::uint8_t {
   begin,    ///< The program gets memory.
-  end,      ///< The program frees memory, whose address is free at once.
-  asked,    ///< The program frees memory, whose address is free only at a later `gone`.
-  gone,     ///< The address of memory that the program freed before is free.
+  end,      ///< The program frees memory, and its address becomes free at once.
+  asked,    ///< The program frees memory, but its address becomes free at a later `gone`.
+  gone,     ///< The address of memory that the program freed earlier becomes free.
   held,     ///< The recorded manager takes memory from the device.
   given,    ///< The recorded manager releases memory to the device.
-  refused,  ///< A request is recorded to have failed for want of memory.
+  refused,  ///< A recorded request ran out of memory.
 };
 
-/// The number that divides all of them, at least 1.
+/// The greatest common divisor of all numbers, at least 1.
 template <class Numbers>
 std::uint64_t unit_of(std::uint64_t count, const Numbers& number) {
   std::uint64_t unit = 0;
@@ -45,8 +46,8 @@ std::uint64_t unit_of(std::uint64_t count, const Numbers& number) {
   return std::max<std::uint64_t>(unit, 1);
 }
 
-/// The columns of a trace's changes. Memory that is live has a slot; what ends is named by it, so
-/// that the numbers are small.
+/// The columns of a trace's changes. Live memory has a slot, and the end of memory names its slot,
+/// so the numbers stay small.
 class Changes {
  public:
   /// `gap` may be null.
@@ -61,7 +62,7 @@ class Changes {
     const auto& trace = lifetimes_.trace();
     placed_.resize(managers.size());
     last_.resize(managers.size());
-    // Ends that come after they were asked for, by event.
+    // Memory whose address becomes free after its free, by event.
     std::vector<std::pair<std::uint32_t, AllocId>> late;
     for (std::uint32_t i = 0; i < lifetimes_.all().size(); ++i) {
       const auto& each = lifetimes_[static_cast<AllocId>(i)];
@@ -106,7 +107,7 @@ class Changes {
       places.add(text::format("placed {}", i), placed_[i].bytes());
   }
 
-  /// The sites in the order of their numbers in the column.
+  /// The sites in the order of their numbers in the columns.
   const std::vector<SiteId>& sites() const noexcept { return by_rank_; }
   std::uint64_t changes() const noexcept { return changes_; }
   std::uint64_t memories() const noexcept { return memories_; }
@@ -125,7 +126,7 @@ class Changes {
     return at < kNumberMost ? at : 0;
   }
 
-  /// Sites by bytes in all, the most first: most numbers are then small.
+  /// Sorts the sites by their total bytes, largest first, so that most numbers are small.
   void rank_sites() {
     std::unordered_map<std::uint32_t, std::uint64_t> bytes;
     for (const auto& each : lifetimes_.all()) {
@@ -181,8 +182,8 @@ class Changes {
     }
   }
 
-  /// What of its block was rounded up and what was left, and what is free around it. A request that
-  /// was refused has none of these.
+  /// Adds the rounding and the remainder of the memory's block, and the kind of free memory around
+  /// it. A refused request has none of these.
   void put_block(AllocId id, What what) {
     if (gap_ == nullptr) return;
     const bool in_block = what == What::device;
@@ -232,7 +233,7 @@ class Changes {
   const Lifetimes& lifetimes_;
   const inspect::GapWalk* gap_;
   std::vector<std::uint32_t> slots_;  // by AllocId
-  std::vector<std::uint32_t> free_;   // slots, of which the last is taken next
+  std::vector<std::uint32_t> free_;   // free slots; the last is taken next
   std::uint32_t slots_made_ = 0, at_ = 0;
   std::uint64_t changes_ = 0, memories_ = 0, address_unit_ = 1;
   std::int64_t last_address_ = 0;
@@ -245,7 +246,7 @@ class Changes {
   std::vector<Column> placed_;
 };
 
-/// The sites' names and frames, which the flame graph is made of. Frames are named once.
+/// Names and frames of the sites, for the flame graph. Each frame is named once.
 std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sites) {
   std::string out;
   std::unordered_map<std::string, std::size_t> numbers;
@@ -272,14 +273,14 @@ std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sit
   return out;
 }
 
-/// The most that each of some hundred parts of the trace holds: the comparison is drawn of these,
-/// before any events are unpacked.
+/// The peak in each of some hundred parts of the trace. The page draws the comparison from these
+/// before it unpacks any events.
 class Overview {
  public:
   explicit Overview(std::uint64_t events)
       : events_(events), most_(std::min<std::uint64_t>(events, kOverviewColumns)) {}
 
-  /// `bytes` is held from after `event` on.
+  /// `bytes` are held from after `event` on.
   void add(std::uint32_t event, std::uint64_t bytes) {
     const auto column = column_of(event);
     for (; at_ < column; ++at_) most_[at_ + 1] = held_;
@@ -329,7 +330,7 @@ void put_manager(JsonWriter& json, const Replayed& manager, std::uint64_t events
   json.key("failed").begin_array();
   for (const auto event : manager.failed()) json.value(event);
   json.end_array();
-  // Managers with contexts on several devices hold what all of these hold.
+  // Managers on several devices: adds up what they hold on all of them.
   std::vector<std::pair<std::uint32_t, std::int64_t>> steps;
   for (const auto& [device, held] : manager.reserved()) {
     std::uint64_t before = 0;
@@ -387,8 +388,8 @@ void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes
   }
 }
 
-/// What the recorded manager held beyond what was live: a column of steps for each device and each
-/// cause that there is.
+/// What the recorded manager held beyond the live memory: a column of steps for each device and
+/// each cause that occurs.
 void add_gap(Payload& places, const inspect::Recording& recording, inspect::GapWalk& walk,
              const Lifetimes& lifetimes) {
   struct Written {

@@ -6,8 +6,8 @@
 
 #include "standin/machine.hpp"
 
-/// What the functions of the stand-in share. They are declared as CUDA declares them, but with
-/// plain types: a handle is a number as wide as a pointer, so that the build needs no CUDA header.
+/// Shared parts of the stand-in's functions. These have CUDA's declarations, but with plain types,
+/// so that the build needs no CUDA header: a handle is a number as wide as a pointer.
 namespace emm::standin {
 
 using Code = std::int32_t;      // CUresult
@@ -16,7 +16,7 @@ using Address = std::uint64_t;  // CUdeviceptr
 using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
 using ContextPtr = Machine::Context*;
 
-/// Makes `call` with the driver of the calling thread's context, and answers the code.
+/// Makes `call` with the driver of the calling thread's context, and returns the code.
 template <class MakeCall>
 Code in_context(MakeCall call) {
   if (Machine::started() == nullptr) return Machine::stray(Machine::kNotInitialized);
@@ -26,7 +26,7 @@ Code in_context(MakeCall call) {
   return answer ? Machine::kSuccess : answer.error().native;
 }
 
-/// The same for a call that gives a value, which is passed to `take`.
+/// Likewise for a call that returns a value; passes that to `take`.
 template <class MakeCall, class Take>
 Code in_context(MakeCall call, Take take) {
   return in_context([&](Driver& driver) {
@@ -36,7 +36,7 @@ Code in_context(MakeCall call, Take take) {
   });
 }
 
-/// The same for a question. A no is the code "not ready".
+/// Likewise for a query. False becomes the code "not ready".
 template <class MakeCall>
 Code ask(MakeCall call) {
   bool yes = false;

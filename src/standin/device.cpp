@@ -17,7 +17,7 @@ namespace {
 constexpr int kDriverVersion = 13000;
 std::atomic<std::uint64_t> asked_for_tables{0};
 
-/// Answers CU_DEVICE_ATTRIBUTE_*: an H200's value for those that programs ask for, 0 for the rest.
+/// Returns CU_DEVICE_ATTRIBUTE_*: an H200's value for those that programs use, and 0 for the rest.
 int attribute_of(emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
   switch (attribute) {
@@ -223,7 +223,7 @@ Code cuDevicePrimaryCtxGetState(Device device, unsigned* flags, int* active) {
   return Machine::kSuccess;
 }
 
-// There are primary contexts only.
+// The stand-in has only primary contexts.
 Code cuCtxCreate_v2(ContextPtr*, unsigned, Device) { return Machine::kNotSupported; }
 Code cuCtxDestroy_v2(ContextPtr) { return Machine::kNotSupported; }
 
@@ -291,12 +291,13 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t
 Code cuGetProcAddress(const char* symbol, void** function, int version, std::uint64_t flags) {
   return cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
 }
-// A statically linked cudart asks for these tables. They are undocumented, and not here.
+// A statically linked cudart asks for these tables. They are undocumented, so the stand-in has
+// none.
 Code cuGetExportTable(const void**, const void*) {
   ++asked_for_tables;
   return Machine::kNotSupported;
 }
-/// This is no CUDA function. A program that loads the stand-in calls it.
+/// Not a CUDA function. Programs that load the stand-in call it.
 std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
 std::uint64_t emm_standin_strays() { return emm::standin::Machine::strays(); }
 

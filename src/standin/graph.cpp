@@ -1,4 +1,4 @@
-// Streams that are captured, and graphs.
+// Captures of streams, and graphs.
 #include "standin/graph.hpp"
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct Capture {
   Graph graph;
 };
 
-/// What captures and graphs there are. Never destroyed, as the machine.
+/// All captures and graphs. Never destroyed, like the machine.
 struct Book {
   std::mutex mutex;
   std::vector<std::unique_ptr<Capture>> captures;
@@ -42,7 +42,7 @@ Book& book() {
   static auto& made = *new Book;
   return made;
 }
-/// So that a program without captures pays for none.
+/// The number of captures, so that a program without captures takes no lock.
 std::atomic<std::size_t> running{0};
 
 Capture* capture_of(Handle stream) {

@@ -45,7 +45,7 @@ class Machine::Log final : public CallHook {
     return ::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   }
   int file_;
-  std::atomic<bool> complained_{false};  // any thread may be the first
+  std::atomic<bool> complained_{false};  // any thread may set it
 };
 
 Tap& Machine::tap() noexcept {
@@ -128,8 +128,7 @@ Machine::Context* Machine::retain(int ordinal) {
   return found->known.get();
 }
 
-// Ends the context and keeps it among the past ones. The next question or retain opens the device
-// again.
+// Ends the context and moves it to the past ones. The next query or retain opens the device again.
 std::int32_t Machine::end(Primary& primary) {
   const auto done = primary.known->device.driver->primary_ctx_reset();
   primary.past.push_back(std::move(primary.known));

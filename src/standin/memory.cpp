@@ -27,8 +27,8 @@ Code cuMemAlloc_v2(Address* out, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return driver.mem_alloc(size); },
                     [&](emm::DevicePtr ptr) { *out = ptr.value; });
 }
-// Works without a current context too (measured on an H200), since an address says which device it
-// belongs to.
+// Works without a current context, too (measured on an H200), since an address belongs to one
+// device.
 Code cuMemFree_v2(Address ptr) {
   auto* machine = Machine::started();
   if (machine == nullptr) return Machine::kNotInitialized;
@@ -183,8 +183,7 @@ Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t size, Handle on)
     return driver.memcpy_dtod_async({to}, {from}, size, stream(on));
   });
 }
-// Waits for the work before it on the stream and then copies at once, which CUDA allows a driver to
-// do.
+// Waits for the earlier work on the stream and then copies at once, which CUDA allows.
 Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Handle on) {
   return in_context([&](emm::Driver& driver) -> emm::Status {
     if (auto done = driver.stream_synchronize(stream(on)); !done) return done;

@@ -1,4 +1,4 @@
-// Streams, events and host functions. Modules can be loaded, and have no functions.
+// Streams, events and host functions. Modules can be loaded, but have no functions.
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -73,7 +73,7 @@ Code cuStreamAddCallback(Handle on, Callback callback, void* argument, unsigned 
   if (graph::is_capturing(on)) return graph::refuse(on);
   auto call = std::make_unique<CallbackCall>(CallbackCall{callback, on, argument});
   const auto code = cuLaunchHostFunc(on, run, call.get());
-  if (code == Machine::kSuccess) (void)call.release();  // run() ends it
+  if (code == Machine::kSuccess) (void)call.release();  // run() deletes it
   return code;
 }
 

@@ -5,8 +5,8 @@
 namespace emm::standin {
 namespace {
 
-/// Whether a script may fail the call. It never fails the question for a device address: Numba
-/// leaks the memory then.
+/// Answers whether a script may fail the call. It must not fail a query for a device address,
+/// because Numba then leaks the memory.
 bool can_fail(Call call) noexcept {
   switch (call) {
     case Call::mem_alloc:

@@ -8,14 +8,14 @@
 
 namespace emm::standin {
 
-/// Fails the calls that a test names. Keeps the text of the calls that change memory or ask how
-/// much there is. Any thread.
+/// Fails the calls that a test chooses. Keeps the text of the calls that change memory or ask for
+/// its size. Any thread may call.
 class Script final : public CallHook {
  public:
-  /// From now on, bit k of `mask` makes the k-th such call fail: with `first` where k is 0, else
-  /// with `later`.
+  /// From now on, bit k of `mask` makes the k-th such call fail, with `first` if k is 0, else with
+  /// `later`.
   void fail(std::uint64_t mask, std::int32_t first, std::int32_t later);
-  /// Answers what was kept since the last time, one line for each call.
+  /// Returns the text that was kept since the last call, one line for each driver call.
   std::string take();
 
   std::int32_t before(const CallEvent& event) override;

@@ -23,19 +23,19 @@ using namespace emm::standin;
 #pragma GCC visibility push(default)
 extern "C" {
 
-// These are no CUDA functions. Tests that load this library call them.
+// These are not CUDA functions. Tests that load this library call them.
 
-/// Sets a script for the devices that are opened from now on.
+/// Sets the script (Script::fail).
 void emm_standin_script(std::uint64_t mask, Code first, Code later) {
   Machine::script().fail(mask, first, later);
 }
-/// Writes at most `size` bytes and returns how many there were. What did not fit is lost.
+/// Writes at most `size` bytes of the kept text, and returns its whole length. The rest is lost.
 std::size_t emm_standin_calls(char* buffer, std::size_t size) {
   const auto text = Machine::script().take();
   std::copy_n(text.data(), std::min(size, text.size()), buffer);
   return text.size();
 }
-/// `hook` is an emm::CallHook of a program built from the same sources.
+/// Sets the hook, an emm::CallHook of a program that is built from the same sources.
 void emm_standin_tap(emm::CallHook* hook) { Machine::tap().set(hook); }
 
 }  // extern "C"

@@ -8,8 +8,8 @@ using namespace emm::standin;
 
 namespace {
 
-/// CUmemLocation, and the first members of CUmemAllocationProp, CUmemAccessDesc and CUmemPoolProps,
-/// which are all that is read here.
+/// CUmemLocation, and the first members of CUmemAllocationProp, CUmemAccessDesc and CUmemPoolProps.
+/// The others are not read.
 struct Location {
   int type = 0;
   int id = 0;
@@ -37,7 +37,7 @@ bool is_here(const Location& location) {
          location.id == Machine::current()->ordinal;
 }
 
-/// Policies are an int, other attributes 64 bits.
+/// A policy is an int; every other attribute has 64 bits.
 bool is_policy(int attribute) { return attribute < 4; }
 
 }  // namespace
@@ -122,7 +122,7 @@ Code cuMemPoolSetAttribute(Handle pool, int attribute, const void* from) {
     return driver.mem_pool_set_attribute({pool}, static_cast<emm::PoolAttribute>(attribute), value);
   });
 }
-// Measured: it is answered without a current context too.
+// CUDA answers it without a current context, too (measured).
 Code cuMemPoolGetAttribute(Handle pool, int attribute, void* to) {
   auto* machine = Machine::started();
   if (machine == nullptr) return Machine::kNotInitialized;

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a process's number means something: containers of one machine may have one name, and
-/// each numbers of its own.
+/// Names the scope of process ids. Containers of one machine may share a host name while each has
+/// ids of its own.
 std::string host() {
   char name[256]{}, space[64]{};
   std::string out = gethostname(name, sizeof name - 1) == 0 ? name : "host";
@@ -39,7 +39,7 @@ Status write_whole(const std::string& path, std::string_view text) {
   return format::write_whole(path, text, path);
 }
 
-/// A figure of a command's JSON: at its top, or of the first of its managers or of its ranking.
+/// Returns a figure of a command's JSON: a member at its top, or of its first manager or ranking.
 std::string figure(const format::JsonValue& json, std::string_view name) {
   const auto* value = json.find(name);
   for (const std::string_view list : {"managers", "ranking"}) {
@@ -63,7 +63,7 @@ constexpr std::string_view kFigures[] = {
 
 namespace {
 
-/// What the command of a cell wrote; nothing where it cannot be read.
+/// Returns what the command of a cell wrote, or nothing if it cannot be read.
 std::optional<format::JsonValue> answer_of(const Folder& folder, const Cell& cell) {
   const auto text = format::file_bytes(folder.cell_path(cell.id), nullptr);
   if (!text) return std::nullopt;
@@ -238,7 +238,7 @@ void Folder::remove_leftovers() const {
 Result<std::string> Folder::add_batch(const std::vector<std::vector<std::string>>& parts) const {
   std::string text;
   for (const auto& part : parts) text += text::join(part, " ") + '\n';
-  // Whoever submits at the same time has another name.
+  // O_EXCL gives whoever submits at the same time another name.
   for (std::uint64_t number = 1;; ++number) {
     const auto name = text::format("{}", number);
     const auto path = batch_path(name) + ".txt";
@@ -311,7 +311,7 @@ std::string to_text(const Progress& progress, const std::string& folder) {
                           text::printable(folder, 200), text::grouped(progress.cells),
                           text::grouped(progress.done), text::grouped(progress.failed),
                           text::grouped(progress.running), text::grouped(progress.waiting()));
-  // One mistake often fails many cells.
+  // One mistake often fails many cells, so failures are grouped by their words.
   std::vector<std::pair<std::string, std::vector<const Cell*>>> by_words;
   for (const auto& failure : progress.failures) {
     const auto& cell = failure.first;

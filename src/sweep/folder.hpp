@@ -10,29 +10,29 @@
 
 namespace emm::sweep {
 
-/// What became of a cell.
+/// The attempts at one cell.
 struct Attempts {
-  bool done = false;         ///< Its JSON is there, whole.
-  std::uint64_t failed = 0;  ///< Attempts that left none.
+  bool done = false;         ///< Its JSON is there, complete.
+  std::uint64_t failed = 0;  ///< Attempts that left no JSON.
 };
 
-/// An array of tasks on a cluster, and the cells of each of its tasks.
+/// A job array on a cluster, with the cells of each task.
 struct Batch {
-  std::string name, job;                        ///< The job's number as the cluster gave it.
-  std::vector<std::vector<std::string>> parts;  ///< Ids, by task.
+  std::string name, job;                        ///< `job` is the cluster's number for it.
+  std::vector<std::vector<std::string>> parts;  ///< Cell ids, by task.
 };
 
-/// The folder of a sweep: what is to be run, and what became of it.
+/// The folder of a sweep: what is to be run, and the results so far.
 ///
-///   sweep.jsonl        the matrix: a line of the sweep, then one of each cell
-///   cells/ID.json      what the command of a cell wrote; there whole or not at all
-///   failed/ID.N.txt    why attempt N of a cell left nothing
-///   batches/B.txt      cells of each task of an array, a line each; B.job has the job's number
-///   logs/              what tasks of a cluster said
-///   times/P.txt        the cells that process P did, and the seconds that each took
+///   sweep.jsonl        the plan: a line for the sweep, then one for each cell
+///   cells/ID.json      what the command of a cell wrote; complete or absent
+///   failed/ID.N.txt    why attempt N of a cell left no JSON
+///   batches/B.txt      a line with the cells of each task of an array; B.job has its number
+///   logs/              the output of tasks on a cluster
+///   times/P.txt        the cells that process P ran, and the seconds of each
 ///
-/// Several processes, also of several machines, may work in it at once: each cell comes in by a
-/// rename, and what is done twice is there once.
+/// Several processes, also of several machines, may work in it at once. Each result arrives by a
+/// rename, so a cell that runs twice is there once.
 class Folder {
  public:
   explicit Folder(std::string path) : path_(std::move(path)) {}
@@ -46,22 +46,22 @@ class Folder {
   std::map<std::string, Attempts> attempts() const;
 
   std::string cell_path(const std::string& id) const { return path_ + "/cells/" + id + ".json"; }
-  /// A folder for what an attempt writes, of this process.
+  /// Returns the folder to which an attempt of this process writes.
   std::string temporary_path(const std::string& id) const;
   bool is_done(const std::string& id) const;
   Status add_failure(const std::string& id, const std::string& words) const;
-  /// Times serve estimates only, so a time that cannot be written is dropped.
+  /// Times serve only estimates, so an error in writing one is ignored.
   void add_time(const std::string& id, double seconds) const;
-  /// The seconds that each cell took, by id, where that is known.
+  /// Returns the seconds of each cell that are known, by id.
   std::map<std::string, double> times() const;
   /// Removes the answer of a cell whose files have changed.
   void remove_answer(const std::string& id) const;
-  /// The first line of the last failure: "exit 2: ..."; empty where there is none.
+  /// Returns the first line of the last failure ("exit 2: ..."); empty if there is none.
   std::string last_failure(const std::string& id) const;
-  /// What runs of this machine left that were killed.
+  /// Removes what killed runs of this machine left.
   void remove_leftovers() const;
 
-  /// Under a name of its own; `job` is written by set_job() once it is known.
+  /// Adds a batch under a new name and returns the name. set_job() adds its job once that is known.
   Result<std::string> add_batch(const std::vector<std::vector<std::string>>& parts) const;
   Status set_job(const std::string& batch, const std::string& job) const;
   std::string batch_path(const std::string& batch) const { return path_ + "/batches/" + batch; }
@@ -71,14 +71,14 @@ class Folder {
   std::string path_;
 };
 
-/// The cells that `cells` asks for and that are neither done nor failed `tries` times.
+/// Returns the cells that are neither done nor failed `tries` times.
 std::vector<Cell> pending(const std::vector<Cell>& cells,
                           const std::map<std::string, Attempts>& attempts, std::uint64_t tries);
 
-/// How a sweep stands.
+/// The state of a sweep.
 struct Progress {
   std::uint64_t cells = 0, done = 0, failed = 0, running = 0;
-  std::vector<std::pair<Cell, std::string>> failures;  ///< With the last words of each.
+  std::vector<std::pair<Cell, std::string>> failures;  ///< With each cell's last failure.
   std::uint64_t waiting() const noexcept { return cells - done - failed - running; }
 };
 Progress progress_of(const Folder& folder, const std::vector<Cell>& cells, std::uint64_t tries,
@@ -87,10 +87,10 @@ std::string to_text(const Progress& progress, const std::string& folder);
 /// "emmctl.sweep/1"
 std::string to_json(const Progress& progress, const std::string& folder);
 
-/// A row of each cell, with exact figures of what is there (RFC 4180), and what stands above.
+/// Write CSV (RFC 4180): a row for each cell, with its exact figures, and the header.
 std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells);
 std::string csv_header();
-/// The same as JSON for a page, the figures that are whole numbers.
+/// Writes the same as JSON for a page, with only the figures that are whole numbers.
 std::string to_page(const Folder& folder, const std::vector<Cell>& cells);
 
 }  // namespace emm::sweep

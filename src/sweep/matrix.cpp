@@ -43,7 +43,7 @@ constexpr Takes kTakes[] = {{"replay", true, true, true},
                             {"compare", true, true, true},
                             {"tune", false, true, false}};
 
-/// The manager with one more option of its own.
+/// Adds the setting to the options of the manager.
 std::string with_setting(const std::string& manager, const std::string& setting) {
   if (setting.empty()) return manager;
   const auto name = manager.substr(manager.rfind('/') + 1);
@@ -195,7 +195,7 @@ Result<std::vector<Cell>> cells_of(const Matrix& matrix, const std::vector<std::
             }
             if (!device.empty()) {
               cell.command.emplace_back("--device");
-              // Both options would be one too many.
+              // The capacity joins the options of a simulated device, as --device is given once.
               const auto options = device.find(':');
               const auto with = !capacity.empty() && device.starts_with("sim");
               cell.command.push_back(

@@ -28,9 +28,9 @@ namespace {
 
 constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
 constexpr int kPollMs = 100;              // how soon an interrupt is seen
-constexpr std::size_t kWordsMost = 4096;  // of what a command that failed said
+constexpr std::size_t kWordsMost = 4096;  // bytes kept of a failed command's output
 
-/// A child process that ends with this object.
+/// A child process that this object kills at its end.
 class Child {
  public:
   Child() = default;
@@ -49,7 +49,7 @@ class Child {
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    // Opened here: between fork and exec only little may be done.
+    // Opened before the fork, because little is safe between fork and exec.
     const int files[] = {open("/dev/null", O_RDONLY | O_CLOEXEC), open(out.c_str(), kFlags, 0666),
                          open(err.c_str(), kFlags, 0666)};
     int told[2] = {-1, -1};
@@ -57,8 +57,8 @@ class Child {
                         pipe2(told, O_CLOEXEC) == 0;
     if (opened) pid_ = fork();
     if (opened && pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // it ends with the sweep, however that ends
-      setpgid(0, 0);  // the signal that a terminal sends to all is the sweep's to act on
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child dies with the sweep, however that ends
+      setpgid(0, 0);  // a terminal's signal goes to the sweep alone, which acts on it
       for (int i = 0; i < 3; ++i) dup2(files[i], i);
       execvp(arguments[0], arguments.data());
       const int error = errno;
@@ -76,7 +76,7 @@ class Child {
     return fail(Errc::io_error, "cannot run {}: {}", command.front(), std::strerror(error));
   }
 
-  /// The status of waitpid(), or nothing where `stop` became true before it ended.
+  /// Returns the status of waitpid(), or nothing if `stop` became true before the child ended.
   std::optional<int> wait(const std::atomic<bool>* stop) {
     const int file = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     for (;;) {
@@ -111,7 +111,7 @@ std::string last_line(std::string_view text) {
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
-/// One attempt. True: the cell is done, or was interrupted.
+/// Makes one attempt. Returns true if the cell is done, or was interrupted.
 Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& options) {
   const auto place = folder.temporary_path(cell.id);
   const auto json = place + "/cell.json", said = place + "/said.txt";
@@ -146,8 +146,8 @@ Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& o
   }
   const auto words = text_of(said, kWordsMost);
   clean();
-  // Whoever ends a task ends its cells with it, at times before the task itself: that is no failure
-  // of theirs.
+  // Whoever ends a task ends its cells too, sometimes before the task itself. That is no failure of
+  // the cells.
   const auto ended_by = [&](int signal) {
     return WIFSIGNALED(*status) ? WTERMSIG(*status) == signal : code == 128 + signal;
   };
@@ -166,7 +166,7 @@ Status run_cells(const Folder& folder, const std::vector<Cell>& cells, const Run
   const auto before = folder.attempts();
   const auto todo = pending(cells, before, options.tries);
   std::atomic<std::size_t> next{0}, done{0};
-  std::mutex mutex;  // of `error`
+  std::mutex mutex;  // guards `error`
   std::optional<Error> error;
   const auto stopped = [&] {
     return options.interrupted != nullptr && options.interrupted->load(std::memory_order_relaxed);

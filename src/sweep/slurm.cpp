@@ -12,9 +12,9 @@
 namespace emm::sweep {
 namespace {
 
-constexpr std::uint64_t kArrayMost = 1000;  // tasks; Slurm's own default is 1,001
+constexpr std::uint64_t kArrayMost = 1000;  // tasks; Slurm's default limit is 1,001
 constexpr double kTaskSeconds = 180;        // a task takes seconds to begin, a cell less to run
-// The estimate, in seconds, for a trace of which no cell is done.
+// The estimate, in seconds and seconds per MiB, for a trace without finished cells.
 constexpr double kGuessLeast = 0.05, kGuessOfMiB = 1;
 
 std::string quoted(const std::string& word) {
@@ -33,7 +33,7 @@ Result<std::string> said_by(const std::vector<std::string>& command) {
   return std::move(said->out);
 }
 
-/// The tasks that Slurm has of each of our jobs: "0", "1", ... by job.
+/// Returns the tasks that Slurm has of each of our jobs, by job: "0", "1", ...
 Result<std::map<std::string, std::set<std::string>>> tasks_of(const std::vector<Batch>& batches) {
   std::map<std::string, std::set<std::string>> out;
   if (std::all_of(batches.begin(), batches.end(),
@@ -49,7 +49,7 @@ Result<std::map<std::string, std::set<std::string>>> tasks_of(const std::vector<
     if (job == std::string_view::npos) continue;
     const auto task = line.find(' ', job + 1);
     const auto state = task == std::string_view::npos ? "" : line.substr(task + 1);
-    // What ends does no more cells; its task may be queued again under the same number.
+    // A task that ends runs no more cells; it may be queued again under the same number.
     if (state.starts_with("CANCEL") || state.starts_with("FAIL") || state.starts_with("COMPLETED"))
       continue;
     out[std::string(line.substr(0, job))].insert(std::string(line.substr(job + 1, task - job - 1)));
@@ -195,7 +195,7 @@ Result<std::vector<Cell>> part_of(const Folder& folder, const std::vector<Cell>&
     std::map<std::string, const Cell*> known;
     for (const auto& cell : cells) known[cell.id] = &cell;
     std::vector<Cell> out;
-    // A cell that the matrix no longer has is left out.
+    // Cells that the matrix no longer has are left out.
     for (const auto& id : batch.parts[static_cast<std::size_t>(*number)]) {
       if (const auto found = known.find(id); found != known.end()) out.push_back(*found->second);
     }

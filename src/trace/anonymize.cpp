@@ -7,7 +7,7 @@
 namespace emm::trace {
 
 void Anonymizer::rename(Kind kind, Id& id) {
-  constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;  // an address has more
+  constexpr std::uint64_t kNumbers = std::uint64_t{1} << 32;  // greater numbers may be addresses
   if (id.is_number() && id.number < kNumbers) return;
   if (kind == Kind::stream && (id.text == "legacy" || id.text == "per_thread")) return;
   auto& names = names_[static_cast<std::size_t>(kind)];
@@ -61,8 +61,7 @@ Status Anonymizer::on_operation(const Operation& operation) {
   }
   if (operation.has(Member::extension) &&
       operation.extension.find("\"x-no_row\":true") != operation.extension.npos) {
-    op.extension =
-        "\"x-no_row\":true";  // says nothing of where it comes from, and segments are counted by it
+    op.extension = "\"x-no_row\":true";  // reveals no origin, and readers count segments by it
     op.members.add(Member::extension);
   }
   op.result.name = {};

@@ -9,12 +9,12 @@
 
 namespace emm::trace {
 
-/// Passes a trace on without what tells where it comes from: frames, names, labels, addresses,
-/// extensions, and of its header the name, the description, the command, the host, the clock's
-/// date, devices' names and uuids and the tool's options. Ids that are words, or large enough to be
-/// addresses, are replaced by numbers of their kind, in the order in which they come ("r1"); text
-/// of marks and gaps by "-". What memory was asked for, when and where is left as it was, and a
-/// replay does the same. Memory grows with the ids that are replaced.
+/// Passes a trace on without what tells its origin. It drops frames, names, labels, addresses and
+/// extensions, and from the header the name, the description, the command, the host, the date of
+/// the clock, the names and uuids of devices, and the options of the tool. An id that is a word, or
+/// large enough to be an address, becomes a number of its kind in the order of first mention
+/// ("r1"). The text of marks and gaps becomes "-". Sizes, times and streams stay, so that a replay
+/// does the same. Memory grows with the number of replaced ids.
 class Anonymizer final : public OperationSink {
  public:
   explicit Anonymizer(OperationSink& to) noexcept : to_(to) {}
@@ -45,7 +45,7 @@ class Anonymizer final : public OperationSink {
 
   OperationSink& to_;
   std::array<std::map<std::string, std::string, std::less<>>, kKinds> names_;
-  std::uint64_t left_out_ = 0;  // operations, which `end` counts
+  std::uint64_t left_out_ = 0;  // dropped operations, which the counts of `end` must not include
 };
 
 }  // namespace emm::trace

@@ -24,7 +24,7 @@ struct Frame {
   bool has_line = false;
 };
 
-/// A path may hold spaces and colons, so the line number is what is looked for first.
+/// Splits at the line number, since a path may contain spaces and colons.
 Frame parts(std::string_view frame) {
   for (auto colon = frame.find(':'); colon != frame.npos; colon = frame.find(':', colon + 1)) {
     auto end = colon + 1;
@@ -50,8 +50,8 @@ std::string without(std::string_view text, std::string_view part) {
   }
 }
 
-/// "at::native::add" of "at::Tensor at::native::(anonymous namespace)::add<float>(at::Tensor
-/// const&) [clone .isra.0]".
+/// Returns "at::native::add" for "at::Tensor at::native::(anonymous
+/// namespace)::add<float>(at::Tensor const&) [clone .isra.0]".
 std::string qualified(std::string_view signature) {
   auto text = without(signature.substr(0, signature.find(" [clone")), "(anonymous namespace)::");
   constexpr std::string_view kOperator = "operator";
@@ -80,8 +80,8 @@ bool is_python(const Frame& frame) {
          frame.file.starts_with('<') || frame.name == "<module>" || frame.name == "<lambda>";
 }
 
-/// A checkout of PyTorch, whose folder is named pytorch, holds its package outside of
-/// "site-packages". A program's own torch/utils is no such checkout.
+/// Is the file part of PyTorch's own package? A checkout named pytorch has the package outside of
+/// "site-packages". A program's own torch/utils does not count.
 bool is_torch_checkout(std::string_view file) {
   constexpr std::array<std::string_view, 15> kFolders{
       "nn/",    "optim/",   "autograd/",  "cuda/",       "distributed/",
@@ -109,7 +109,7 @@ FrameKind python_kind(const Frame& frame) {
   return FrameKind::own;
 }
 
-/// By the names of functions, without arguments; where none of these is known, `native`.
+/// The kind by the name of the function, without its arguments; `native` for an unknown name.
 FrameKind named_kind(std::string_view signature) {
   if (signature.empty() || signature == "?" || signature == "??") return FrameKind::runtime;
   const auto name = qualified(signature);
@@ -239,7 +239,7 @@ FrameKind native_kind(const Frame& frame) {
   if (has_any(frame.file, kRuntime) ||
       (frame.file.ends_with(".c") && has_any(frame.file, kSources)))
     return FrameKind::runtime;
-  // A library, or code that a distribution built: nothing that the reader of the report can change.
+  // Built by a distribution, or in a library: the reader of a report cannot change it.
   constexpr std::array<std::string_view, 5> kBuilt{"/usr/", "/lib/", "/opt/conda/", "/build/",
                                                    "/croot/"};
   const bool installed =
@@ -271,8 +271,8 @@ void CallSites::look(std::span<const std::string_view> frames) {
     python_ = python_ || stack_.back().python;
     interpreter = interpreter || stack_.back().interpreter;
   }
-  // What an allocator calls is part of it, whatever its name: the plugin behind
-  // CUDAPluggableAllocator, std::function.
+  // All frames inside of an allocator count as the allocator, whatever their names: the plugin
+  // behind CUDAPluggableAllocator, std::function.
   auto last = stack_.size();
   while (last > 0 && stack_[last - 1].kind != FrameKind::allocator) --last;
   for (std::size_t i = 0; i < last; ++i) stack_[i].kind = FrameKind::allocator;
@@ -281,7 +281,7 @@ void CallSites::look(std::span<const std::string_view> frames) {
   }
 }
 
-/// REQUIRES: look() at a stack that is not empty.
+/// REQUIRES: look() was called with a stack that is not empty.
 std::size_t CallSites::first() const {
   using enum FrameKind;
   constexpr std::array<FrameKind, 7> kNative{own,      native,  library,  framework,

@@ -20,8 +20,8 @@ std::string said(const Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
 }
 
-/// Passes a trace on to a Trace, which judges what a replay relies on, and looks at the rest
-/// itself.
+/// Passes the operations on to a Trace, which checks what a replay relies on, and checks the other
+/// rules itself.
 class Checker final : public OperationSink {
  public:
   enum class Of { trace, recording };
@@ -93,10 +93,10 @@ class Checker final : public OperationSink {
   struct Memory {
     std::uint64_t size = 0;
     std::uint64_t addr = 0;
-    std::uint64_t number = 0;  // of its id,
-    std::string text;          // which is this where it is not empty
+    std::uint64_t number = 0;  // of the id, if `text` is empty
+    std::string text;          // of the id, or empty
     std::uint32_t line = 0;
-    std::uint32_t owner = 0;  // in owners_
+    std::uint32_t owner = 0;  // index into owners_
     bool on_host = false;
 
     Id id() const noexcept { return {.number = number, .text = text}; }
@@ -104,7 +104,7 @@ class Checker final : public OperationSink {
   struct Thread {
     std::uint64_t time_ns = 0;
     bool begun = false;
-    bool acts = false;  // and is not only where the trace speaks of itself
+    bool acts = false;  // does more than the trace's own bookkeeping
   };
   using Owner = std::pair<std::string, std::string>;  // process, context
   struct AddressRange {
@@ -148,7 +148,7 @@ class Checker final : public OperationSink {
   std::string context_of(const Operation& operation) const {
     return operation.has(Member::context) ? said(operation.context) : header_.default_context;
   }
-  /// What a reset ends together: a context, of which each device has one without a name.
+  /// Names what one reset ends: a context, or the unnamed context of a device.
   Owner owner_name(const Operation& operation) const {
     auto context = context_of(operation);
     if (context.empty()) {
@@ -158,7 +158,7 @@ class Checker final : public OperationSink {
     }
     return {process_of(operation), std::move(context)};
   }
-  /// Most operations are of the thread that the one before was of.
+  /// Caches the last answer, since most operations are on the thread of the one before.
   Thread& thread_of(const Operation& operation) {
     const bool named = operation.has(Member::thread);
     const bool same = last_thread_ != nullptr && named == last_named_ &&
@@ -245,7 +245,7 @@ class Checker final : public OperationSink {
       warn(operation.line, "{} of 0 bytes: expected a size that every manager serves",
            name(operation.op));
     }
-    if (again) return;  // an error already
+    if (again) return;  // a fault that the Trace reports
     if (!worked(operation)) return note_used(operation.id);
     const auto index = made_++;
     ids_.add(operation.id, index);
@@ -272,7 +272,7 @@ class Checker final : public OperationSink {
     }
     auto& space = space_of(memory);
     auto next = space.lower_bound(memory.addr);
-    // By differences, since what a file says may reach beyond the last address.
+    // Compares differences, since address plus size may overflow in a faulty file.
     if (next != space.begin() &&
         std::prev(next)->second.size > memory.addr - std::prev(next)->first)
       --next;
@@ -290,7 +290,7 @@ class Checker final : public OperationSink {
     space.emplace(memory.addr, AddressRange{memory.size, index});
   }
 
-  /// The id was used, and does not live.
+  /// Marks the id as used and not live.
   void note_used(const Id& id) {
     if (ids_.was_used(id)) return;
     ids_.add(id, 0);
@@ -403,15 +403,14 @@ class Checker final : public OperationSink {
 
   Thread* last_thread_ = nullptr;
   bool last_named_ = false;
-  std::optional<std::uint64_t> last_number_;  // of the last thread, where it is one
+  std::optional<std::uint64_t> last_number_;  // of the last thread, if it is a number
 
   LiveIds ids_;
   std::uint32_t made_ = 0;
   std::optional<std::uint32_t> unnamed_owner_;
   std::map<Owner, std::uint32_t> owner_numbers_;
   std::vector<const Owner*> owners_;
-  std::unordered_map<std::uint32_t, Memory>
-      live_;  // by index; of what has ended only the id is kept
+  std::unordered_map<std::uint32_t, Memory> live_;  // by index
   ByteSum live_bytes_;
   bool exceeded_ = false;
   std::map<std::pair<std::string, bool>, Space> spaces_;
@@ -452,7 +451,7 @@ Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
   Checker checker(source.name(), report, limit, Checker::Of::recording, false);
   auto counts = importer.read(source, checker, options);
   if (counts) {
-    report.summary.torn = !checker.ended();  // importers end what they read whole
+    report.summary.torn = !checker.ended();  // importers write `end` only for a whole file
     report.rows = *std::move(counts);
   } else {
     if (!checker.begun()) return std::move(counts).error();

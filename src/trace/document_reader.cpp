@@ -53,7 +53,7 @@ Status DocumentReader::on_end_array(JsonPosition at) {
 Status DocumentReader::on_end_object(JsonPosition at) {
   if (depth() > 0) return JsonBuilder::on_end_object(at);
   if (state_ == State::header) {
-    // What is wrong with the header goes first: a file that is something else lacks events too.
+    // A fault of the header is reported first: a file that is not a trace lacks "events" too.
     if (auto taken = take_header_(header_); !taken) return taken;
     return values_.missing("events", header_, "the document", "an array of operations");
   }

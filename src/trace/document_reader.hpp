@@ -9,7 +9,7 @@
 
 namespace emm::trace {
 
-/// The trace as one document: a header object with "events" as its last member.
+/// Reads a trace that is one document: a header object with "events" as its last member.
 class DocumentReader final : public format::JsonBuilder {
  public:
   using Take = std::function<Status(const JsonValue& event)>;

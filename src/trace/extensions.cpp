@@ -30,7 +30,7 @@ std::size_t end_of(std::string_view members, std::size_t at) {
   return members.size();
 }
 
-/// The member `name`, from its quote to its end; empty where there is none.
+/// The member `key`, from its quote to its end; empty if there is none.
 std::string_view find(std::string_view members, std::string_view key) {
   for (std::size_t at = 0; at < members.size();) {
     const auto end = end_of(members, at);
@@ -56,7 +56,7 @@ void set_extension(std::string& members, std::string_view name, std::string_view
   if (const auto member = find(members, key); !member.empty()) {
     const auto at = static_cast<std::size_t>(member.data() - members.data());
     const auto is_first = at == 0;
-    // With the comma before it, or of the first the one behind.
+    // Erases the comma before the member, or the one behind it if the member is first.
     members.erase(is_first ? 0 : at - 1, std::min(member.size() + 1, members.size()));
   }
   if (value.empty()) return;

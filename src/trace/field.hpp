@@ -10,20 +10,20 @@
 
 namespace emm::trace {
 
-/// What the value of a member is.
+/// The type of a member's value.
 enum class FieldType : std::uint8_t {
   bytes,
   count,
-  nanoseconds,  // u64: a number up to kExactInteger, beyond it a string
+  nanoseconds,  // u64: a number up to kExactInteger, a string above it
   address,      // u64: always a string of hex digits
   flag,
   text,
   id,
-  special,  // of one member alone
+  special,  // the member has a rule of its own
 };
 
-/// Says what the value of a member is and where Operation keeps it. One row each serves reader,
-/// writer and tests.
+/// The type of a member's value and its place in Operation. Reader, writer and tests share these
+/// rows.
 struct Field {
   FieldType type = FieldType::special;
   std::uint64_t Operation::*number = nullptr;
@@ -68,8 +68,8 @@ inline constexpr std::array<std::string_view, kMemberCount> kMemberNames{
     "result",      "expect",
     "x-"};
 
-/// The greatest integer that every JSON reader keeps exact (RFC 7493): greater ones are written
-/// as strings.
+/// The greatest integer that every JSON reader keeps exact (RFC 7493). Greater ones are written as
+/// strings.
 inline constexpr std::uint64_t kExactInteger = (std::uint64_t{1} << 53) - 1;
 inline constexpr std::uint32_t kPageOffsetMax = 4095;
 inline constexpr std::uint32_t kDeviceMax = 255;
@@ -80,7 +80,7 @@ constexpr bool is_id_character(char c) noexcept {
          c == '.' || c == ':' || c == '/' || c == '-';
 }
 
-/// What `requires` may name.
+/// The names that `requires` may list.
 inline constexpr std::array<std::string_view, 11> kFeatures{
     "streams",        "events",         "ipc",     "pools",
     "multi-device",   "multi-process",  "threads", "graphs",

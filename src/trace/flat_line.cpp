@@ -22,7 +22,7 @@ std::uint64_t load(const char* at) noexcept {
   return word;
 }
 
-/// The high bit of each byte of `word` that is `c`; exact up to and including the first.
+/// Sets the high bit of each byte of `word` that is `c`. Bits above the first match may be wrong.
 constexpr std::uint64_t bytes_equal(std::uint64_t word, char c) noexcept {
   const auto difference = word ^ (kOnes * static_cast<unsigned char>(c));
   return (difference - kOnes) & ~difference & kHighs;
@@ -32,7 +32,7 @@ unsigned first_byte(std::uint64_t high_bits) noexcept {
   return static_cast<unsigned>(std::countr_zero(high_bits)) / 8;
 }
 
-/// The first bytes of `text`, up to 8, as load() would have them, zeros behind.
+/// The first bytes of `text`, up to 8, as load() would give them, padded with zeros.
 constexpr std::uint64_t first_bytes(std::string_view text) noexcept {
   std::uint64_t word = 0;
   for (std::size_t at = 0; at < 8 && at < text.size(); ++at) {
@@ -41,7 +41,7 @@ constexpr std::uint64_t first_bytes(std::string_view text) noexcept {
   return word;
 }
 
-/// Words by their bytes: one probe or two, and no call.
+/// A hash table of words by their bytes. A look-up takes one or two probes and no call.
 template <std::size_t N>
 class WordTable {
  public:
@@ -59,7 +59,7 @@ class WordTable {
     }
   }
 
-  /// N where it is none of them. 8 bytes from `at` may be read.
+  /// Returns the index of the word, or N if it is unknown. 8 bytes from `at` must be readable.
   std::size_t find(const char* at, std::size_t size) const noexcept {
     auto first = load(at);
     if (size < 8) first &= (std::uint64_t{1} << (8 * size)) - 1;
@@ -98,7 +98,7 @@ constexpr WordTable<kKindNames.size()> kKinds(kKindNames);
 constexpr WordTable<kLayerNames.size()> kLayers(kLayerNames);
 constexpr WordTable<kMemberCount> kMembers(kMemberNames);
 
-/// What a member looks like in a line: a comma, its name in quotes, a colon.
+/// The bytes that begin a member in a line: a comma, its name in quotes, a colon.
 struct Opening {
   static constexpr std::size_t kWords = 3;
   std::array<std::uint64_t, kWords> bytes{};
@@ -125,8 +125,8 @@ constexpr auto kOpenings = [] {
   return openings;
 }();
 
-/// Walks one line. Every function is false where the careful reader must look. The line is followed
-/// by a line end or a zero byte, which no token accepts: so nothing walks past it.
+/// Scans one line. Every function returns false if the OperationReader has to read the line
+/// instead. A line end or a zero byte follows the line; no token accepts it, so no scan passes it.
 class Scanner {
  public:
   explicit Scanner(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
@@ -148,7 +148,7 @@ class Scanner {
   void skip_space() noexcept { at_ += *at_ == ' ' ? 1 : 0; }
   bool at_end() const noexcept { return at_ == end_; }
 
-  /// A string without its quotes: printable ASCII without escapes.
+  /// Reads a string of printable ASCII without escapes; `out` is without its quotes.
   bool string(std::string_view& out) noexcept {
     if (!take('"')) return false;
     const char* const begin = at_;
@@ -169,7 +169,7 @@ class Scanner {
     }
   }
 
-  /// A word of a table in quotes.
+  /// Reads a word of the table in quotes.
   template <std::size_t N>
   bool word(const WordTable<N>& table, std::size_t& out) noexcept {
     if (!take('"')) return false;
@@ -185,7 +185,7 @@ class Scanner {
     return false;
   }
 
-  /// Digits without a leading zero, up to kExactInteger, and nothing else of a number behind them.
+  /// Reads digits without a leading zero, up to kExactInteger, with the end of a value behind them.
   bool number(std::uint64_t& out) noexcept {
     auto word = load(at_);
     auto digits = count_digits(word);
@@ -262,10 +262,10 @@ class Scanner {
     const auto others = ((word + kOnes * (0x80 - '9' - 1)) | (word - kOnes * '0') | word) & kHighs;
     return others == 0 ? 8 : first_byte(others);
   }
-  /// The number in the first `digits` bytes. REQUIRES: they are digits, 1 to 8.
+  /// The number that the first `digits` bytes spell. REQUIRES: they are 1 to 8 digits.
   static std::uint64_t value_of(std::uint64_t word, unsigned digits) noexcept {
     auto value = (word - kOnes * '0') << (64 - 8 * digits);
-    value = value * 10 + (value >> 8);  // pairs, in every other byte
+    value = value * 10 + (value >> 8);  // pairs of digits, in every other byte
     constexpr std::uint64_t kPairs = 0x000000ff000000ffu;
     return (((value & kPairs) * (100 + (std::uint64_t{1000000} << 32))) +
             (((value >> 16) & kPairs) * (1 + (std::uint64_t{10000} << 32)))) >>
@@ -362,7 +362,7 @@ bool FlatLineReader::read(std::string_view line, Operation& out) noexcept {
   auto& followers = followers_[static_cast<std::size_t>(out.op)];
   auto before = Member::op;
   for (;;) {
-    // Guessing the name takes the search for its end out of the way to the next value.
+    // Guessing the next name saves the search for its end.
     auto& follower = followers[static_cast<std::size_t>(before)];
     if (!scan.take(kOpenings[static_cast<std::size_t>(follower)])) {
       if (!scan.take(',')) break;

@@ -7,19 +7,20 @@
 
 namespace emm::trace {
 
-/// Reads the lines that most traces are made of: one flat object on one line without spaces outside
-/// its strings, whose members are known, allowed and said once, whose strings have no escapes.
-/// Whatever else a line is, right or wrong, is declined, and is for the OperationReader, which
-/// words what is wrong. What is accepted reads as that reads it.
+/// Reads the lines that make up most traces: one flat object on one line, without spaces outside of
+/// its strings, with known and allowed members that occur once, and strings without escapes. Any
+/// other line, right or wrong, is declined; the OperationReader then reads it and words its faults.
+/// An accepted line gives the same Operation as the OperationReader.
 class FlatLineReader {
  public:
-  /// False: declined, and `out` means nothing. At least 64 bytes after `line` may be read. Views of
-  /// `out` are into `line`. `out` must have come from here before, or be fresh.
+  /// Returns false if it declines; `out` then means nothing. At least 64 bytes after `line` must be
+  /// readable. The views in `out` point into `line`. `out` must be fresh or filled by this
+  /// function.
   bool read(std::string_view line, Operation& out) noexcept;
 
  private:
-  // For each operation, the member that last followed each member: most likely it does in the next
-  // line too.
+  // For each operation and member, the member that last followed it. The next line most likely has
+  // the same order.
   std::array<std::array<Member, kMemberCount>, kOpCount> followers_{};
 };
 

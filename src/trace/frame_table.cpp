@@ -8,7 +8,7 @@
 namespace emm::trace {
 namespace {
 
-/// Eight bytes at a time: a trace of PyTorch's may have a hundred million frames to look up.
+/// Hashes eight bytes at a time, as a trace of PyTorch's may look up a hundred million frames.
 std::size_t hash_of(std::string_view text) noexcept {
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
   std::uint64_t hash = text.size() * kOdd;
@@ -56,7 +56,7 @@ std::uint32_t FrameTable::number(std::string_view frame) {
 }
 
 std::uint32_t FrameTable::keep(std::string_view frame) {
-  // A length of two bytes, or where those are all ones of four more.
+  // A length takes two bytes. If these are all ones, four more bytes hold it.
   const auto length = static_cast<std::uint32_t>(frame.size());
   const auto is_short = length < kLong;
   const auto needed = (frame.size() + (is_short ? 2 : 6) + kUnit - 1) / kUnit * kUnit;
@@ -68,7 +68,7 @@ std::uint32_t FrameTable::keep(std::string_view frame) {
   }
   auto* place = blocks_.back().get() + used_bytes_;
   const auto number = ((blocks_.size() - 1) << kBlockShift) + used_bytes_ / kUnit;
-  EMM_ASSERT(number >> 32 == 0);  // 16 GiB of different frames
+  EMM_ASSERT(number >> 32 == 0);  // at most 16 GiB of different frames
   const auto shown = is_short ? static_cast<std::uint16_t>(length) : kLong;
   std::memcpy(place, &shown, sizeof shown);
   place += sizeof shown;

@@ -11,9 +11,8 @@
 
 namespace emm::trace {
 
-/// The call stacks of a trace. A frame is there once however many stacks have it, among the first
-/// millions of frames: where none is shared even then, looking for them all would cost more memory
-/// than it saves.
+/// The call stacks of a trace. Equal frames share one text until there are four million different
+/// ones; an index of still more would cost more memory than sharing saves.
 class FrameTable {
  public:
   struct Stack {
@@ -21,8 +20,8 @@ class FrameTable {
     std::uint32_t count = 0;
   };
 
-  /// Puts a frame behind what the stack has. Only the stack that was added to last, or an empty
-  /// one, grows.
+  /// Appends a frame to the stack. Only an empty stack, or the one that was appended to last, can
+  /// grow.
   void add(Stack& stack, std::string_view frame);
   std::string_view frame(const Stack& stack, std::uint32_t at) const noexcept {
     return text(numbers_[static_cast<std::size_t>(stack.begin + at)]);
@@ -34,8 +33,8 @@ class FrameTable {
 
  private:
   static constexpr std::size_t kSlotsMax = std::size_t{1} << 23;
-  static constexpr std::size_t kUnit = 4;      // where texts begin, so that 32 bits can say it
-  static constexpr unsigned kBlockShift = 18;  // units of a block
+  static constexpr std::size_t kUnit = 4;  // alignment of texts, so that 32 bits can address them
+  static constexpr unsigned kBlockShift = 18;  // log2 of the units in a block
   static constexpr std::size_t kTextBlock = kUnit << kBlockShift;
 
   std::uint32_t number(std::string_view frame);
@@ -43,14 +42,13 @@ class FrameTable {
   std::string_view text(std::uint32_t number) const noexcept;
   void grow();
 
-  format::BlockRow<std::uint32_t, 15> numbers_;  // of the frames of each stack, side by side
-  format::BlockRow<std::uint32_t, 15>
-      texts_;  // of each frame: where its length and its characters are,
-  std::vector<std::unique_ptr<char[]>> blocks_;  // in these
-  std::size_t used_bytes_ = kTextBlock;          // of the last block
+  format::BlockRow<std::uint32_t, 15> numbers_;  // numbers of the frames, stack after stack
+  format::BlockRow<std::uint32_t, 15> texts_;    // by frame number: place in blocks_
+  std::vector<std::unique_ptr<char[]>> blocks_;  // texts of the frames
+  std::size_t used_bytes_ = kTextBlock;          // in the last block
   std::uint64_t block_bytes_ = 0;
-  std::vector<std::uint32_t> slots_;  // a frame's number plus one, by its hash
-  std::size_t used_ = 0;              // slots
+  std::vector<std::uint32_t> slots_;  // frame number + 1, hashed by text; 0: empty
+  std::size_t used_ = 0;              // occupied slots_
 };
 
 }  // namespace emm::trace

@@ -12,7 +12,7 @@
 namespace emm::trace {
 namespace {
 
-/// An allocation that lives, and where it was made.
+/// A live allocation with the thread and the stream that made it.
 struct GeneratedAllocation {
   std::uint64_t id = 0;
   std::uint64_t size = 0;
@@ -20,8 +20,9 @@ struct GeneratedAllocation {
   std::uint64_t stream = 0;  // 0 is the default stream
 };
 
-/// What the patterns stand on: counts what was made, so that each ends with everything freed, and
-/// speaks to the sink. Once the sink has failed, more() is false and the failure is in status().
+/// What all patterns use: counts the operations, so that each pattern can end with everything
+/// freed, and writes them to the sink. After the sink fails, more() is false and status() holds the
+/// failure.
 class Maker {
  public:
   Maker(const GenerateOptions& options, const GenerateKind& kind, OperationSink& sink)
@@ -37,7 +38,7 @@ class Maker {
   const std::uint64_t min_size, max_size, live_target, threads, streams;
   Prng random;
 
-  /// There is room for one more allocation, its free, and the frees of all that lives.
+  /// Is there room for one more allocation, its free, and the frees of all that is live?
   bool more() const { return status_.has_value() && made_ + live_.size() + 2 <= events_; }
   bool full() const { return live_.size() >= live_target; }
   bool empty() const { return live_.empty(); }
@@ -61,14 +62,14 @@ class Maker {
     ++made_;
     give(op, thread, stream);
   }
-  /// The last takes its place.
+  /// Frees the allocation at `index`; the last one takes its place.
   void free_any(std::size_t index) {
     free(index, live_[index].thread, live_[index].stream);
     live_[index] = live_.back();
     live_.pop_back();
   }
   void free_newest() { free_any(live_.size() - 1); }
-  /// All but those at odd places from `first` on, where `keep_odd`; else all from `first` on.
+  /// Frees all from `first` on. With `keep_odd`, every second one stays.
   void free_from(std::size_t first, bool keep_odd = false) {
     auto kept = first;
     for (auto index = first; index < live_.size(); ++index) {
@@ -82,7 +83,7 @@ class Maker {
   }
   GeneratedAllocation& block(std::size_t index) { return live_[index]; }
 
-  /// Work of `from` so far comes before later work of `to`.
+  /// Makes later work of stream `to` wait for the work of stream `from` so far.
   void order(std::uint64_t from, std::uint64_t to) {
     const auto record = text::format("r{}", ++last_record_);
     Operation op{.op = Op::event_record, .members = Members(Member::record)};
@@ -93,7 +94,7 @@ class Maker {
     give(op, 0, to);
   }
 
-  /// `capacity` 0: the device is not said.
+  /// `capacity` 0: the header names no device.
   void begin(const GenerateOptions& options, std::uint64_t capacity) {
     Header header;
     if (capacity != 0)
@@ -148,7 +149,7 @@ class Maker {
   Status status_;
 };
 
-/// Sizes climb evenly from the smallest to the largest; at the top all is freed, oldest first.
+/// Sizes climb evenly from the smallest to the largest; then all are freed, oldest first.
 void ramps(Maker& maker) {
   const auto steps = maker.live_target > 1 ? maker.live_target - 1 : 1;
   while (maker.more()) {
@@ -161,8 +162,8 @@ void ramps(Maker& maker) {
   }
 }
 
-/// A row of equal blocks of which every second is freed; what comes next is twice as large and fits
-/// in no gap.
+/// Allocates a row of equal blocks and frees every second one. The next row is twice as large and
+/// fits in no gap.
 void comb(Maker& maker) {
   while (maker.more()) {
     auto size = maker.any_size();
@@ -179,7 +180,7 @@ void comb(Maker& maker) {
   }
 }
 
-/// Up to the full number, and down again, newest first, not always to the ground.
+/// Allocates up to the full number, then frees newest first, mostly not down to zero.
 void sawtooth(Maker& maker) {
   while (maker.more()) {
     while (!maker.full() && maker.more()) maker.alloc(maker.any_size());
@@ -188,11 +189,11 @@ void sawtooth(Maker& maker) {
   }
 }
 
-/// Most die within a few operations of their birth; one in sixteen grows old.
+/// Most allocations die after a few operations; one in sixteen grows old.
 void generational(Maker& maker) {
   constexpr std::uint64_t kOldOneIn = 16;
   const auto nursery = std::max<std::uint64_t>(maker.live_target / kOldOneIn, 1);
-  std::size_t old = 0;  // blocks before this place
+  std::size_t old = 0;  // blocks before this index are old
   while (maker.more()) {
     if (maker.count() - old >= nursery) {
       const auto young = old + static_cast<std::size_t>(maker.random.below(maker.count() - old));
@@ -213,7 +214,7 @@ void generational(Maker& maker) {
   }
 }
 
-/// Fills, then replaces one at random for each that comes.
+/// Fills up, then frees a random allocation before each new one.
 void replace(Maker& maker) {
   while (maker.more()) {
     if (maker.full()) maker.free_any(maker.any_block());
@@ -221,7 +222,7 @@ void replace(Maker& maker) {
   }
 }
 
-/// Any number of live blocks between none and all.
+/// The number of live allocations wanders at random between none and all.
 void wander(Maker& maker) {
   while (maker.more()) {
     if (maker.full() || (!maker.empty() && maker.random.below(2) == 0)) {
@@ -232,8 +233,8 @@ void wander(Maker& maker) {
   }
 }
 
-/// Large blocks are freed, small ones take their places, and as many large ones are wanted: there
-/// is room, but in pieces.
+/// Large blocks are freed, small ones take their places, and as many large ones are requested
+/// again: the free space suffices but is fragmented.
 void split(Maker& maker) {
   const auto row = std::max<std::uint64_t>(maker.live_target / 2, 1);
   const auto fill = [&](std::uint64_t size) {
@@ -248,7 +249,7 @@ void split(Maker& maker) {
   }
 }
 
-/// Each thread makes its own; one free in four is another thread's.
+/// Each thread allocates its own blocks; another thread makes one free in four.
 void multi_thread(Maker& maker) {
   while (maker.more()) {
     const auto thread = maker.random.below(maker.threads);
@@ -262,8 +263,8 @@ void multi_thread(Maker& maker) {
   }
 }
 
-/// Each stream makes its own; one free in four is made on another stream, which waits for the
-/// first.
+/// Each stream allocates its own blocks. One free in four is made on another stream, which first
+/// waits for the owner.
 void multi_stream(Maker& maker) {
   while (maker.more()) {
     const auto stream = maker.random.below(maker.streams);
@@ -314,7 +315,7 @@ Status check(const Maker& maker) {
                 "sizes from {} to {} bytes: expected at least 1, and the smaller first",
                 maker.min_size, maker.max_size);
   }
-  constexpr std::uint64_t kMost = 60'000;  // what an Event can name, less the default ones
+  constexpr std::uint64_t kMost = 60'000;  // the limit of an Event, less the default ones
   if (maker.live_target == 0 || maker.threads == 0 || maker.streams == 0 || maker.threads > kMost ||
       maker.streams > kMost) {
     return fail(
@@ -342,7 +343,7 @@ Status generate(const GenerateOptions& options, OperationSink& sink) {
   }
   Maker maker(options, *kind, sink);
   if (auto good = check(maker); !good) return good;
-  // Half a large block more than what lives at once.
+  // The capacity is the peak live bytes plus half a large block.
   const auto rows = std::max<std::uint64_t>(maker.live_target / 2, 1);
   maker.begin(options,
               kind->tight ? rows * (maker.max_size + maker.min_size) + maker.max_size / 2 : 0);

@@ -11,15 +11,15 @@
 
 namespace emm::trace {
 
-/// What a synthetic trace looks like. What is not said is the kind's own.
+/// Describes a synthetic trace. A field that is not set takes the default of the kind.
 struct GenerateOptions {
   std::string kind{};
-  std::uint64_t events =
-      100'000;  ///< Operations memalloc and free together: this many, or one less to end paired.
+  std::uint64_t events = 100'000;  ///< Number of memalloc and free together; one fewer if that is
+                                   ///< needed to end paired.
   std::uint64_t seed = 1;
   std::optional<std::uint64_t> min_size{}, max_size{};  ///< Bytes, both included.
-  std::optional<std::uint64_t> live{};  ///< How many allocations live at once, at most.
-  std::optional<std::uint64_t> threads{}, streams{};  ///< How many.
+  std::optional<std::uint64_t> live{};                  ///< The most allocations that live at once.
+  std::optional<std::uint64_t> threads{}, streams{};    ///< How many.
 };
 
 /// A pattern of allocation, as `emmctl generate <name>` makes it.
@@ -32,14 +32,14 @@ struct GenerateKind {
   std::uint64_t live = 1000;
   std::uint64_t threads = 1;
   std::uint64_t streams = 1;  ///< 1 is the default stream alone.
-  bool tight = false;  ///< The trace names a device with little more than what lives at once.
+  bool tight = false;         ///< The device has little more capacity than the peak live bytes.
 };
 
 std::span<const GenerateKind> generate_kinds();
 
-/// Makes the trace, header to `end`, in memory bounded by what lives at once. Everything is freed
-/// at its end. The same options give the same trace on every machine. Errors: usage, of an unknown
-/// kind and of options that contradict each other; the sink's.
+/// Generates the trace from the header to `end`. Memory is bounded by the live allocations.
+/// Everything is freed at the end. The same options give the same trace on every machine. Errors:
+/// usage, for an unknown kind or options that contradict each other; the sink's.
 Status generate(const GenerateOptions& options, OperationSink& sink);
 
 }  // namespace emm::trace

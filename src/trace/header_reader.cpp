@@ -14,7 +14,6 @@ constexpr std::string_view kFormat = "emmctl-trace";
 
 using Names = std::span<const std::string_view>;
 
-/// Reads one header.
 class HeaderReader {
  public:
   HeaderReader(const std::string& source, Header& header)

@@ -21,7 +21,7 @@ std::uint64_t hash_of(const Id& id) noexcept {
 
 IdTable::Found IdTable::find_or_add(const Id& id) {
   if (id.is_number()) {
-    if (id.number >= kText) {  // no room in a word
+    if (id.number >= kText) {  // kText is the flag of a word
       const auto digits = text::format("{}", id.number);
       return find_in_slots(Id{.text = digits});
     }
@@ -76,14 +76,13 @@ IdTable::Found IdTable::find_in_slots(const Id& id) {
   return {index, true};
 }
 
-/// Whether dense_ says what there is of that number; it grows to where that costs a few words an
-/// id.
+/// Does dense_ have an entry for the number? Grows dense_ if that costs only a few words per id.
 bool IdTable::in_dense(std::uint64_t number, bool is_next) {
   if (number < dense_.size()) return true;
   constexpr std::uint64_t kFew = 16384, kWords = 4;
   const auto limit = kWords * (words_.size() + kFew);
   const auto wanted =
-      std::max<std::uint64_t>(number + 1, 2 * dense_.size());  // twice, for it is made anew
+      std::max<std::uint64_t>(number + 1, 2 * dense_.size());  // doubles, since growing rebuilds it
   if (is_next || number >= limit || wanted > limit) return false;
   dense_.assign(static_cast<std::size_t>(wanted), 0);
   for (std::size_t index = 0; index < words_.size(); ++index) {

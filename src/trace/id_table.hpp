@@ -10,8 +10,8 @@
 
 namespace emm::trace {
 
-/// A vector that grows by blocks: nothing moves, and at no time is there room for twice what it
-/// holds.
+/// A vector that grows by blocks. Its elements never move, and growing needs no second copy of
+/// them.
 template <class T>
 class BlockVector {
  public:
@@ -38,8 +38,8 @@ class BlockVector {
   std::size_t size_ = 0;
 };
 
-/// Numbers the ids of a file in the order of first mention, from 0. An id takes 8 bytes while a
-/// file counts its ids up by one, about 12 to 24 else, and its length more where it is text.
+/// Numbers the ids of a file in the order of first mention, from 0. An id takes 8 bytes while the
+/// file counts its ids up by one, otherwise about 12 to 24, and its length besides if it is text.
 class IdTable {
  public:
   struct Found {
@@ -49,14 +49,15 @@ class IdTable {
   Found find_or_add(const Id& id);
   std::size_t size() const noexcept { return words_.size(); }
   std::string name(std::uint32_t index) const;
-  std::optional<std::uint64_t> number(std::uint32_t index) const noexcept;  ///< Nothing of a text.
-  /// Frees what only find_or_add() needs: no more calls of that.
+  std::optional<std::uint64_t> number(
+      std::uint32_t index) const noexcept;  ///< Nothing if the id is text.
+  /// Frees what only find_or_add() needs. REQUIRES: find_or_add() is not called again.
   void freeze();
   std::uint64_t memory_bytes() const noexcept;
 
  private:
-  static constexpr std::uint64_t kText = std::uint64_t{1}
-                                         << 63;  // the rest is where it is in texts_
+  static constexpr std::uint64_t kText =
+      std::uint64_t{1} << 63;  // set for text; the other bits are its place in texts_
 
   bool same(std::uint32_t index, const Id& id) const noexcept;
   Found find_in_slots(const Id& id);
@@ -65,14 +66,13 @@ class IdTable {
   bool in_dense(std::uint64_t number, bool is_next);
 
   BlockVector<std::uint64_t> words_;
-  std::string texts_;                 // each after a byte that is its length
-  std::vector<std::uint32_t> slots_;  // index + 1, of ids that are not where counting puts them
+  std::string texts_;                 // each text follows a byte with its length
+  std::vector<std::uint32_t> slots_;  // hashed index + 1, of the other ids
   std::size_t used_slots_ = 0;
-  std::vector<std::uint32_t>
-      dense_;  // index + 1, by the number, of numbers that are not far above the count of ids
-  std::uint64_t first_number_ = 0;  // what the id with index 0 would be if all were counted
+  std::vector<std::uint32_t> dense_;  // index + 1 by number, of small numbers
+  std::uint64_t first_number_ = 0;    // the number of id 0, if the ids count up by one
   bool counting_ = false;
-  std::uint32_t last_found_ = 0;  // most operations of a thread name the same context and stream
+  std::uint32_t last_found_ = 0;  // most operations repeat the context and the stream
 };
 
 }  // namespace emm::trace

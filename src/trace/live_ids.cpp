@@ -38,14 +38,14 @@ bool LiveIds::was_used(const Id& id) const {
 
 void LiveIds::note_used(std::uint64_t number) {
   if (has_row_ && number == row_last_ + 1 && number != 0) {
-    // Where the next row begins right behind, they stay two: nothing asks for more.
+    // If the next row begins right behind, the two are not joined: look-ups do not need it.
     row_last_ = number;
     return;
   }
   if (has_row_) used_[row_begin_] = row_last_;
   has_row_ = true;
   row_begin_ = row_last_ = number;
-  // The row that ends before goes on, and takes in the one that begins behind.
+  // Extends the row that ends just before, and joins the row that begins just behind.
   const auto after = used_.upper_bound(number);
   if (after != used_.end() && after->first == number + 1) {
     row_last_ = after->second;

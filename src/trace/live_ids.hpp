@@ -11,16 +11,16 @@
 
 namespace emm::trace {
 
-/// The ids of a trace that is longer than memory: each live one with the number that was given for
-/// it, and of all others only that they were used. That takes a few words as long as ids count up,
-/// 16 bytes for each gap between numbers that never had an id, and all of an id that is text.
+/// The ids of a trace that is longer than memory. Keeps each live id with its number, and of all
+/// others only that they were used. The latter takes a few words while ids count up, 16 bytes for
+/// each gap in the numbers, and the whole text of ids that are text.
 class LiveIds {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
   LiveIds();
 
-  /// What add() was given for a live id; kNone of another.
+  /// Returns what add() was given for a live id; kNone for any other.
   std::uint32_t find(const Id& id) const {
     if (!id.is_number()) return find_text(id);
     for (auto at = place(id.number);; at = (at + 1) & mask_) {
@@ -36,9 +36,9 @@ class LiveIds {
   /// REQUIRES: the id is live.
   void remove(const Id& id);
 
-  // The same for ids that are numbers, as a long trace asks it, without a call:
+  // Faster forms for ids that are numbers:
 
-  /// Adds an id that counts up by one from the id that was added last; false of any other.
+  /// Adds the id if it is one more than the id that was added last. Returns false otherwise.
   bool add_next(std::uint64_t number, std::uint32_t value) {
     if (!has_row_ || number != row_last_ + 1 || number < row_begin_) return false;
     if (!used_.empty() && used_.rbegin()->second >= number) return false;
@@ -50,7 +50,7 @@ class LiveIds {
     entries_[at] = {number, value};
     return true;
   }
-  /// Removes a live id, and says what it was added with; kNone of another.
+  /// Removes a live id and returns its value; kNone if it is not live.
   std::uint32_t take(std::uint64_t number) {
     auto at = place(number);
     for (; entries_[at].number != number || entries_[at].value == kNone; at = (at + 1) & mask_) {
@@ -70,15 +70,16 @@ class LiveIds {
     std::uint32_t value = kNone;
   };
 
-  /// Eight numbers in a row lie side by side, and the eights anywhere: ids that are made one after
-  /// the other share their cache lines, and rows of ids that live long do not collide with others.
+  /// Hashes numbers in groups of eight: consecutive ids share a cache line, and runs of long-lived
+  /// ids rarely collide with others.
   std::size_t place(std::uint64_t number) const noexcept {
     const auto eight = (number >> 3) * 0x9e3779b97f4a7c15u;
     return (((eight >> 32) << 3) | (number & 7)) & mask_;
   }
   std::uint32_t find_text(const Id& id) const;
   void note_used(std::uint64_t number);
-  /// What follows and would not be found over the gap moves into it.
+  /// Closes the gap: moves back each following entry that a search would otherwise miss (linear
+  /// probing without tombstones).
   void remove_at(std::size_t gap) {
     --count_;
     for (auto next = (gap + 1) & mask_; entries_[next].value != kNone; next = (next + 1) & mask_) {
@@ -93,8 +94,8 @@ class LiveIds {
 
   std::vector<IdEntry> entries_;
   std::size_t mask_ = 0, count_ = 0;
-  std::map<std::uint64_t, std::uint64_t> used_;  // rows of numbers, from the first to the last
-  std::uint64_t row_begin_ = 0, row_last_ = 0;   // the row that was last added to
+  std::map<std::uint64_t, std::uint64_t> used_;  // used numbers as [first, last], by the first
+  std::uint64_t row_begin_ = 0, row_last_ = 0;   // the run of used numbers that was last added to
   bool has_row_ = false;
   std::unordered_map<std::string, std::uint32_t> texts_;
   std::unordered_set<std::string> used_texts_;

@@ -13,23 +13,24 @@
 #include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
+#include "trace/live_bytes.hpp"
 #include "trace/reader.hpp"
 #include "trace/writer.hpp"
 
 namespace emm::trace {
 namespace {
 
-/// Where the operations of one level stand in the order of both, in the order in which they are
-/// read. 0: the operation is left out.
+/// The places of one level's operations in the merged order, in reading order. 0 leaves an
+/// operation out.
 struct LinePlaces {
   std::vector<std::uint64_t> places, parents;
 };
 
-/// Writes the operations of one level as lines, and keeps the place of each.
+/// Writes the operations of one level as lines and stores the place of each.
 class LevelLines final : public OperationSink {
  public:
-  /// With `given`, which outlives this, operations are placed as that says, and numbers as ids are
-  /// written as "q1", since the other level has the same.
+  /// With `given`, which must outlive this object, each operation gets the place stored there.
+  /// `renames` writes an id that is a number as "q1", since the other level uses the same numbers.
   explicit LevelLines(const LinePlaces* given = nullptr, bool renames = false)
       : given_(given),
         renames_(renames),
@@ -41,7 +42,10 @@ class LevelLines final : public OperationSink {
     return writer_->on_header(header);
   }
   Status on_operation(const Operation& given) override {
-    if (given.op == Op::end) return {};
+    if (given.op == Op::end) {
+      if (given.has(Member::lost)) lost_ = given.lost;
+      return {};
+    }
     auto operation = given;
     if (shift_ns_ != 0 && operation.has(Member::time_ns)) operation.time_ns += shift_ns_;
     std::string id;
@@ -60,7 +64,7 @@ class LevelLines final : public OperationSink {
         operation.id = {.text = id};
       }
     }
-    // An operation without a place follows the one before it.
+    // An operation without a seq follows the one before it.
     if (operation.has(Member::seq)) last_ = operation.seq;
     constexpr std::string_view kNumber = "\"x-request\":";
     if (operation.has(Member::extension) && operation.extension.starts_with(kNumber)) {
@@ -75,10 +79,11 @@ class LevelLines final : public OperationSink {
   }
   Status finish() override { return {}; }
   Status close() { return sink_->close(); }
-  /// After close(): the line of the header, then one for each operation.
+  /// After close(): the line of the header, then a line for each operation.
   std::string_view text() const noexcept { return text_; }
 
   void shift(std::uint64_t ns) noexcept { shift_ns_ = ns; }
+  std::uint64_t lost() const noexcept { return lost_; }
   const Header& header() const noexcept { return header_; }
   const std::vector<std::uint64_t>& places() const noexcept { return places_; }
   const std::unordered_map<std::uint64_t, std::uint64_t>& requests() const noexcept {
@@ -93,12 +98,12 @@ class LevelLines final : public OperationSink {
   std::unique_ptr<format::ByteSink> sink_;
   std::unique_ptr<OperationSink> writer_;
   Header header_;
-  std::uint64_t shift_ns_ = 0, last_ = 0;
+  std::uint64_t shift_ns_ = 0, last_ = 0, lost_ = 0;
   std::vector<std::uint64_t> places_;
   std::unordered_map<std::uint64_t, std::uint64_t> requests_;
 };
 
-/// The lines of a level behind its header, one after the other.
+/// Iterates over the operation lines of a level.
 class Lines {
  public:
   explicit Lines(const LevelLines& level) : rest_(level.text()), places_(&level.places()) {
@@ -123,7 +128,7 @@ class Lines {
   std::size_t at_ = 0;
 };
 
-/// Both levels as one file.
+/// Merges the lines of both levels into one source.
 class Merged final : public format::ByteSource {
  public:
   Merged(std::string header, const LevelLines& above, const LevelLines& beneath)
@@ -157,7 +162,7 @@ class Merged final : public format::ByteSource {
   bool begun_ = false;
 };
 
-/// Reads a header, and nothing else.
+/// Reads the header and ignores the operations.
 class HeaderOnly final : public OperationSink {
  public:
   Status on_header(const Header& header) override {
@@ -187,7 +192,7 @@ Header header_of(const Header& requests, const Header& calls) {
   return header;
 }
 
-/// Gives a file's operations to `sink`, whatever its format.
+/// Reads a file of any known format into `sink`.
 Result<ImportCounts> read_file(const std::string& path, OperationSink& sink,
                                const ImportOptions& options) {
   auto source = format::ByteSource::open(path);
@@ -210,20 +215,21 @@ Status write_both(const Header& header, LevelLines& above, LevelLines& beneath,
     if (auto closed = out->close(); !closed) return closed.error();
   }
   Merged merged(std::move(line), above, beneath);
-  if (auto done = read(merged, sink); !done) return std::move(done).error();
+  EndingSink ending(sink, above.lost() + beneath.lost());
+  if (auto done = read(merged, ending); !done) return std::move(done).error();
   return {};
 }
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-/// What has to be known of PyTorch's history to find its segments among the driver's calls.
+/// The facts about PyTorch's history that are needed to find its segments among the driver's calls.
 class History final : public OperationSink {
  public:
   struct Row {
     Op op = Op::memalloc;
     bool is_segment = false;
     std::uint64_t addr = 0, size = 0, time_ns = 0;
-    std::size_t segment = kNone;  ///< Of the end of a segment, the row of its beginning.
+    std::size_t segment = kNone;  ///< For the free of a segment: the row of its memalloc.
   };
   Status on_header(const Header& header) override {
     header_ = header;
@@ -251,7 +257,7 @@ class History final : public OperationSink {
   std::unordered_map<std::string, std::size_t> segments_;
 };
 
-/// The driver's calls of a recording, with what join() needs of them.
+/// The driver's calls of a recording, with the facts that join() needs.
 class Calls final : public OperationSink {
  public:
   struct Call {
@@ -282,7 +288,7 @@ class Calls final : public OperationSink {
         ranges_[std::string(operation.range.text)] = operation.addr;
         break;
       case Op::mem_map: {
-        // Physical memory lies where it is mapped.
+        // The address of physical memory is where it is mapped.
         const auto of = live_.find(operation.id.number);
         const auto range = ranges_.find(std::string(operation.range.text));
         if (of != live_.end() && range != ranges_.end())
@@ -297,8 +303,8 @@ class Calls final : public OperationSink {
   const Header& header() const noexcept { return header_; }
   const std::vector<Call>& calls() const noexcept { return calls_; }
 
-  /// The calls from `begin` on that took the memory of [addr, addr + size) from the device, each
-  /// byte once; empty where not all did.
+  /// Finds the calls from `begin` on that took the memory of [addr, addr + size) from the device,
+  /// one for each byte. Empty if they did not take all of it.
   std::vector<std::size_t> took(std::uint64_t addr, std::uint64_t size, std::size_t begin) const {
     std::vector<std::size_t> found;
     for (const auto end = addr + size; addr < end;) {
@@ -320,15 +326,16 @@ class Calls final : public OperationSink {
   std::unordered_map<std::uint64_t, std::vector<std::size_t>> by_addr_;
 };
 
-/// Where the operations of both stand among each other.
+/// The merged order of both levels.
 struct Joined {
   LinePlaces above, beneath;
-  std::size_t segments = 0, found = 0;  ///< Of the history, and those that the calls have.
+  std::size_t segments = 0,
+              found = 0;  ///< Segments of the history, and those found among the calls.
 };
 
-/// PyTorch's history does not number its requests together with the driver's calls. Its segments
-/// tell where it was when the driver was called: they have the addresses that the driver gave.
-/// Between two of them the clock orders.
+/// Merges the levels by address and clock. PyTorch's history has no seq in common with the driver's
+/// calls, but its segments have the addresses that the driver gave, so each segment shows where the
+/// history was at a call. The clock orders what lies between two such calls.
 Joined join(const History& history, const Calls& calls) {
   const auto& rows = history.rows();
   const auto& made = calls.calls();
@@ -345,7 +352,7 @@ Joined join(const History& history, const Calls& calls) {
       of_it = calls.took(row.addr, row.size, next);
       if (of_it.empty()) continue;
       ++out.found;
-      // The request for which PyTorch takes a segment is the next that is given memory of it.
+      // PyTorch takes a segment for the next request that gets memory of it.
       const auto in_it = [&](const History::Row& later) {
         return !later.is_segment && later.op == Op::memalloc && later.addr >= row.addr &&
                later.addr - row.addr < row.size;
@@ -368,7 +375,7 @@ Joined join(const History& history, const Calls& calls) {
     }
   }
 
-  // A call without a segment stands where the clock says, between those that have one.
+  // A call without a segment is placed by the clock, between the neighbours that have one.
   const bool has_time =
       history.header().clock_start_realtime_ns != 0 && calls.header().clock_start_realtime_ns != 0;
   std::vector<std::size_t> bound(made.size() + 1, rows.size());
@@ -404,7 +411,7 @@ Joined join(const History& history, const Calls& calls) {
 
 Result<ImportCounts> merge_levels(const std::string& requests, const std::string& calls,
                                   OperationSink& sink) {
-  // The earlier of both begins at 0.
+  // The recording that began earlier starts at time 0.
   const auto header_in = [](const std::string& path) -> Result<Header> {
     HeaderOnly only;
     if (auto done = read_file(path, only, {.partial = true}); !done) return std::move(done).error();
@@ -438,18 +445,18 @@ Result<ImportCounts> merge_history(const std::string& history, const std::string
     return std::move(done).error();
   const auto joined = join(told, made);
   if (joined.found == 0) {
-    // No transcript has a program that calls a driver: record_test shows it.
+    // No transcript shows this, since it needs a program that calls a driver: record_test does.
     constexpr std::string_view kWords =
         "none of {} segments of PyTorch's history is among the driver's calls: it is a trace of "
         "its own";
     return fail(Errc::parse_error, kWords, joined.segments);
   }
 
-  // The clock is that of the calls.
+  // The merged trace uses the clock of the calls.
   const auto from = told.header().clock_start_realtime_ns;
   const auto until = made.header().clock_start_realtime_ns;
   auto header = header_of(told.header(), made.header());
-  // The calls are not only the allocator's: its model is not to be held against them.
+  // Not all calls are the allocator's, so they must not be compared with its model.
   header.framework.clear();
   header.source_options.clear();
   header.clock_source = made.header().clock_source;

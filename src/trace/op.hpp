@@ -8,8 +8,8 @@
 
 namespace emm::trace {
 
-/// The operations of a trace. One spelling each, NBEP-7's where it has one: the word in the file,
-/// in logs, in messages and in --help. docs in traces/README.md.
+/// The operations of a trace. Each has one spelling, NBEP-7's where it has one, in the file, in
+/// logs, in messages and in --help. traces/README.md describes them.
 enum class Op : std::uint8_t {
   // What a replay does to the manager
   initialize,
@@ -42,7 +42,7 @@ enum class Op : std::uint8_t {
   pool_create,
   pool_destroy,
   pool_trim,
-  // What a recording of the driver's calls has besides; nothing of it is asked of a manager
+  // Further calls of the driver that a recording has; no replay asks a manager for them
   graph_begin,
   graph_end,
   graph_launch,
@@ -60,7 +60,7 @@ enum class Op : std::uint8_t {
   mark,
   gap,
   end,
-  // "x-...": may be skipped, with a count
+  // "x-...": a reader may skip it and counts it
   extension,
 };
 inline constexpr std::size_t kOpCount = static_cast<std::size_t>(Op::extension) + 1;
@@ -115,16 +115,16 @@ constexpr std::string_view name(Op op) noexcept { return kOpNames[static_cast<st
 constexpr bool asks_for_device_memory(Op op) noexcept {
   return op == Op::memalloc || op == Op::memallocmanaged;
 }
-/// Device memory or the host's.
+/// Does the operation make memory, of the device or of the host?
 constexpr bool asks_for_memory(Op op) noexcept {
   return asks_for_device_memory(op) || op == Op::memhostalloc || op == Op::mempin;
 }
-/// Does memory get the id of the operation? It does where a handle of another's is opened, too.
+/// Does the operation give its id to memory? Opening a handle of another process does, too.
 constexpr bool gives_memory_an_id(Op op) noexcept {
   return asks_for_memory(op) || op == Op::open_ipc_handle;
 }
 
-/// How an operation went, or must go. `none`: the trace does not say.
+/// How an operation ended or must end. `none`: the trace does not say.
 enum class Outcome : std::uint8_t { none, ok, oom, invalid, unsupported, error, any };
 inline constexpr std::array<std::string_view, 7> kOutcomeNames{
     "", "ok", "oom", "invalid", "unsupported", "error", "any"};

@@ -122,8 +122,8 @@ class Members {
   std::uint64_t bits_ = 0;
 };
 
-/// What a trace's format says of an operation: one row each, from which the reader, the writer,
-/// `check` and the schema test all work.
+/// What the format allows in an operation. There is one row for each. The reader, the writer,
+/// `check` and the schema test share them.
 struct OpRule {
   Members required;  ///< Beside `op`.
   Members allowed;   ///< Beside `op`, the required and the common members.
@@ -143,24 +143,23 @@ struct Expect {
   Outcome outcome = Outcome::none;
   std::uint64_t align = 0;          ///< 0: not asked.
   bool distinct = false;            ///< The address is not that of any live allocation.
-  std::uint64_t free_at_least = 0;  ///< What get_memory_info is to answer.
+  std::uint64_t free_at_least = 0;  ///< The result that get_memory_info must report.
   std::uint64_t free_at_most = ~std::uint64_t{0};
   Id same_as{};  ///< See has_same_as.
   bool has_same_as = false;
   bool operator==(const Expect&) const = default;
 };
 
-/// One operation of a trace, as a reader found it or an importer made it, with everything the
-/// format can hold. A field means something only if `members` has it. Views live until the next
+/// One operation of a trace with everything that the format can hold, as a reader found it or an
+/// importer made it. A field means something only if `members` has it. Views live until the next
 /// operation.
 ///
-/// This is the waist of everything upstream of the engine: readers and importers make Operations,
-/// an OperationSink takes them: the writer, `check`, statistics, or trace::Trace, which keeps what
-/// a replay needs.
+/// Readers and importers make Operations. An OperationSink takes them: the writer, `check`, the
+/// statistics, or trace::Trace, which keeps what a replay needs.
 struct Operation {
   Op op = Op::initialize;
   Members members{};
-  std::uint32_t line = 0;  ///< Its line in the source file, from 1; 0 if it has none.
+  std::uint32_t line = 0;  ///< Its line in the source file, from 1; 0: none.
 
   std::uint64_t seq = 0, enter = 0, exit = 0;
   std::uint64_t time_ns = 0, duration_ns = 0;
@@ -192,8 +191,8 @@ struct Operation {
   std::string_view name{}, text{}, reason{};
   std::span<const Id> ids{};
   std::span<const std::string_view> frames{};
-  /// The name of an "x-" operation: then `text` is the JSON text of all its other members, without
-  /// braces, and no other field means anything. In other operations the JSON text of their "x-"
+  /// For an "x-" operation its name; `text` is then the JSON text of all its other members, without
+  /// braces, and no other field means anything. For any other operation the JSON text of its "x-"
   /// members, without braces.
   std::string_view extension{};
 
@@ -203,11 +202,11 @@ struct Operation {
 struct DeviceInfo {
   std::uint32_t id = 0;
   std::string name, uuid;
-  std::uint64_t capacity = 0, free_at_start = 0, granularity = 0, alignment = 0;  ///< 0: not said.
+  std::uint64_t capacity = 0, free_at_start = 0, granularity = 0, alignment = 0;  ///< 0: unknown.
   bool operator==(const DeviceInfo&) const = default;
 };
 
-/// The header of a trace. Empty and 0 mean "not said", but for `complete`.
+/// The header of a trace. Empty strings and 0 mean "unknown", except for `complete`.
 struct Header {
   int minor = 0;  ///< The version is "1.<minor>".
   std::vector<std::string> requires_;
@@ -219,10 +218,10 @@ struct Header {
   bool has_clock = false;
   std::string tool, tool_version, framework, command, host, os;
   std::string source_options;  ///< JSON text of source.options, an object, or empty.
-  std::int64_t driver_version = -1, cupti_version = -1;  ///< -1: not said.
+  std::int64_t driver_version = -1, cupti_version = -1;  ///< -1: unknown.
   std::vector<DeviceInfo> devices;
   std::string default_context, default_thread,
-      default_process;  ///< As text; a number is its digits.
+      default_process;  ///< As text; a number is spelled in digits.
   std::int64_t default_device = -1;
   Outcome default_expect = Outcome::none;
   std::string extensions;  ///< JSON text of the "x-" members, without braces.
@@ -233,15 +232,14 @@ namespace compact {
 class OperationRow;
 }
 
-/// Takes a trace as it comes. The header is first and once; then operations; then finish. An error
-/// ends it.
+/// Receives a trace: the header once, then the operations, then finish(). An error ends the trace.
 class OperationSink {
  public:
   virtual ~OperationSink() = default;
   virtual Status on_header(const Header& header) = 0;
   virtual Status on_operation(const Operation& operation) = 0;
-  /// Takes the next operations of a block of a compact trace, up to `most`: as on_operation() for
-  /// each, which is what it does unless a sink knows a shorter way.
+  /// Takes up to `most` operations of a block of a compact trace. The default calls on_operation()
+  /// for each; a sink may override it with a faster way.
   virtual Status on_operations(compact::OperationRow& row, std::size_t most);
   virtual Status finish() { return {}; }
 };

@@ -113,7 +113,7 @@ Status OperationReader::read_op(const JsonValue& node, Operation& out) const {
   return values_.missing("op", node, "an operation", kExpected);
 }
 
-/// Keeps all of an operation that only others understand, but for its name, as it is.
+/// Keeps the members of an "x-" operation as JSON text, except `op`.
 Status OperationReader::read_extension(const JsonValue& node, Operation& out) {
   extension_.clear();
   std::vector<std::string_view> keys;
@@ -199,7 +199,7 @@ Status OperationReader::take_special(Member member, const JsonValue& value, Oper
       return taken;
     }
     default:
-      return {};  // op, which is read before; x- members, which are kept whole
+      return {};  // op was read before; x- members are kept as text
   }
 }
 

@@ -11,9 +11,9 @@
 
 namespace emm::trace {
 
-/// One operation from its JSON, with every rule of the format: the authority on what is an
-/// operation. Errors are parse_error. Views of the operation last until the next read() and no
-/// longer than the node.
+/// Reads one operation from its JSON and checks every rule of the format; no other reader decides
+/// what an operation is. Errors are parse_error. The operation's views last until the next read()
+/// and no longer than the node.
 class OperationReader {
  public:
   explicit OperationReader(const std::string& source) : values_(source) {}
@@ -37,11 +37,11 @@ class OperationReader {
   std::string extension_;
 };
 
-/// The names of the members that an operation may have, but "x-" ones: its own first.
+/// The names of the members that an operation may have, without "x-" ones. Its own come first.
 std::vector<std::string_view> known_members(Op op);
-/// The op of that name; extension of one that begins with "x-"; nothing of others.
+/// The op with that name; `extension` for a name that begins with "x-"; nothing for any other.
 std::optional<Op> op_of(std::string_view name) noexcept;
-/// The member of that name, nothing if there is none.
+/// The member with that name, or nothing.
 std::optional<Member> member_of(std::string_view name) noexcept;
 
 }  // namespace emm::trace

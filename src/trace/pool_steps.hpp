@@ -7,21 +7,21 @@
 
 namespace emm::trace {
 
-/// What a recorded program told its allocator between two events, besides requests and frees; or
-/// that the streams which used freed memory were done.
+/// Something that a recorded program told its allocator between two events, besides requests and
+/// frees, or the moment when the streams that used freed memory were done.
 struct PoolStep {
   enum class Kind : std::uint8_t {
     use,           ///< Later requests are served from `pool`.
-    release_idle,  ///< All that was idle was released: PyTorch's empty_cache().
+    release_idle,  ///< All idle memory was released: PyTorch's empty_cache().
     unused,        ///< No graph and no MemPool refers to `pool` any more.
-    drop,          ///< The same, and what was idle in it was released at once.
+    drop,          ///< As `unused`, and the idle memory of the pool was released at once.
     delay,         ///< The event is a free of memory that other streams still used.
-    complete,      ///< Those streams were done with what `free` freed.
+    complete,      ///< The streams were done with the memory that `free` freed.
   };
-  std::uint64_t before = 0;  ///< The event that comes next.
+  std::uint64_t before = 0;  ///< The event that follows the step.
   Kind kind = Kind::use;
   PrivatePool pool{};
-  std::uint32_t free = 0;  ///< delay, complete: names the free.
+  std::uint32_t free = 0;  ///< delay, complete: the number of the free.
 };
 
 /// The steps of one device, in the order of events.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
 
-/// One line as a node. A line that ends inside a value is no trace of its own: only the caller
-/// knows whether the file ends with it.
+/// Parses one line into a JSON value. torn() tells whether the line ends inside a value; only the
+/// caller knows whether that is the end of the file.
 class LineHandler final : public format::JsonBuilder {
  public:
   using JsonBuilder::JsonBuilder;
@@ -37,8 +37,8 @@ class LineHandler final : public format::JsonBuilder {
   bool torn_ = false;
 };
 
-/// Is the first line a whole object without "events"? Then more lines follow it; else it begins a
-/// document.
+/// Is the first line a whole object without "events"? Then it is the header of JSON Lines;
+/// otherwise a document begins.
 class FirstLine final : public format::JsonHandler {
  public:
   static bool is_header(std::string_view line) {
@@ -75,7 +75,7 @@ class FirstLine final : public format::JsonHandler {
   bool has_events_ = false;
 };
 
-/// One reading of one trace.
+/// Reads one trace once.
 class Reading {
  public:
   Reading(format::ByteSource& source, OperationSink& sink, const ReadOptions& options)
@@ -131,8 +131,8 @@ class Reading {
         continue;
       }
       if (auto parsed = handler.read(line, number); !parsed) {
-        // A crash may leave anything in place of the end, so whoever takes a part takes it whatever
-        // the rest is.
+        // A crash may leave any bytes at the end, so `partial` accepts any fault in an unterminated
+        // line.
         const bool torn = lines.unterminated() && (handler.torn() || options_.partial);
         if (torn) return end_torn(number, "inside a line");
         if (auto passed = pass_over(number, std::move(parsed).error()); !passed) return passed;
@@ -153,7 +153,7 @@ class Reading {
     if (auto read = format::read_json(source_, document); !read) return read;
     const bool cut = source_.truncated();
     if (document.torn() && !document.has_header()) {
-      // Too little to say what it was.
+      // The file is too short to tell what it was.
       return fail(Errc::parse_error, "{}:{}: the file ends inside its header", name_,
                   document.torn_at().line);
     }
@@ -173,7 +173,7 @@ class Reading {
     return give(careful_);
   }
 
-  /// What is wrong with one operation, unless the caller wants to hear of others too.
+  /// Reports the fault to on_fault and goes on; without on_fault, returns it.
   Status pass_over(std::uint64_t line, Error error) const {
     if (options_.on_fault == nullptr) return error;
     options_.on_fault(static_cast<std::uint32_t>(line), error);
@@ -186,7 +186,7 @@ class Reading {
     return sink_.on_operation(operation);
   }
 
-  /// The trace ends at its last whole operation, if the reader was told that this will do.
+  /// With `partial`, ends the trace at its last whole operation. Otherwise fails.
   Status end_torn(std::uint64_t line, std::string_view where) {
     auto torn = fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line, where);
     if (!options_.partial) return torn;

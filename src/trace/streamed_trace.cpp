@@ -9,14 +9,14 @@
 namespace emm::trace {
 namespace {
 
-// Few enough that the events, and the slots of what ended among them, stay in a core's own cache;
-// enough that a thread which waited for half of them has slept for longer than waking it takes.
+// Small enough that the window's events and slots stay in a core's own cache. Large enough that a
+// thread which waited for half of it has slept for longer than waking it takes.
 constexpr std::size_t kWindow = std::size_t{1} << 13;
-constexpr std::size_t kShare = std::size_t{1} << 10;  ///< Operations that are handed over at once.
+constexpr std::size_t kShare = std::size_t{1} << 10;  ///< Operations per handover.
 
 }  // namespace
 
-/// Gives the operations of the second reading to the trace, no further than the window reaches.
+/// Gives the operations of the second reading to the trace and waits at the end of the window.
 class StreamedTrace::Feed final : public OperationSink {
  public:
   explicit Feed(StreamedTrace& all) : all_(all) {}
@@ -109,7 +109,7 @@ Status StreamedTrace::need(std::size_t begin, std::size_t end) {
   return result_ ? another() : result_;
 }
 
-/// Is half of the window free, so that it is worth waking the thread that reads?
+/// Is half of the window free? For less, waking the reading thread does not pay.
 bool StreamedTrace::has_room(std::size_t taken) const noexcept {
   return taken <= begin_ + kWindow / 2;
 }

@@ -15,16 +15,16 @@
 
 namespace emm::trace {
 
-/// A compact trace of any length, as a replay walks it from its beginning to its end: a first
-/// reading finds what the whole of it is like, and a second one, on a thread of its own, keeps as
-/// many events ahead of the replay as a window has. One thread at a time.
+/// A compact trace of any length, walked from its beginning to its end. A first reading finds the
+/// properties of the whole trace. A second one, on its own thread, keeps a window of events ahead
+/// of the replay. One thread at a time.
 class StreamedTrace {
  public:
-  /// Reads an operation sink's trace from `source`.
+  /// Reads a trace from `source` into the sink.
   using Read = std::function<Status(format::ByteSource& source, OperationSink& sink)>;
 
-  /// Reads the trace for the first time, by `read`, which may show how far it is. Null where it has
-  /// to be in memory. `stop` is ByteSource's.
+  /// Makes the first reading by calling `read`, which may show progress. Null if the trace has to
+  /// be held in memory. `stop` is passed to ByteSource.
   static Result<std::unique_ptr<StreamedTrace>> open(const std::string& path, const Read& read,
                                                      const std::atomic<bool>* stop);
   ~StreamedTrace();
@@ -32,8 +32,8 @@ class StreamedTrace {
   StreamedTrace& operator=(const StreamedTrace&) = delete;
 
   const Trace& trace() const noexcept { return trace_; }
-  /// Waits until the events before `end` are there; those before `begin` will not be asked for
-  /// again. Begins the second reading at the first call. REQUIRES: end - begin is at most half a
+  /// Waits until the events before `end` are available. Those before `begin` will not be asked for
+  /// again. The first call starts the second reading. REQUIRES: end - begin is at most half a
   /// window.
   Status need(std::size_t begin, std::size_t end);
 
@@ -49,12 +49,12 @@ class StreamedTrace {
   const std::atomic<bool>* const stop_;
   Trace trace_;
   std::atomic<std::size_t> ready_{0};
-  std::size_t let_go_ = 0;  ///< As begin_, for need() alone.
+  std::size_t let_go_ = 0;  ///< The need() thread's copy of begin_, read without the mutex.
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t begin_ = 0;   ///< Events before it are not asked for again.
-  std::size_t wanted_ = 0;  ///< need() waits for the events before it; 0: it does not.
-  bool is_full_ = false;    ///< The thread that reads waits for room.
+  std::size_t begin_ = 0;   ///< Events before it will not be asked for again.
+  std::size_t wanted_ = 0;  ///< need() waits for the events before this; 0: it does not wait.
+  bool is_full_ = false;    ///< The reading thread waits for room.
   bool ended_ = false, stopping_ = false;
   Status result_;
   std::thread reader_;

@@ -16,12 +16,12 @@ namespace {
 using enum Member;
 
 constexpr std::uint64_t kNoTime = std::numeric_limits<std::uint64_t>::max();
-// What an Event has no room for.
+// Members that an Event has no field for.
 constexpr Members kDetailed(expect, handle, buffer, offset, page_offset, align, count, bytes, free,
                             total, label, ids, write, record, process, result, text);
 
-// What says nothing that another operation with the same members does not say too, but for numbers
-// that an Event has as they are.
+// Members whose values an Event holds as plain numbers, or does not hold. Two operations with the
+// same such members become the same Event except for those numbers.
 constexpr Members kPlain(op, Member::seq, enter, exit, time_ns, duration_ns, api, id, Member::size,
                          addr, granted, parent, extension);
 
@@ -340,7 +340,7 @@ void Trace::place_detail(const Operation& operation, Event& event) {
   if (operation.has(process)) {
     if (!made.main_process_named && events_.size() == 0 &&
         (window_ == nullptr ||
-         window_->count == 0)) {  // a recording names its process on every event
+         window_->count == 0)) {  // the first event names the manager's process
       made.processes.find_or_add(operation.process);
       made.main_process_named = true;
       processes_[0] = made.processes.name(0);
@@ -350,7 +350,7 @@ void Trace::place_detail(const Operation& operation, Event& event) {
     if (found.added) processes_.push_back(made.processes.name(found.index));
   }
   if (operation.has(expect)) {
-    // The outcome is in the event.
+    // The outcome is in the Event.
     detail.expect = operation.expect;
     detail.expect.outcome = Outcome::none;
     detail.expect.same_as = Id{};
@@ -407,7 +407,7 @@ void Trace::define_site(const Operation& operation) {
 }
 
 std::size_t Trace::alloc_count() const noexcept {
-  // In a window the second reading keeps the slots of what ended there, too.
+  // The second pass also keeps the slots of ids that ended within the window.
   return window_ != nullptr ? window_->slots_most() : ids_.size();
 }
 

@@ -18,49 +18,50 @@
 
 namespace emm::trace {
 
-/// What few events have. Index 0 of the side table is this, empty.
+/// The fields of an event that only few events have. Index 0 of the side table is an empty one.
 struct Detail {
-  Expect expect{};  ///< All of `expect` but same_as, which is below.
+  Expect expect{};  ///< All of `expect` except same_as, which is the field below.
   AllocId same_as{};
   bool has_same_as = false;
-  std::uint32_t handle = 0;   ///< get_ipc_handle, open_ipc_handle: which handle, counted from 1.
-  std::uint32_t process = 0;  ///< 0 is the process that the manager is in; others are peers.
-  std::uint32_t buffer = 0;   ///< mempin: which host buffer, counted from 1; 0: one of its own.
-  std::uint64_t offset = 0;   ///< mempin: in the buffer; get_ipc_handle: recorded.
+  std::uint32_t handle = 0;   ///< get_ipc_handle, open_ipc_handle: from 1.
+  std::uint32_t process = 0;  ///< 0 is the manager's own process; others are peers.
+  std::uint32_t buffer = 0;   ///< mempin: number of the host buffer, from 1; 0: its own.
+  std::uint64_t offset = 0;   ///< mempin: in the buffer; get_ipc_handle: as recorded.
   std::uint32_t page_offset = 0;
   std::uint64_t align = 0;
   std::uint64_t count = 0, bytes = 0;  ///< flush.
   std::uint64_t free = 0, total = 0;   ///< get_memory_info, as recorded.
-  std::int32_t code = 0;               ///< Recorded result.
-  std::string label;                   ///< mark: its text.
-  std::vector<AllocId> uses;           ///< use.
+  std::int32_t code = 0;               ///< The recorded result.
+  std::string label;                   ///< mark: its text. Other operations: their label.
+  std::vector<AllocId> uses;           ///< use: the memory that it touches.
   bool write = false;
-  std::uint32_t record = 0;  ///< event_record, stream_wait, event_sync: counted from 1.
+  std::uint32_t record = 0;  ///< event_record, stream_wait, event_sync: from 1.
   bool operator==(const Detail&) const = default;
 };
 
-/// A context of the trace, and the device that it is on.
+/// A context of the trace and its device.
 struct ContextInfo {
   std::string name;
   std::uint32_t device = 0;
 };
 
-/// A whole trace in memory, as a replay walks it: at most 64 bytes an event while it is being made
-/// and when it is done, side tables included. Immutable once finished; any thread may then read.
+/// A whole trace in memory, in the form that a replay walks. An event takes at most 64 bytes, side
+/// tables included, both while the trace is made and afterwards. After finish() the trace is
+/// immutable and any thread may read it.
 ///
-/// Holds every operation but `define`, `end` and "x-" ones, in the order of `seq` where the trace
-/// has it.
+/// It holds every operation except `define`, `end` and "x-" ones. Where the trace has `seq`, they
+/// are in the order of `seq`.
 ///
-/// A device's ordinal is its name: a recording of one process of several may have device 2 alone.
-/// An operation that says neither context nor device, nor has the header a default, is where the
-/// memory is that it frees, uses, exports or opens; one about the trace itself (`mark`, `gap`,
-/// `thread_begin`, `thread_end`) is on no device.
+/// A device is named by its ordinal, so a recording of one process may name device 2 alone. An
+/// operation that names neither context nor device, in a trace whose header has no default, belongs
+/// to the context of the memory that it frees, uses, exports or opens. An operation about the trace
+/// itself (`mark`, `gap`, `thread_begin`, `thread_end`) is on no device.
 ///
-/// As a sink it judges what an engine must be able to rely on, and fails with parse_error at the
-/// first operation that breaks it, in finish() where only the whole order can tell: an id is made
-/// once and not reused, what is freed or exported was made before and not freed already (a free
-/// after a reset is marked late), defer_cleanup is balanced per context, and there are no more
-/// contexts, threads or streams than an Event can name.
+/// As a sink it checks what an engine relies on. It fails with parse_error at the first operation
+/// that breaks a rule, or in finish() where a rule needs the whole order. The rules: each id is
+/// made once and not reused; what is freed or exported was made before and is not freed yet (a free
+/// after a reset is marked late); defer_cleanup is balanced per context; an Event can number all
+/// contexts, threads and streams.
 class Trace final : public OperationSink {
  public:
   Trace();
@@ -70,48 +71,49 @@ class Trace final : public OperationSink {
 
   /// `source` names the trace in messages: a path, or "<stdin>".
   void set_source(std::string source);
-  /// Instead of failing, tells `on_fault` of each fault; the trace is then for looking at, not for
-  /// a replay. REQUIRES: before the header.
+  /// Reports each fault to `on_fault` instead of failing. The trace may then be inspected but not
+  /// replayed. REQUIRES: before the header.
   void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
-  /// Of a trace that is longer than memory: reads it twice, keeps no event the first time, and the
-  /// second time, after begin_again(), only those that release_before() has not let go, `events` at
-  /// least. What it judges it judges at once. AllocIds are then given again once nobody can ask for
-  /// the old one. With 0 there is no second time. Where a trace cannot be read so, since its
-  /// operations are not in the order of their seq, or a replay looks far back in it, an error ends
-  /// the reading, and needs_memory(). REQUIRES: before the header.
+  /// Reads a trace that is longer than memory, in two passes. The first pass keeps no event. The
+  /// second pass, which begin_again() starts, keeps the events that release_before() has not
+  /// released, and at least the last `events`. Each operation is judged as it comes. An AllocId is
+  /// reused once nobody can ask for its old id. With 0 there is no second pass. The reading fails,
+  /// and needs_memory() is true, where the operations are not in the order of their seq or a replay
+  /// has to look far back. REQUIRES: before the header.
   void keep_window(std::size_t events);
   bool is_window() const noexcept { return window_ != nullptr; }
   bool needs_memory() const noexcept;
   std::size_t window_events() const noexcept;
-  /// Has it memory, or work on it, on several streams? Only of a window, which cannot be walked.
+  /// Is memory or work on several streams? Answers only for a window, since its events cannot be
+  /// walked.
   bool has_several_streams() const noexcept;
-  /// Of a window: the last event that names a record (Detail::record).
+  /// The last event of a window that names the record (Detail::record).
   std::uint64_t last_mention(std::uint32_t record) const noexcept;
-  /// After finish(): now the same operations come again. What is asked below stays as it is.
+  /// Starts the second pass, after finish(). The answers of the functions below stay as they are.
   void begin_again();
-  /// Is what came since begin_again() more than came before it, so that another file was read?
+  /// Has the second pass brought more than the first, so that the file must have changed?
   bool became_another() const noexcept;
-  /// Lets go of the events before `index`. By the thread that the operations come from.
+  /// Releases the events before `index`. Call it on the thread that delivers the operations.
   void release_before(std::size_t index);
-  /// The last operation is behind this event.
+  /// The number of events that the operations so far became.
   std::size_t events_taken() const noexcept { return events_.size(); }
-  /// Of a window: where the memory was made that has this id.
+  /// Where the memory with this id was made. Only a window knows.
   struct Made {
     std::uint64_t event = 0;  ///< Counted from 1.
     std::uint32_t line = 0;
     SiteId site{};
   };
   std::optional<Made> made(AllocId id) const;
-  /// Of a window whose events are not kept: the event that the last operation became, until the
-  /// next one comes, as is what detail() has of it.
+  /// The event that the last operation became, in a window that keeps no events. It and its
+  /// detail() are valid until the next operation.
   const Event& last_event() const noexcept;
-  /// Where an event is in its file, and when. Of a window only what note_place() was called for.
+  /// The line and the time of an event. A window knows only those given to note_place().
   struct Place {
     std::uint32_t line = 0;
     std::uint64_t time_ns = 0;
   };
   Place place(std::size_t index) const noexcept;
-  /// Of a window: what place() then answers.
+  /// Stores what place() answers for this event of a window.
   void note_place(std::size_t index, const Place& place);
 
   Status on_header(const Header& header) override;
@@ -121,25 +123,25 @@ class Trace final : public OperationSink {
 
   const std::string& source() const noexcept { return source_; }
   const Header& header() const noexcept { return header_; }
-  /// Can the event be looked at? All of a whole trace; of a window, while it is read for the second
-  /// time, what was not let go: which that is its reader knows.
+  /// May the event be read? In a whole trace all may. In a window, those of the second pass that
+  /// are not released; the reader keeps track of which these are.
   bool holds(std::size_t index) const noexcept {
     return window_ == nullptr ? index < events_.size() : in_window(index);
   }
   std::size_t size() const noexcept { return total_ != 0 ? total_ : events_.size(); }
   const Event& operator[](std::size_t index) const noexcept { return events_[index]; }
-  /// The operation's own `seq`; that of the one before it where it has none, and the index in a
-  /// trace without any.
+  /// The operation's own `seq`. Without one: the `seq` of the operation before it, or the index if
+  /// the trace has no `seq` at all.
   std::uint64_t seq(std::size_t index) const noexcept;
   const Detail& detail(const Event& event) const noexcept {
     return event.detail < kPassing ? details_[event.detail] : passing_detail(event.detail);
   }
 
-  std::size_t alloc_count() const noexcept;  ///< AllocIds are below this.
-  std::string name(AllocId id) const;        ///< As the file has it.
+  std::size_t alloc_count() const noexcept;  ///< All AllocIds are below this.
+  std::string name(AllocId id) const;        ///< As the file spells it.
   const std::vector<ContextInfo>& contexts() const noexcept { return contexts_; }
   const std::vector<std::string>& threads() const noexcept { return threads_; }
-  /// The number that logs show for a thread: its name where that is a number, else its ThreadId.
+  /// The number that logs show for a thread: its name if that is a number, else its ThreadId.
   std::uint64_t thread_number(ThreadId thread) const noexcept {
     return thread_numbers_[index(thread)];
   }
@@ -156,24 +158,24 @@ class Trace final : public OperationSink {
   /// The ordinals of the devices that contexts are on, ascending; at least one.
   const std::vector<std::uint32_t>& devices() const noexcept { return devices_; }
   std::size_t device_count() const noexcept { return devices_.size(); }
-  std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: not said.
-  /// The least recorded capacity of its devices; 0 where none is recorded.
+  std::uint64_t capacity(std::uint32_t device) const noexcept;  ///< As recorded; 0: unknown.
+  /// The least recorded capacity of the trace's devices; 0 if none is recorded.
   std::uint64_t least_capacity() const noexcept;
   std::uint64_t extensions_skipped() const noexcept { return extensions_skipped_; }
-  std::size_t pool_count() const noexcept { return pools_; }  ///< That have a name.
-  /// What the program said of the pools of its allocator, which the operations do not tell: empty
-  /// unless somebody who knows that allocator found it out. A replay tells it to managers that have
-  /// private pools.
+  std::size_t pool_count() const noexcept { return pools_; }  ///< The number of named pools.
+  /// What the program told its allocator about pools, which the operations do not show. Empty
+  /// unless an analysis that knows that allocator has set it. A replay passes it to managers that
+  /// have private pools.
   const PoolSteps& pool_steps() const noexcept { return pool_steps_; }
   void set_pool_steps(PoolSteps steps) { pool_steps_ = std::move(steps); }
   std::uint64_t peak_live_allocs() const noexcept {
     return peak_live_;
-  }                                             ///< At any event; sizes a live set.
-  std::uint64_t memory_bytes() const noexcept;  ///< What this holds on the heap.
+  }                                             ///< At any event; sizes the table of live memory.
+  std::uint64_t memory_bytes() const noexcept;  ///< Heap bytes that the trace holds.
 
  private:
   struct Window;
-  struct Building;  // what only on_operation needs; gone after finish()
+  struct Building;  // State that only on_operation() needs; destroyed by finish().
 
   Event& at(std::size_t index) noexcept { return events_[index]; }
   Status fault(std::uint32_t line, Error error) const;
@@ -191,7 +193,7 @@ class Trace final : public OperationSink {
   Status judge();
   void make_times_relative() noexcept;
 
-  /// Event::detail from here on is of what a window lets go with its events.
+  /// A detail index from here on names a detail in the ring of a window.
   static constexpr std::uint32_t kPassing = std::uint32_t{1} << 31;
   const Detail& passing_detail(std::uint32_t detail) const noexcept;
   bool in_window(std::size_t index) const noexcept;
@@ -220,16 +222,17 @@ class Trace final : public OperationSink {
   std::vector<std::uint64_t> thread_numbers_, stream_numbers_;
   std::vector<FrameTable::Stack> sites_{1};
   FrameTable frames_;
-  BlockVector<std::uint64_t> seqs_;         ///< Each event's, doubled; empty where counting tells.
-  std::optional<std::uint64_t> first_seq_;  ///< The first event's, where the trace has seqs.
+  BlockVector<std::uint64_t> seqs_;  ///< Each event's seq * 2, see Building::seqs; empty while
+                                     ///< first_seq_ + index is the seq.
+  std::optional<std::uint64_t> first_seq_;  ///< The seq of the first event, if the trace has seqs.
   std::uint64_t extensions_skipped_ = 0;
   std::size_t pools_ = 0;
   PoolSteps pool_steps_;
   std::uint64_t peak_live_ = 0;
   std::function<void(std::uint32_t, const Error&)> on_fault_;
   std::unique_ptr<Building> building_;
-  std::unique_ptr<Window> window_;  ///< Null where all events are kept.
-  std::size_t total_ = 0;           ///< Of a window, once it is known: how many events there are.
+  std::unique_ptr<Window> window_;  ///< Null if all events are kept.
+  std::size_t total_ = 0;  ///< The number of events of a window, known after the first pass.
 };
 
 }  // namespace emm::trace

@@ -7,14 +7,14 @@
 namespace emm::trace {
 namespace {
 
-// An allocation's entry: the event that made it, counted from 1, and what became of it.
+// The state of an allocation: its event, counted from 1, and what became of it.
 constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
 constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;
 constexpr std::uint32_t kMaker = kFailed - 1;
 
 }  // namespace
 
-/// Walks the events in their order and looks at what an engine relies on.
+/// Checks, in the order of events, the rules that an engine relies on.
 Status Trace::judge() {
   std::vector<std::uint32_t> allocations(ids_.size());
   const auto places = contexts_.size() * processes_.size();
@@ -36,7 +36,7 @@ Status Trace::judge() {
     return resets[place_of(made)] > (maker & kMaker);
   };
   std::vector<ContextId> exported(building_->handles.size() + 1);  // by handle
-  /// The context of an operation that says it only by the memory that it names.
+  /// The context of an operation that names none: that of the memory it names.
   const auto context_of_memory = [&](const Event& event) {
     const auto& said = detail(event);
     if (event.op == Op::open_ipc_handle) return exported[said.handle];
@@ -90,7 +90,7 @@ Status Trace::judge() {
           good = unmade(event, event.id);
           break;
         }
-        // The recorded manager could use a request's memory again here, after its free.
+        // The recorded manager reused a request's memory here, which the request's own free ended.
         if (backing && !(*this)[(allocation & kMaker) - 1].has(event_flag::backing)) break;
         if ((allocation & kEnded) != 0) {
           good = ended(event, event.id);

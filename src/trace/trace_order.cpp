@@ -21,8 +21,8 @@ void Trace::note_seq(const Operation& operation, bool kept) {
   if (window_ != nullptr) {
     made.seqs_kept = made.seqs_kept || (!counted && !first);
   } else if (!made.seqs_kept && !counted && !first) {
-    // From here on counting does not tell: keep each. What came before any seq keeps its place at
-    // the front.
+    // From here on counting does not give the seq, so each one is stored. Events before the first
+    // seq keep their place at the front.
     made.seqs_kept = true;
     for (std::size_t i = 0; i < size(); ++i)
       made.seqs.push_back(made.first_seq ? (*made.first_seq + i) * 2 : 1);
@@ -53,7 +53,7 @@ Status Trace::sort_by_seq() {
                    source_, line, seq / 2));
     if (!good) return good;
   }
-  // Each cycle of the permutation in turn, so that no second copy of the events is needed.
+  // Follows each cycle of the permutation, so that sorting needs no second copy of the events.
   for (std::size_t start = 0; start < size(); ++start) {
     if (order[start] == start) continue;
     const auto first = at(start);

@@ -127,7 +127,7 @@ const Detail& Trace::passing_detail(std::uint32_t detail) const noexcept {
 bool Trace::became_another() const noexcept { return window_->is_full || events_.size() > total_; }
 
 bool Trace::in_window(std::size_t index) const noexcept {
-  return window_->second_pass && index < total_;  // what was let go nobody asks for
+  return window_->second_pass && index < total_;  // nobody asks for released events
 }
 
 AllocId Trace::place_id(const Operation& operation) {
@@ -150,7 +150,7 @@ AllocId Trace::place_use(const Id& id) {
 
 Status Trace::needs_all(const Operation& operation, std::string_view why) {
   window_->needs_memory = true;
-  // Whoever asked for a window asks for all then, and shows nobody this.
+  // The caller reads the whole trace instead and drops this message.
   return Error{.code = Errc::not_supported,
                .message = text::format("{}:{}: {}", source_, operation.line, why)};
 }
@@ -160,18 +160,18 @@ std::string Trace::slot_name(std::uint32_t number) const {
   return slot.is_text ? window_->texts[number] : text::format("{}", slot.number);
 }
 
-/// Is the order that of the file, and is the rest what a stream can say?
+/// Checks that the file is in the order of its seq and has nothing that a window cannot serve.
 Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   auto& made = *building_;
   auto& window = *window_;
   if (!made.sorted) return needs_all(operation, "its operations are not in the order of their seq");
-  if (window.events == 0) return {};  // nobody looks back
+  if (window.events == 0) return {};  // the replay never looks back
   if (made.seqs_kept) return needs_all(operation, "its seq does not count up by one");
   if (processes_.size() > 1) return needs_all(operation, "it has several processes");
   if (event.op == Op::flush) return needs_all(operation, "it has flushes");
   if (const auto record = detail(event).record; record != 0 && !window.second_pass)
     at_least(window.last_mentions, record) = window.count;
-  // A replay checks the order of streams for the same operations.
+  // A replay checks the order of streams for these operations too.
   if (event.has(event_flag::backing)) return {};
   const bool says_stream = event.op == Op::memalloc || event.op == Op::use ||
                            event.op == Op::record_stream ||
@@ -218,8 +218,8 @@ Error Trace::is_not_deferred(const Event& event) const {
                   : text::format("context {}", contexts_[index(event.context)].name));
 }
 
-/// Does what place() and judge_next() do for the next event, where it is like one before it and
-/// nothing is wrong with it: most of a long trace is. False where it has done nothing.
+/// The fast form of place() and judge_next(), which serves most of a long trace: the event is like
+/// an earlier one and nothing is wrong with it. If it returns false it has changed nothing.
 inline bool Trace::take_plain(const Operation& operation, Event& event) {
   auto& window = *window_;
   const auto place = index(event.context);
@@ -277,8 +277,8 @@ inline bool Trace::take_plain(const Operation& operation, Event& event) {
   return true;
 }
 
-/// Takes an operation in where it is like one before it and nothing is wrong with it: most of a
-/// long trace is. False where it has done nothing.
+/// The fast form of on_operation(): the operation is like an earlier one and nothing is wrong with
+/// it. If it returns false it has changed nothing.
 bool Trace::take_quickly(const Operation& operation) {
   const auto& plain = building_->plain[static_cast<std::size_t>(operation.op)];
   if (!plain.known || plain.members != operation.members || !operation.id.is_number()) return false;
@@ -301,7 +301,7 @@ bool Trace::take_quickly(const Operation& operation) {
   return true;
 }
 
-/// Does at once for the next event what judge() and make_times_relative() do for all.
+/// Does for one event what judge() and make_times_relative() do for all events.
 Status Trace::judge_next(const Operation& operation, Event& event) {
   using Found = Window::Found;
   auto& window = *window_;
@@ -365,7 +365,7 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     case Op::free:
     case Op::close_ipc_handle: {
       if (window.found == Found::unmade) return fault(event.line, is_unmade(event, said()));
-      // The recorded manager could use a request's memory again here, after its free.
+      // The recorded manager reused a request's memory here, which the request's own free ended.
       const auto& slot = window.slots[number];
       if (backing && (window.found == Found::over || !slot.backing)) return {};
       if (window.found == Found::over) return fault(event.line, has_ended(event, said()));

@@ -12,11 +12,11 @@
 
 namespace emm::trace {
 
-/// What a Trace needs of which only a window of events is in memory: its live ids, what a replay
-/// relies on as far as the operations have come, and nothing of what has ended.
+/// The state of a Trace that keeps only a window of events in memory: the live ids and what a
+/// replay relies on up to the last operation. Nothing is kept of what has ended.
 struct Trace::Window {
-  /// One id that is live, or that ended no longer ago than the window is long: until then a replay
-  /// may still ask for its name. Two lie in a cache line.
+  /// An id that is live, or that ended within the window, as a replay may still ask for its name.
+  /// Two slots share a cache line.
   struct alignas(32) Slot {
     std::uint64_t number = 0;
     std::uint64_t made_at = 0;  ///< The event, counted from 1.
@@ -27,14 +27,14 @@ struct Trace::Window {
     Op op{};
     bool is_text : 1 = false;  ///< The id is in `texts`.
     bool backing : 1 = false, failed : 1 = false;
-    std::size_t place() const noexcept;  ///< Context and process.
+    std::size_t place() const noexcept;  ///< Context and process as one index.
   };
   static_assert(sizeof(Slot) == 32);
-  /// A queue of slots.
+  /// A queue of slots whose ids have ended, oldest first.
   class EndedSlots {
    public:
     struct Ended {
-      std::uint32_t event = 0;  ///< Its low bits: nobody waits for four billion.
+      std::uint32_t event = 0;  ///< Its low bits: no slot waits for four billion events.
       std::uint32_t slot = 0;
     };
     bool empty() const noexcept { return begin_ == end_; }
@@ -62,63 +62,65 @@ struct Trace::Window {
     std::size_t begin_ = 0, end_ = 0;
   };
 
-  /// What of the trace does not fit into a window.
+  /// Properties of the trace that a window cannot serve.
   bool several_streams = false, needs_memory = false;
 
-  std::size_t events;  ///< How many the window holds.
-  Event last;          ///< Of the first reading.
+  std::size_t events;  ///< The size of the window.
+  Event last;          ///< The last event of the first pass.
   std::map<std::size_t, Trace::Place> places;
   std::uint64_t count = 0;
   bool second_pass = false;
   LiveIds ids;
-  std::vector<Slot> slots;         ///< [0] stands for what is not live.
+  std::vector<Slot> slots;         ///< [0] stands for an id that is not live.
   std::vector<std::string> texts;  ///< By slot.
-  bool is_full = false;            ///< The second reading needs more: it is of another file.
-  /// Everything made so far counts as live and is in this context of the manager's process: then
-  /// nobody has to look at the slot of what ends.
+  bool is_full = false;            ///< The second pass needs more slots: the file has changed.
+  /// While all_alike holds, everything made so far counts as live and is in this context of the
+  /// manager's process. A free then need not look at its slot.
   std::optional<ContextId> only_context;
   bool all_alike = true;
   std::uint32_t slots_used = 1;
-  std::size_t first_slots = 1;  ///< As many as the first reading took.
-  /// The slots that are free, in the order in which their ids ended, and at which event. Those
-  /// that ended before the window are nobody's any more.
+  std::size_t first_slots = 1;  ///< The number of slots that the first pass used.
+  /// Released slots with the event of the release, oldest first. A slot may be reused once its
+  /// event is no longer in the window.
   EndedSlots ended;
   enum class Found : std::uint8_t { live, unmade, over, again } found = Found::live;
   std::vector<Found> uses_found;
   std::optional<StreamId> only_stream;
-  std::vector<std::uint64_t> last_mentions;  ///< By record, of the first reading.
+  std::vector<std::uint64_t> last_mentions;  ///< By record; filled by the first pass.
 
-  std::vector<Detail> passing;  ///< A ring.
+  std::vector<Detail> passing;  ///< The details of the events in the window, a ring.
   std::uint32_t passing_next = 0;
 
-  // As judge() has them:
+  // As in judge():
   std::vector<std::uint64_t> resets, live_there, deferred;
   std::vector<ContextId> exported;
   std::uint64_t live = 0;
   bool any_reset = false;
-  // As make_times_relative() has them:
+  // As in make_times_relative():
   std::optional<std::uint64_t> start;
   std::uint64_t last_time = 0;
 
   explicit Window(std::size_t kept) : events(kept), slots(1) {}
 
-  /// For how many events a slot is kept for what ended. The first reading keeps no event that
-  /// names one.
+  /// For how many events the slot of an ended id is kept. 0 in the first pass, which keeps no event
+  /// that could name it.
   std::uint64_t lag() const noexcept { return second_pass ? events : 0; }
-  /// The second reading takes no more.
+  /// The limit of the second pass.
   std::size_t slots_most() const noexcept {
     return (second_pass ? first_slots : slots.size()) + events + 2;
   }
-  /// Begins again with nothing live. From here on no slot moves: another thread reads them.
+  /// Starts the second pass with nothing live. From here on no slot moves, since another thread
+  /// reads them.
   void begin_again();
-  /// Something was made there, which `counts` if it is live and of the manager's process.
+  /// Notes that memory was made in `context`. `counts`: it is live and of the manager's process.
   void note_made(ContextId context, bool counts) {
     if (!only_context) only_context = context;
     if (context != *only_context || !counts) all_alike = false;
   }
   std::uint32_t look_up(const Id& id, Found& how) const;
   std::uint32_t make(const Id& id);
-  /// A slot that is nobody's.
+  /// Takes a slot that may be reused, or a new one. Returns 0, with is_full set, if the second pass
+  /// has none left.
   [[gnu::always_inline]] std::uint32_t take_slot() {
     if (!ended.empty() && static_cast<std::uint32_t>(count) - ended[0].event > lag()) {
       constexpr std::size_t kAhead = 8;
@@ -136,7 +138,7 @@ struct Trace::Window {
     }
     return slots_used++;
   }
-  /// The slot that was taken last, for whoever takes one next.
+  /// Gives back the slot that was taken last; the next take_slot() returns it.
   void release_last_slot(std::uint32_t slot) {
     if (slot == 0) return;
     if (slot + 1 == slots_used) {
@@ -149,7 +151,8 @@ struct Trace::Window {
   void note_ended(std::uint32_t slot) {
     ended.push({.event = static_cast<std::uint32_t>(count), .slot = slot});
   }
-  /// What Event::detail is, as long as the event is in the window.
+  /// Stores the detail. Returns the value for Event::detail, valid while the event is in the
+  /// window.
   std::uint32_t pass(Detail&& detail);
 };
 

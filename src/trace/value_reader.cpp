@@ -31,7 +31,7 @@ bool is_decimal(std::string_view digits) {
   return !digits.empty() && digits.find_first_not_of("0123456789") == digits.npos;
 }
 
-/// The value as a message quotes it: -4096, "abc", an object. Long texts are cut.
+/// The value as an error message quotes it: -4096, "abc", an object. Long texts are cut.
 std::string quoted(const JsonValue& value) {
   if (value.type == JsonValue::Type::array) return "an array";
   if (value.type == JsonValue::Type::object) return "an object";
@@ -41,7 +41,7 @@ std::string quoted(const JsonValue& value) {
   if (out.size() > kLong) {
     out.resize(kLong);
     while ((static_cast<unsigned char>(out.back()) & 0xc0u) == 0x80)
-      out.pop_back();  // not inside a character
+      out.pop_back();  // never cuts inside a UTF-8 character
     if (static_cast<unsigned char>(out.back()) >= 0xc0) out.pop_back();
     out.append("...");
   }

@@ -12,29 +12,29 @@ namespace emm::trace {
 
 using format::JsonValue;
 
-/// Takes single values of a trace and words what is wrong with them: "run.json:1841:7: "size" is
-/// -4096: expected a count of bytes". Every check and every wording of a value is here.
+/// Reads single values of a trace and words what is wrong with them: "run.json:1841:7: "size" is
+/// -4096: expected a count of bytes". Every check and every wording for a value is here.
 class ValueReader {
  public:
   explicit ValueReader(const std::string& source) : source_(source) {}
 
   Error wrong(std::string_view member, const JsonValue& value, std::string_view expected) const;
-  /// `whole` needs a member that it lacks; `all` are those that it needs.
+  /// The error for `whole`, which lacks a required member; `all` lists the required ones.
   Error missing(std::string_view member, const JsonValue& whole, std::string_view what,
                 std::string_view all) const;
 
   Status number(std::string_view member, FieldType type, const JsonValue& value,
                 std::uint64_t& out) const;
-  /// Unsigned and no greater than `max`, never a string.
+  /// Accepts an unsigned integer up to `max`, never a string.
   Status integer(std::string_view member, const JsonValue& value, std::uint64_t max,
                  std::uint64_t& out) const;
   Status signed_integer(std::string_view member, const JsonValue& value, std::int32_t& out) const;
   Status flag(std::string_view member, const JsonValue& value, bool& out) const;
-  /// Views into `value`.
+  /// Gives a view into `value`.
   Status text(std::string_view member, const JsonValue& value, std::string_view& out) const;
   Status text(std::string_view member, const JsonValue& value, std::string& out) const;
   Status id(std::string_view member, const JsonValue& value, Id& out) const;
-  /// An enumerator by its name; nameless ones cannot be written.
+  /// Finds an enumerator by its name. Nameless enumerators cannot be written.
   template <class Enum>
   Status choice(std::string_view member, const JsonValue& value,
                 std::span<const std::string_view> names, Enum& out) const {
@@ -44,8 +44,8 @@ class ValueReader {
     return {};
   }
 
-  /// Gives each member to `take(key, value) -> Status`, having refused what is said twice and what
-  /// is neither in `known` nor, where `extensions` allows, begins with "x-".
+  /// Calls `take(key, value) -> Status` for each member. Refuses a member that occurs twice, and
+  /// one that is neither in `known` nor, with `extensions`, begins with "x-".
   template <class Take>
   Status members(const JsonValue& object, std::string_view what,
                  std::span<const std::string_view> known, bool extensions, Take take) const {

@@ -137,7 +137,7 @@ void put_value(JsonWriter& json, Member member, const Operation& operation) {
   }
 }
 
-/// What stands before a member's value: `,"size":`. Names need no escapes.
+/// The text before a member's value: `,"size":`. Member names need no escapes.
 class Key {
  public:
   constexpr explicit Key(std::string_view name) {
@@ -161,8 +161,8 @@ constexpr std::array<Key, kMemberCount> make_keys(std::index_sequence<member...>
 }
 constexpr auto kKeys = make_keys(std::make_index_sequence<kMemberCount>());
 
-/// A member whose value is an exact number, or an address, which almost all are; false for any
-/// other.
+/// Writes a member whose value is an exact number or an address, which almost all are. Returns
+/// false for any other.
 bool put_plain_member(std::string& out, Member member, const Operation& operation) {
   const auto& at = field(member);
   const bool is_id = at.type == FieldType::id, is_address = at.type == FieldType::address;
@@ -223,7 +223,7 @@ void put_device(JsonWriter& json, const DeviceInfo& device) {
   json.end_object();
 }
 
-/// All of the header but the bracket that ends it.
+/// Writes the header without its closing bracket.
 void put_header(std::string& out, JsonWriter& json, const Header& header) {
   const auto words = [&](std::string_view key, const std::string& value) {
     if (!value.empty()) json.member(key, value);
@@ -313,7 +313,7 @@ class LinesWriter final : public OperationSink {
   std::string line_;
 };
 
-/// One operation a line too, for people and for diffs.
+/// Writes one operation per line inside of a document, for people and for diffs.
 class DocumentWriter final : public OperationSink {
  public:
   explicit DocumentWriter(format::ByteSink& out) : out_(out) {}

@@ -15,9 +15,9 @@ using trace::Member;
 using trace::Members;
 using trace::Op;
 
-constexpr std::size_t kKept = 12;  ///< Programs that changes begin from.
+constexpr std::size_t kKept = 12;  ///< Programs kept as starting points of changes.
 
-/// More than any manager could reserve for it with reason.
+/// Returns a capacity above anything that a sensible manager would reserve for the program.
 std::uint64_t ample(const Program& program) {
   std::uint64_t bytes = 0;
   for (const auto& request : program) {
@@ -26,7 +26,7 @@ std::uint64_t ample(const Program& program) {
   return bytes;
 }
 
-/// Sizes about which managers round, cut or change their ways.
+/// Sizes near which managers change how they round or split.
 constexpr std::array<std::uint64_t, 9> kEdges{512,      4096,     1 << 16,  1 << 20, 2 << 20,
                                               10 << 20, 16 << 20, 20 << 20, 32 << 20};
 
@@ -77,7 +77,7 @@ class Search {
   const Scored& worst() const { return *std::max_element(kept_.begin(), kept_.end(), milder); }
   static bool milder(const Scored& a, const Scored& b) { return a.ratio < b.ratio; }
 
-  /// The worst of three, so that the others have their turn too.
+  /// Picks the worst of three random programs, so that milder ones get a turn too.
   const Scored& tournament() {
     const auto* best = &kept_[static_cast<std::size_t>(random_.below(kept_.size()))];
     for (int i = 0; i < 2; ++i) {
@@ -87,7 +87,7 @@ class Search {
     return *best;
   }
 
-  /// A pattern of `generate` on one stream, with sizes and a number of live blocks of its own.
+  /// Generates a pattern on one stream, with random sizes and a random number of live blocks.
   Program pattern(std::string& name) {
     std::vector<std::string_view> kinds;
     for (const auto& kind : trace::generate_kinds()) {
@@ -167,7 +167,7 @@ class Search {
       case 1:
         request.size = fitting(random_.below(2) == 0 ? request.size / 2 : request.size * 2);
         break;
-      case 2: {  // just below, at or just above what it may matter to be
+      case 2: {  // just below, at or just above an edge
         const auto edge = kEdges[static_cast<std::size_t>(random_.below(kEdges.size()))];
         request.size = fitting(edge + random_.below(3) - 1);
         break;
@@ -178,7 +178,7 @@ class Search {
       case 4:
         request.lifetime = any_lifetime(program);
         break;
-      case 5: {  // to the end of another, or to that of all
+      case 5: {  // until another request, or until the program's end
         const auto ends = random_.below(2) == 0 ? any_place(program) : program.size();
         const auto at = static_cast<std::size_t>(&request - program.data());
         request.lifetime = static_cast<std::uint32_t>(ends > at ? ends - at : 1);
@@ -202,7 +202,7 @@ class Search {
     }
   }
 
-  /// The same to each, or to each second, of some requests in a row.
+  /// Changes every request, or every second one, of a stretch in the same way.
   void change_stretch(Program& program) {
     const auto begin = any_place(program);
     const auto length = static_cast<std::size_t>(random_.log_uniform(1, program.size() - begin));
@@ -245,7 +245,7 @@ Status write(const Program& program, const std::string& name, trace::OperationSi
   header.tool = "emmctl adversary";
   if (auto begun = sink.on_header(header); !begun) return begun;
   std::uint64_t given = 0;
-  std::multimap<std::size_t, std::uint64_t> ends;  // by the request that they come before
+  std::multimap<std::size_t, std::uint64_t> ends;  // by the request before which they come
   const auto free_before = [&](std::size_t at) -> Status {
     for (; !ends.empty() && ends.begin()->first <= at; ends.erase(ends.begin())) {
       trace::Operation op{.op = Op::free, .members = Members(Member::id)};

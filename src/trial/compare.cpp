@@ -17,13 +17,14 @@
 namespace emm::trial {
 namespace {
 
-/// Of the interval of a ratio of times. More than 95 %, because it is looked at after each round.
+/// Confidence of a ratio of times. It exceeds 95 % because it is looked at after each round.
 constexpr double kConfidence = 0.99;
 constexpr std::uint64_t kRoundsLeast = 8;  ///< For an interval with kConfidence.
 constexpr std::uint64_t kPasses = 5, kPassesMost = 2000;
-/// On a clock that measures, a turn has passes for so many events: some ten milliseconds.
+/// On a clock that measures, the passes of a turn have about this many events: ten milliseconds.
 constexpr std::uint64_t kEventsATurn = 200'000;
-/// A pass of fewer events is timed by the clock: asking the kernel would take a part of its time.
+/// Passes with fewer events are timed by the clock, because a call to the kernel would distort
+/// them.
 constexpr std::uint64_t kEventsOfProcessorTime = 20'000;
 
 double median(std::vector<double> numbers) {
@@ -32,8 +33,8 @@ double median(std::vector<double> numbers) {
   return *middle;
 }
 
-/// What a turn begins with on the heap, so that its memory lies elsewhere than in the turn before:
-/// an address that happens to suit one manager shall suit another the next time.
+/// Heap memory that a turn allocates first, to move all its later addresses. An address that
+/// happens to suit one manager then suits another in the next turn.
 class HeapOffset {
  public:
   HeapOffset() = default;
@@ -45,7 +46,7 @@ class HeapOffset {
   std::size_t bytes_ = 0;
 };
 
-/// Before a count that the process of a turn returns beside its answer.
+/// Begins the line in which the process of a turn returns its count beside its answer.
 constexpr std::string_view kCounted = "instructions: ";
 
 class Contest {
@@ -57,7 +58,7 @@ class Contest {
     for (const auto& manager : managers) {
       if (manager.apart) apart_ = manager.apart;
     }
-    // A fork of this process could use no CUDA device that this process has opened.
+    // A fork of this process could not use a CUDA device that this process has opened.
     if (!options_.device.starts_with("sim") && !apart_) apart_ = std::chrono::milliseconds(0);
     for (const auto& manager : managers) {
       auto judged = replay(manager, {.on_oom = replay::ReplayOptions::OnOom::record});
@@ -107,8 +108,8 @@ class Contest {
   }
 
  private:
-  /// `timed`: without the checks, and on a clock that measures where the comparison's does. What
-  /// `counted` points to becomes the instructions that it took.
+  /// Replays the trace once. `counted` is not null for a timed replay, and receives its
+  /// instructions if the machine counts them.
   Result<log::Summary> replay(ManagerFactory manager, replay::ReplayOptions options,
                               std::optional<std::uint64_t>* counted = nullptr) {
     if (!manager.apart) manager.apart = apart_;
@@ -226,12 +227,12 @@ class Contest {
   const trace::Trace& trace_;
   const CompareOptions& options_;
   Comparison result_;
-  std::vector<ManagerFactory> compared_;  // of the contestants
+  std::vector<ManagerFactory> compared_;  // parallel to the contestants
   std::uint64_t done_ = 0;
-  // If one runs in processes of its own, all do: nobody may have opened a CUDA device before.
+  // If one manager runs in its own process, all do: the parent must never open a CUDA device.
   std::optional<std::chrono::milliseconds> apart_;
-  bool measures_ = false;         // The clock is no model.
-  std::optional<int> processor_;  // That the turns of this round share.
+  bool measures_ = false;         // The clock is not a model.
+  std::optional<int> processor_;  // The processor that this round's turns share.
   std::uint64_t rounds_expected_ = kRoundsLeast;
   std::chrono::steady_clock::time_point began_;
   std::minstd_rand random_{static_cast<std::minstd_rand::result_type>(random_seed())};
@@ -256,9 +257,9 @@ MedianInterval median_interval(std::vector<double> numbers, double confidence) {
   MedianInterval interval{
       .median = numbers[count / 2], .low = numbers.front(), .high = numbers.back()};
   if (count % 2 == 0) interval.median = (numbers[count / 2 - 1] + numbers[count / 2]) / 2;
-  // The median lies outside of the k-th number from either end where fewer than k of `count` coins
-  // fall on one side.
-  double one_side = 1;  // that none does
+  // The true median lies beyond the k-th number from one end with the probability that fewer than k
+  // of `count` coins show heads.
+  double one_side = 1;  // for k = 1: that none does
   for (std::size_t i = 0; i < count; ++i) one_side /= 2;
   interval.confidence = 1 - 2 * one_side;
   double exactly = one_side;

@@ -53,7 +53,7 @@ std::string ratio(std::uint64_t bytes, std::uint64_t of) {
                  : text::fixed(static_cast<double>(bytes) / static_cast<double>(of), 3);
 }
 
-/// No time at all is that of a manager that makes no call of a driver whose clock is a model.
+/// A manager that makes no driver calls takes no time by a driver whose clock is a model.
 std::string time_of(const MedianInterval& interval) {
   return interval.median == 0 ? std::string("-") : text::fixed(interval.median, 1);
 }
@@ -67,7 +67,7 @@ std::string in_markdown(std::string_view words) {
   return out;
 }
 
-/// "time worse 1.05, reserved same": against the first manager.
+/// Returns the verdicts against the first manager: "time worse 1.05, reserved same".
 std::string against_first(const ComparedRow& row) {
   std::vector<std::string> words;
   for (const auto& verdict : row.verdicts) {
@@ -106,7 +106,7 @@ const ComparedRow* find(const std::vector<ComparedRow>& rows, const ComparedRow&
   return nullptr;
 }
 
-/// What a gate may measure, with the interval of what is not exact.
+/// A measure of a gate. Exact values are intervals of length 0.
 struct Measure {
   std::string_view name;
   MedianInterval (*of)(const ComparedRow& row);
@@ -318,7 +318,7 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
                     row.manager, row.trace);
       }
       const auto value = measure.of(*before);
-      // The bound lies where the saved interval is most lenient.
+      // The bound lies at the lenient end of the saved interval.
       bound *= condition_->above() ? value.high : value.low;
       than = text::format("{}, {} times the baseline's {}", condition_->shown(bound),
                           text::fixed(condition_->bound(), 3), condition_->shown(value.median));

@@ -17,7 +17,7 @@ namespace {
 
 using text::fixed;
 
-/// Three digits that matter.
+/// Shows three significant digits.
 std::string short_number(double value) {
   return fixed(value, value < 10 ? 2 : value < 100 ? 1 : 0);
 }
@@ -26,7 +26,7 @@ double over(std::uint64_t bytes, std::uint64_t of) {
   return of == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(of);
 }
 
-/// What stands beside a ratio below 1, and what it means; in the order of Below.
+/// The sign beside a ratio below 1 and its meaning, in the order of Below.
 struct Mark {
   std::string_view sign, name, words;
 };
@@ -42,7 +42,7 @@ constexpr std::array<Mark, 4> kMarks{{
 }};
 const Mark& mark_of(Below why) { return kMarks.at(static_cast<std::size_t>(why)); }
 
-/// A manager's bytes of one device over the two bounds.
+/// A manager's reserved bytes on one device, with the bounds of that device.
 struct Held {
   const log::Summary& judged;
   std::uint64_t reserved = 0;
@@ -63,18 +63,18 @@ Held held_by(const Contestant& contestant, const inspect::Need& need) {
   for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
     if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
   }
-  // What was held was not told apart by device.
+  // The bytes are not known by device.
   const auto all = judged.peak_reserved_by_device.empty() ? judged.pass.peak_reserved_bytes : 0;
   return {.judged = judged, .reserved = all, .need = need};
 }
 
-/// Does a manager that never waits need more than is live?
+/// Answers whether a manager that never waits needs more than the peak live.
 bool streams_matter(const Comparison& comparison) {
   return std::any_of(comparison.needs.begin(), comparison.needs.end(),
                      [](const inspect::Need& need) { return need.no_wait > need.peak_live; });
 }
 
-/// "1.52", and how sure that is where it is not.
+/// Writes "1.52", and the interval if its ends differ.
 std::string times_of(const MedianInterval& interval) {
   const auto low = short_number(interval.low), high = short_number(interval.high);
   auto words = short_number(interval.median);
@@ -88,7 +88,7 @@ std::string time_of(const MedianInterval& interval, bool simulated) {
 }
 std::string simulated_time(double ns) { return ns == 0 ? std::string("-") : short_number(ns); }
 
-/// Is the device simulated, and the clock not?
+/// Answers whether the device is simulated but the clock is not.
 bool is_beside_model(const Comparison& comparison) {
   return comparison.contestants.front().simulated_ns.has_value();
 }
@@ -113,7 +113,7 @@ std::string verdict_of(const Contestant& contestant) {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-/// In a column where a sign stands beside some numbers, a space does beside the others.
+/// Appends a space to numbers without a sign, in columns where other numbers have one.
 void line_up_signs(Rows& rows) {
   const auto has_sign = [](const std::string& cell) {
     return cell.find_first_of("!~?*") == cell.size() - 1;
@@ -134,10 +134,10 @@ void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
   if (streams) row.push_back(held.ratio(held.need.no_wait));
 }
 
-/// Names of managers up to this length stand in the head of a column.
+/// Longer names of managers do not stand in the head of a column.
 constexpr std::size_t kNameInHead = 12;
 
-/// With several devices, what is held of each is a table of its own.
+/// With several devices, the bytes of each device stand in a table of their own.
 Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recorded) {
   const bool streams = streams_matter(comparison), one_device = comparison.needs.size() == 1;
   const bool simulated = comparison.clock == "simulated", beside = is_beside_model(comparison);
@@ -201,8 +201,8 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
   return out;
 }
 
-/// A table of at most 80 columns: where it is wider, each manager's name and verdict have a line of
-/// their own.
+/// Formats a table of at most 80 columns. If it is wider, each manager's name and verdict get a
+/// line of their own.
 std::string table(Rows rows) {
   constexpr std::size_t kWidth = 80;
   std::string sides(rows.front().size(), 'r');
@@ -259,7 +259,7 @@ std::string devices_tables(const Comparison& comparison) {
   return out;
 }
 
-/// Lines two characters in, and two more from the second on.
+/// Indents the first line by two characters, the others by four.
 std::string indented(std::string_view words, std::size_t width) {
   std::string out = "  ";
   for (const auto letter : inspect::wrapped(words, width - 4))
@@ -268,7 +268,7 @@ std::string indented(std::string_view words, std::size_t width) {
   return out;
 }
 
-/// What the signs beside ratios mean, of those that there are.
+/// Explains the signs that stand beside ratios.
 std::string footnotes(const Comparison& comparison, const std::optional<RecordedPeak>& recorded,
                       std::size_t width) {
   std::string out;
@@ -294,7 +294,7 @@ std::string footnotes(const Comparison& comparison, const std::optional<Recorded
   return out;
 }
 
-/// Why verdicts of that table are inconclusive: a sentence for each manager and reason.
+/// Says why verdicts of the table are inconclusive: a sentence for each manager and reason.
 std::string doubts(const Comparison& comparison,
                    const std::vector<std::vector<PairVerdict>>& verdicts, std::size_t width) {
   std::string out;
@@ -314,7 +314,7 @@ std::string doubts(const Comparison& comparison,
   return out;
 }
 
-/// What each manager is beside the first, by measure.
+/// Compares each manager with the first, by measure.
 std::string verdict_table(const Comparison& comparison, std::size_t width) {
   if (comparison.contestants.size() < 2) return {};
   struct Column {
@@ -377,7 +377,7 @@ void interval_to_json(format::JsonWriter& json, std::string_view name,
   json.member("high", interval->high).member("confidence", interval->confidence).end_object();
 }
 
-/// `below` says why the reserved bytes are less than a bound.
+/// `below` returns why the reserved bytes are less than a bound.
 template <class BelowBound>
 void ratios_to_json(format::JsonWriter& json, const inspect::Need& need, std::uint64_t reserved,
                     const BelowBound& below) {

@@ -6,7 +6,7 @@
 
 namespace emm::trial {
 
-/// For a person: a table of the managers, and how each that failed did. REQUIRES: not interrupted.
+/// Writes a table of the managers, and how each failed, for a person. REQUIRES: not interrupted.
 std::string to_text(const Comparison& comparison, const trace::Trace& trace, int width,
                     bool all_frames = false);
 /// "emmctl.compare/2"

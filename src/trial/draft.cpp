@@ -18,7 +18,7 @@ bool names_memory(Op op) noexcept {
          op == Op::close_ipc_handle || op == Op::record_stream;
 }
 
-/// Sets of numbers that are joined.
+/// Keeps sets of numbers, which can be joined (union-find).
 class Joined {
  public:
   explicit Joined(std::size_t count) : parent_(count) {
@@ -37,7 +37,7 @@ class Joined {
 }  // namespace
 
 Parts::Parts(const trace::Trace& trace) : of(trace.size()) {
-  // Numbers of allocations first, then of handles, then of streams, then of other events.
+  // Numbers go to allocations first, then to handles, to streams, and to other events.
   const auto allocs = static_cast<std::uint32_t>(trace.alloc_count());
   std::uint32_t handles = 0;
   for (std::size_t i = 0; i < trace.size(); ++i) {
@@ -123,7 +123,7 @@ void DraftBuilder::put_detail(trace::Operation& operation, const Event& event) {
   if (detail.write) say(Member::write), operation.write = true;
 }
 
-/// False where nothing is left of the event.
+/// Returns false if nothing is left of the event.
 bool DraftBuilder::put(trace::Operation& operation, const Step& step, const Draft& draft) {
   const auto& event = of_[step.event];
   const auto say = [&](Member member) { operation.members.add(member); };
@@ -176,7 +176,7 @@ bool DraftBuilder::put(trace::Operation& operation, const Step& step, const Draf
 }
 
 Status DraftBuilder::put_block(trace::Trace& to, const ExtraBlock& block, Op op) const {
-  // On the device of the request that follows it.
+  // The block is on the device of the next request.
   std::size_t at = block.from;
   while (at < of_.size() && of_[at].op != Op::memalloc) ++at;
   const auto& context = of_.contexts()[at < of_.size() ? index(of_[at].context) : 0];
@@ -187,7 +187,7 @@ Status DraftBuilder::put_block(trace::Trace& to, const ExtraBlock& block, Op op)
   if (!context.name.empty()) {
     say(Member::context), operation.context = Id::of(std::string_view(context.name));
   }
-  say(Member::id), operation.id = Id::of(std::uint64_t{of_.alloc_count()});  // No other has it.
+  say(Member::id), operation.id = Id::of(std::uint64_t{of_.alloc_count()});  // No other id has it.
   if (op == Op::memalloc) say(Member::size), operation.size = block.size;
   return to.on_operation(operation);
 }
@@ -198,7 +198,7 @@ Result<trace::Trace> DraftBuilder::build(const Draft& draft) {
   trace::Trace built;
   built.set_source(of_.source());
   trace::Header header;
-  header.default_process = "0";  // processes are numbered as in the original, whose own is 0
+  header.default_process = "0";  // Processes keep their numbers; the original's own is 0.
   if (auto begun = built.on_header(header); !begun) return begun.error();
   auto is_asked = false, is_freed = false;
   for (std::size_t i = 0; i < draft.steps.size(); ++i) {

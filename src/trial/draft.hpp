@@ -9,9 +9,9 @@
 
 namespace emm::trial {
 
-/// Divides the events of a trace into parts that are kept or left out together: the events of one
-/// allocation, of allocations that a handle or a comparison of addresses ties, of one guard, or of
-/// one stream. Any other event is a part of its own.
+/// Divides the events of a trace into parts that are kept or left out together. A part has the
+/// events of one allocation, of several that a handle or a comparison of addresses ties, of one
+/// guard, or of one stream. Any other event is a part of its own.
 struct Parts {
   std::uint32_t count = 0;
   std::vector<std::uint32_t> of;  ///< The part of each event.
@@ -19,47 +19,47 @@ struct Parts {
   explicit Parts(const trace::Trace& trace);
 };
 
-/// An event of the original trace in a smaller one.
+/// An event of the original trace, as a smaller trace has it.
 struct Step {
   std::uint32_t event = 0;
   std::uint32_t part = 0;
-  std::uint64_t size = 0;        ///< What a request asks for here.
-  std::uint64_t whole = 0;       ///< What the requests that it stands for asked for.
-  std::uint32_t stands_for = 1;  ///< How many requests these are.
+  std::uint64_t size = 0;        ///< The request's size here.
+  std::uint64_t whole = 0;       ///< The sum of the sizes of the requests that it stands for.
+  std::uint32_t stands_for = 1;  ///< The number of these requests.
 
   bool operator==(const Step&) const = default;
 };
 using Steps = std::vector<Step>;
 
-/// Memory that no event of the original asks for.
+/// A block that the original does not ask for.
 struct ExtraBlock {
-  std::uint32_t from = 0, to = 0;  ///< Asked for, and freed, in front of these events.
+  std::uint32_t from = 0, to = 0;  ///< Requested, and freed, before these events.
   std::uint64_t size = 0;
 
   bool operator==(const ExtraBlock&) const = default;
 };
 
-/// A trace made of another by deletions, merges and shrinks, and with at most one block more.
+/// A trace made of another by deletions, merges and shrinks, with at most one extra block.
 struct Draft {
   Steps steps;                        ///< In the order of their events.
-  std::vector<bool> plain_stream;     ///< By StreamId: the stream's work goes to the default one.
+  std::vector<bool> plain_stream;     ///< By StreamId: whether its work goes to the default stream.
   bool one_thread = false;            ///< All operations are on one thread.
-  std::optional<ExtraBlock> block{};  ///< Its operations are of line 0.
+  std::optional<ExtraBlock> block{};  ///< Its operations have line 0.
 
   bool operator==(const Draft&) const = default;
 };
 
-/// A draft that keeps all of `trace`.
+/// Returns a draft that keeps all of `trace`.
 Draft whole(const trace::Trace& trace, const Parts& parts);
 
-/// Builds traces from drafts, for replays only: ids are numbers, an event's line is the number of
-/// its step, counted from 1, and what only people read is left out. `of` must outlive it. One
-/// thread at a time.
+/// Builds traces from drafts, for replays only. Ids are numbers, an event's line is the number of
+/// its step, counted from 1, and members that only people read are left out. `of` must outlive the
+/// builder. One thread at a time.
 class DraftBuilder {
  public:
   explicit DraftBuilder(const trace::Trace& of);
 
-  /// parse_error if the draft is no trace, because it ends what it did not begin.
+  /// Errors: parse_error if the draft ends something that it did not begin.
   Result<trace::Trace> build(const Draft& draft);
 
  private:

@@ -15,13 +15,13 @@ constexpr std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
 }
 
-/// Runs the trials of both questions. pass() is for several threads at once, the rest for one.
+/// Runs the trials of both questions. Several threads may call pass() at once; the rest is for one.
 class Trials {
  public:
   Trials(const trace::Trace& trace, const Setting& setting, const FitOptions& options)
       : trace_(trace), setting_(setting), options_(options) {}
 
-  /// Does the trace pass there? Nothing once the search has to end.
+  /// Answers whether the trace passes. Empty once the search has to end.
   std::optional<bool> pass(std::uint64_t capacity, Asked asked) {
     if (stopped()) return std::nullopt;
     auto summary = run(capacity, asked, setting_.interrupted);
@@ -46,19 +46,19 @@ class Trials {
     return code == 0;
   }
 
-  /// How many trials may run at once; 0: as many as there are processors. A foreign manager runs in
-  /// a child process, which is made while this one has no other thread.
+  /// Returns how many trials may run at once; 0: one per processor. A foreign manager runs in a
+  /// child process, which is forked while this process has no other thread.
   std::size_t jobs() const noexcept {
     return setting_.manager.apart.has_value() ? 1 : options_.jobs;
   }
 
-  /// A trial for what it says, which is not interrupted.
+  /// Repeats a trial for its details. It cannot be interrupted.
   std::optional<log::Summary> again(std::uint64_t capacity, Asked asked) const {
     auto summary = run(capacity, asked, nullptr);
     return summary ? std::optional(std::move(*summary)) : std::nullopt;
   }
 
-  /// About how many trials are still to come.
+  /// Sets about how many trials are still to come.
   void expect(std::uint64_t ahead) noexcept { ahead_ = ahead; }
 
   bool stopped() const {
@@ -90,13 +90,14 @@ class Trials {
   std::optional<log::Abnormal> hung_;
 };
 
-/// About how many trials a question takes: to find an answer, above it and below it.
+/// About how many trials it takes to find an answer, and to look above it.
 constexpr std::uint64_t kTrialsToFind = 12, kTrialsAbove = kNearAbove / kStep + 90;
 
 /// Answers one question.
 class FitSearch {
  public:
-  /// `known` holds what needs no trial. `after` is how many trials are expected after this search.
+  /// `known` holds results that need no trial. `after` is the expected number of trials after this
+  /// search.
   FitSearch(Trials& trials, const FitOptions& options, Asked asked, std::uint64_t after,
             std::map<std::uint64_t, bool> known = {})
       : trials_(trials),
@@ -120,7 +121,8 @@ class FitSearch {
   }
 
  private:
-  /// Once the search has to end, always no.
+  /// Answers whether the trace passes at `capacity`. Once the search has to end, the answer is
+  /// always no.
   bool passes(std::uint64_t capacity) {
     if (const auto known = answer_.trials.find(capacity); known != answer_.trials.end()) {
       return known->second;
@@ -130,7 +132,7 @@ class FitSearch {
     return passed.value_or(false);
   }
 
-  /// Tries those of `capacities` that were not tried yet, several at once.
+  /// Tries the capacities that were not tried yet, several at once.
   void try_all(const std::set<std::uint64_t>& capacities) {
     std::vector<std::uint64_t> left;
     for (const auto capacity : capacities) {
@@ -144,7 +146,7 @@ class FitSearch {
     }
   }
 
-  /// A capacity that the trace passes at, and not at one step less.
+  /// Finds a capacity at which the trace passes, and fails with one step less.
   std::optional<std::uint64_t> least() {
     const auto good = passing();
     if (!good) return std::nullopt;
@@ -153,8 +155,8 @@ class FitSearch {
     return found;
   }
 
-  /// The trace fails at `bad` and passes at `good`: finds a capacity between them at which it
-  /// passes, and fails with one step less.
+  /// Halves between `bad`, which fails, and `good`, which passes. Returns a capacity that passes,
+  /// while one step less fails.
   std::uint64_t first_passing(std::uint64_t bad, std::uint64_t good) {
     while (good - bad > kStep && !trials_.stopped()) {
       const auto middle = bad + (good - bad) / kStep / 2 * kStep;
@@ -177,8 +179,8 @@ class FitSearch {
     return std::nullopt;
   }
 
-  /// The greatest capacity known to fail below one that passes, or, by steps of doubling length,
-  /// one that is found to; 0, which no device has, where all pass.
+  /// Returns the greatest capacity below `good` that is known to fail. If none is known, searches
+  /// one in steps of doubling length. Returns 0, which no device has, if all pass.
   std::uint64_t failing_below(std::uint64_t good) {
     auto known = answer_.trials.lower_bound(good);
     while (known != answer_.trials.begin()) {
@@ -190,8 +192,8 @@ class FitSearch {
     return 0;
   }
 
-  /// Tries what is above the answer. Where some of it fails the answer becomes greater, and what is
-  /// above that is to be tried too.
+  /// Tries capacities above the answer. If one fails, the answer becomes greater, and the
+  /// capacities above that have to be tried too: returns true.
   bool rise() {
     const auto from = *answer_.capacity;
     std::set<std::uint64_t> wanted;
@@ -201,7 +203,7 @@ class FitSearch {
       if (above > kNearAbove) wanted.insert(from + above);
     }
     try_all(wanted);
-    // Does it pass again, further up?
+    // Look for a capacity further up that passes again.
     const auto fails_last = [&] { return !answer_.trials.rbegin()->second; };
     for (auto above = 2 * from; fails_last() && above < kCapacityMost; above *= 2)
       try_all({2 * above});
@@ -222,7 +224,8 @@ class FitSearch {
     return !trials_.stopped();
   }
 
-  /// The other way round: it passes at the first and fails at the other.
+  /// Halves between `good`, which passes, and the larger `bad`, which fails. Returns one that
+  /// fails.
   std::uint64_t first_failing(std::uint64_t good, std::uint64_t bad) {
     while (bad - good > kStep && !trials_.stopped()) {
       const auto middle = good + (bad - good) / kStep / 2 * kStep;
@@ -246,7 +249,7 @@ class FitSearch {
       for (std::uint64_t i = 0; i < kNear; ++i)
         wanted.push_back(steps - (lowest + span * i / kNear));
     }
-    // What was tried on the way is passed over, and what is as near to it tried instead.
+    // If a capacity was tried before, the nearest lower one is tried instead.
     std::set<std::uint64_t> chosen;
     for (auto below : wanted) {
       const auto is_taken = [&](std::uint64_t capacity) {
@@ -271,8 +274,8 @@ std::uint64_t count_refused(const trace::Trace& trace) {
   return count;
 }
 
-/// What the answer to one question says of the other: what passes with all that was asked for
-/// passes without what was refused, and what fails without it fails with it.
+/// Returns what one answer says about the other question. What passes with all requests also passes
+/// without the refused ones; what fails without them also fails with them.
 std::map<std::uint64_t, bool> known_from(const Answer& answer, Asked asked) {
   std::map<std::uint64_t, bool> known;
   for (const auto& [capacity, passes] : answer.trials) {

@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kNearAbove =
 /// A trace passes at a capacity if a replay would exit with 0 there. A request that the trace
 /// expects to fail must fail, so a trace may pass at no capacity, or only below one.
 struct Answer {
-  std::map<std::uint64_t, bool> trials;  ///< By capacity: did the trace pass?
+  std::map<std::uint64_t, bool> trials;  ///< By capacity: whether the trace passed.
   /// The smallest capacity that passes and from which no larger one that was tried fails, except
   /// those from `fails_from` on. Empty if no capacity was found to pass.
   std::optional<std::uint64_t> capacity;
@@ -29,8 +29,8 @@ struct Answer {
   /// fail is served there.
   std::optional<std::uint64_t> fails_from;
 
-  /// Does the trace fail with kStep less? False too if the search was interrupted before, or if
-  /// there is no smaller capacity.
+  /// Answers whether the trace fails with kStep less. False too if the search was interrupted
+  /// before, or if there is no smaller capacity.
   bool is_least() const;
   /// The capacities tried on each side of the answer, in order.
   std::vector<std::uint64_t> below(bool passing_only) const;
@@ -49,7 +49,7 @@ struct Fit {
   /// How the trial one step below the answer failed; empty if there is no smaller device. If no
   /// capacity passes, how the trial at kCapacityMost failed.
   std::optional<log::Summary> below;
-  std::optional<log::Summary> above;  ///< How the one at `fails_from` failed.
+  std::optional<log::Summary> above;  ///< How the trial at `fails_from` failed.
   std::uint64_t peak_reserved = 0;    ///< In the trial at the answer.
   std::uint64_t trials = 0;           ///< Count of replays for both questions.
   bool judged_nothing = false;        ///< There was nothing to judge at any capacity.
@@ -57,18 +57,17 @@ struct Fit {
   /// Set if a call of a foreign manager did not return, which ended the search.
   std::optional<log::Abnormal> hung;
 
-  /// The answer to that question; null if it was not asked.
+  /// Returns the answer to that question; null if it was not asked.
   const Answer* of(inspect::Asked asked) const noexcept;
 };
 
 struct FitOptions {
   inspect::Asked asked = inspect::Asked::all;  ///< The question that is answered first.
-  std::uint64_t start = 0;                     ///< The search begins here: what the program needs.
+  std::uint64_t start = 0;                     ///< Where the search begins: what the program needs.
   std::uint64_t other_start = 0;               ///< The same for the other question.
   std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
-  std::size_t jobs = 1;    ///< Trials at once, of managers in this process; 0: one a processor.
-  /// After each trial, by one thread at a time; `expected` is how many there will be in all, as far
-  /// as one can tell.
+  std::size_t jobs = 1;    ///< Trials at once, for managers in this process; 0: one per processor.
+  /// Called after each trial, by one thread at a time. `expected` estimates how many there will be.
   std::function<void(std::uint64_t trials, std::uint64_t expected)> progress{};
 };
 

@@ -19,7 +19,7 @@ std::string mib(std::uint64_t capacity) {
   return text::format("{} MiB", text::grouped(capacity >> 20));
 }
 
-/// "508 to 522 MiB, 534 MiB and 3 more", in lines of a row.
+/// Formats "508 to 522 MiB and 534 MiB", in lines that fit a row.
 std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
   constexpr std::size_t kShown = 12, kWidth = 66;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
@@ -56,14 +56,14 @@ std::string refused_words(std::uint64_t refused) {
              : text::format("the {} requests that the recording refused", text::grouped(refused));
 }
 
-/// What passes, as the object of a sentence.
+/// Names what is served, as the object of a sentence.
 std::string asked_words(const Fit& fit) {
   if (fit.refused == 0) return "the trace";
   if (fit.asked == inspect::Asked::served) return "what the recording served";
   return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
 }
 
-/// What the program needs, and what the manager takes beyond that.
+/// Says what the program needs, and what the manager takes beyond that.
 std::string waste(const Fit& fit, const FitShown& shown) {
   const auto capacity = *fit.answer.capacity;
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
@@ -88,7 +88,7 @@ std::string waste(const Fit& fit, const FitShown& shown) {
                                                 units::bytes(more), percent));
 }
 
-/// The answer in a few sentences.
+/// Says the answer in a few sentences.
 std::string answer(const Fit& fit, const FitShown& shown) {
   const auto& found = fit.answer;
   if (!found.capacity) {
@@ -127,7 +127,7 @@ void add_lines(Rows& rows, std::string_view name, std::string_view lead,
   for (const auto& line : lines) rows.push_back({"", "  " + line});
 }
 
-/// What the other question's answer is.
+/// Says the answer to the other question.
 std::string other_answer(const Fit& fit) {
   const bool all = fit.asked == inspect::Asked::all;
   const auto* other = fit.of(all ? inspect::Asked::served : inspect::Asked::all);
@@ -196,7 +196,7 @@ Rows rows(const Fit& fit, const std::optional<FitRange>& range, bool several_dev
   return out;
 }
 
-/// The range with the answer, whose addresses are the simulated device's.
+/// Returns the range, widened to include the answer with the simulated device's addresses.
 std::optional<FitRange> range_of(const Fit& fit, const FitShown& shown) {
   auto range = shown.range;
   if (range && fit.answer.capacity) {

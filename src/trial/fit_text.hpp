@@ -10,21 +10,21 @@
 
 namespace emm::trial {
 
-/// What a fit is shown with.
+/// What to_text() and to_json() need besides the fit.
 struct FitShown {
   const trace::Trace& trace;
   std::string manager;
-  /// What is asked needs this of each device; waste is measured from it.
+  /// The needs of each device. Waste is what exceeds them.
   std::vector<inspect::Need> needs;
   int width = 100;
-  bool all_frames = false;  ///< Call stacks whole.
-  /// Of a model of PyTorch's allocator: what the driver's addresses leave open.
+  bool all_frames = false;  ///< Show whole call stacks.
+  /// For a model of PyTorch's allocator: the range that the driver's addresses leave open.
   std::optional<FitRange> range{};
 };
 
-/// The neediest device's peak live, in whole pages: no device with less serves the trace.
+/// Returns the largest peak live of a device, in whole pages. No smaller device serves the trace.
 std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
-/// The need of a manager that never waits.
+/// Returns the largest need of a device with a manager that never waits.
 std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept;
 
 /// For a person.

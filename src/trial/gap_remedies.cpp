@@ -29,7 +29,7 @@ class RemedyTrials {
     found_.device_calls = today.device_calls;
   }
 
-  /// Tries several settings, and keeps the one that reserves least.
+  /// Tries several settings, and adds the one that reserves least.
   void settings(Beyond cause, const std::vector<Settings>& some) {
     std::optional<GapRemedy> best;
     for (const auto& each : some) {
@@ -57,7 +57,7 @@ class RemedyTrials {
       return tried;
     }
     const auto outcome = run(program, {.settings = settings});
-    // A setting with which a request fails is none that helps.
+    // A setting with which a request fails does not help.
     if (!outcome.fails_at) tried.reserved = outcome.reserved;
     tried.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
     return tried;
@@ -71,7 +71,7 @@ class RemedyTrials {
   GapRemedies& found_;
 };
 
-/// The recording's settings, changed in one thing.
+/// Returns the recording's settings with one change.
 template <class Change>
 Settings changed(const pytorch::Program& program, const Change& change) {
   auto settings = program.settings;
@@ -100,14 +100,14 @@ std::vector<Settings> against_free_memory(const pytorch::Program& program) {
 
 namespace {
 
-/// Tries the remedies for the causes on device `only`; on every device where it is empty.
+/// Tries the remedies for the causes on device `only`, or on every device if it is empty.
 GapRemedies of_device(const pytorch::Program& program, const inspect::Gap& gap,
                       std::optional<std::uint32_t> only, const std::atomic<bool>* interrupted) {
   GapRemedies found;
   const auto part = up_to(program, gap.event);
   std::array<bool, inspect::kBeyondCauses> seen{};
   RemedyTrials trials(part, interrupted, found);
-  for (const auto& each : gap.parts) {  // the greatest first
+  for (const auto& each : gap.parts) {  // The greatest come first.
     if (only && each.device != *only) continue;
     auto& told = seen[static_cast<std::size_t>(each.cause)];
     if (std::exchange(told, true)) continue;
@@ -157,7 +157,7 @@ GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspe
   for (std::size_t i = 0; i < programs.size(); ++i) {
     for (auto& each : found[i].remedies) {
       each.device = programs[i].device;
-      // On the other devices all is as today.
+      // The other devices stay as they are today.
       each.reserved += all.reserved - found[i].reserved;
       each.device_calls += all.device_calls - found[i].device_calls;
       all.remedies.push_back(std::move(each));

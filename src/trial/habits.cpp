@@ -10,8 +10,6 @@ namespace emm::trial {
 
 using pytorch::Call;
 
-/// The calls up to an event. What was refused is left out: to serve it would take more than was
-/// held.
 pytorch::Program up_to(const pytorch::Program& program, std::uint64_t event) {
   auto part = program;
   std::erase_if(part.calls, [&](const Call& call) {
@@ -20,7 +18,6 @@ pytorch::Program up_to(const pytorch::Program& program, std::uint64_t event) {
   return part;
 }
 
-/// What record_stream() delays happens at once.
 pytorch::Program without_waiting(const pytorch::Program& program) {
   auto made = program;
   std::erase_if(made.calls, [](const Call& call) { return call.kind == Call::Kind::complete; });
@@ -30,7 +27,6 @@ pytorch::Program without_waiting(const pytorch::Program& program) {
   return made;
 }
 
-/// All private pools are one, which is never dropped.
 pytorch::Program with_one_pool(const pytorch::Program& program) {
   auto made = program;
   std::erase_if(made.calls, [](const Call& call) {
@@ -83,7 +79,7 @@ pytorch::Program with_empty_cache(const pytorch::Program& program, std::uint64_t
   auto at = std::find_if(calls.begin(), calls.end(),
                          [&](const Call& call) { return asks_at(call, event); });
   if (at == calls.end()) return made;
-  if (!at->pool.is_default()) {  // In a capture it cannot be called.
+  if (!at->pool.is_default()) {  // In a capture, empty_cache() cannot be called.
     const auto pool = at->pool;
     const auto other = std::find_if(
         std::make_reverse_iterator(at), calls.rend(),

@@ -11,9 +11,9 @@ namespace {
 using trace::Op;
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-constexpr std::uint64_t kSmall = 512;  // bytes; below that a size says nothing
+constexpr std::uint64_t kSmall = 512;  // Bytes. Smaller sizes are not shrunk.
 
-/// Is the event carried out by a replay at all?
+/// Answers whether the event only describes the trace, so that a replay does not carry it out.
 bool is_about_the_trace(const trace::Event& event) noexcept {
   return event.has(trace::event_flag::backing) || event.op == Op::mark || event.op == Op::gap ||
          event.op == Op::flush || event.op == Op::thread_begin || event.op == Op::thread_end;
@@ -42,7 +42,7 @@ class Minimizer {
   Steps& steps() { return reduction_.draft.steps; }
   bool stopped() const { return reduction_.interrupted; }
 
-  /// Takes the draft over if it fails in the same way.
+  /// Takes the draft over if it fails in the same way. Returns whether it does.
   bool accept(const Draft& draft) {
     if (stopped() || draft == reduction_.draft) return false;
     const auto built = builder_.build(draft);
@@ -65,7 +65,7 @@ class Minimizer {
     return accept(draft);
   }
 
-  /// The original event that fails first in a draft's trial; kNone where none does.
+  /// Returns the original event that fails first in a draft's trial, or kNone.
   static std::uint32_t failing(const Draft& draft, const Finding& finding) {
     if (!finding.failure || finding.failure->line == 0) return kNone;
     return draft.steps[finding.failure->line - 1].event;
@@ -90,7 +90,7 @@ class Minimizer {
     }
   }
 
-  /// What comes after the failure has no part in it.
+  /// Drops what comes after the failure, which has no part in it.
   void cut_the_end() {
     const auto& failure = reduction_.before.failure;
     if (failure && failure->event < trace_.size()) {
@@ -102,7 +102,7 @@ class Minimizer {
       }
       return;
     }
-    // No event says where: the shortest beginning that still fails, as far as halving finds it.
+    // If no event failed, halving looks for the shortest beginning that shows the symptom.
     std::size_t fails_not = 0;
     auto size = steps().size();
     while (size - fails_not > 1 && !stopped()) {
@@ -134,7 +134,7 @@ class Minimizer {
     return left.size() < steps().size() && accept_steps(std::move(left));
   }
 
-  /// The parts of the draft but the target's, in the order of their first events.
+  /// Returns the parts of the draft without the target's, in the order of their first events.
   std::vector<std::uint32_t> parts_here() {
     std::vector<bool> seen(parts_.count);
     if (target_ != kNone) seen[parts_.of[target_]] = true;
@@ -147,8 +147,9 @@ class Minimizer {
     return parts;
   }
 
-  /// Tries the draft without runs of `parts`: half of them at a time, a quarter, and so on, at most
-  /// `longest` and to one, or while there are no more than `runs`.
+  /// Tries the draft without runs of `parts`. A run is half of the parts at first, at most half of
+  /// `longest`; then half as long, and so on, down to one part or while there are at most `runs`
+  /// runs.
   void leave_out(std::vector<std::uint32_t> parts, std::size_t longest, std::size_t runs = kAll) {
     auto length = std::max<std::size_t>(std::min(longest, parts.size()) / 2, 1);
     for (; !parts.empty() && parts.size() / length <= runs && !stopped(); length /= 2) {
@@ -164,7 +165,7 @@ class Minimizer {
     }
   }
 
-  /// Tries the draft without the first of `parts`, as many as halving finds; returns the others.
+  /// Tries the draft without the first of `parts`, as many as halving finds. Returns the others.
   std::vector<std::uint32_t> leave_out_beginning(std::vector<std::uint32_t> parts) {
     for (auto length = parts.size(); length > 0 && !stopped();) {
       const auto end = parts.begin() + static_cast<std::ptrdiff_t>(length);
@@ -178,8 +179,8 @@ class Minimizer {
     return parts;
   }
 
-  /// Leaves out what ended before the failure and is small, as most events are and most bytes are
-  /// not, and what ended long ago; then what was live and is small.
+  /// Leaves out what is small and ended before the failure, which is most events but few bytes;
+  /// then what ended long ago; then what is small and live.
   void leave_out_in_bulk() {
     struct Found {
       std::uint64_t size = 0;
@@ -208,8 +209,8 @@ class Minimizer {
     merge();
   }
 
-  /// The index in the draft of each part's one end, by part; kNone where it has none, or is more
-  /// than a request and its end.
+  /// The number of events of a part, and the draft's index of its free. `end` is kNone if it has no
+  /// free, or if another event follows the free.
   struct PartEnd {
     std::uint32_t events = 0, end = kNone;
   };
@@ -226,7 +227,7 @@ class Minimizer {
            one.flags == other.flags && one.outcomes == other.outcomes && one.detail == other.detail;
   }
 
-  /// Each step that can be merged into the one before it.
+  /// Returns each step that can be merged into the one before it.
   std::vector<std::uint32_t> mergeable() {
     std::vector<PartEnd> part_ends(parts_.count);
     for (std::uint32_t i = 0; i < steps().size(); ++i) {
@@ -255,8 +256,8 @@ class Minimizer {
     return found;
   }
 
-  /// The steps with those at `pairs` merged into the ones before them. Of a row of them, every
-  /// second.
+  /// Returns the steps with those at `pairs` merged into the ones before them. Of consecutive ones,
+  /// merges every second.
   Steps merged(const std::vector<std::uint32_t>& pairs) {
     Steps out = steps();
     std::vector<bool> gone(parts_.count);
@@ -276,7 +277,7 @@ class Minimizer {
   }
 
   void merge() {
-    // All at once, again and again; then what stays by halves.
+    // Merge all pairs at once, as often as that works; then halves of those that stay.
     for (auto pairs = mergeable(); !pairs.empty() && accept_steps(merged(pairs));
          pairs = mergeable()) {
     }
@@ -306,7 +307,7 @@ class Minimizer {
     accept(draft);
   }
 
-  /// Makes sizes small, or else round.
+  /// Makes sizes small or, if that fails, round.
   void shrink() {
     for (std::size_t i = 0; i < steps().size() && !stopped(); ++i) {
       const auto size = steps()[i].size;
@@ -342,7 +343,7 @@ class Minimizer {
   Parts parts_;
   DraftBuilder builder_;
   Reduction reduction_;
-  std::uint32_t target_ = kNone;  // the event that fails, and goes on failing first
+  std::uint32_t target_ = kNone;  // The event that fails first, and must go on doing so.
 };
 
 }  // namespace

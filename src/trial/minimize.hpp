@@ -13,10 +13,10 @@ namespace emm::trial {
 struct Reduction {
   bool shown = false;        ///< The whole trace fails in this way; else nothing was done.
   bool interrupted = false;  ///< The search was interrupted: more might be left out.
-  /// The event of the original that fails first, and still does; empty if the symptom names none.
+  /// The original event that fails first, in the draft too. Empty if the symptom names none.
   std::optional<std::uint32_t> target;
   Draft draft;            ///< The smallest draft found, with the events of the original trace.
-  Finding before, after;  ///< What the first trial showed, and the draft's.
+  Finding before, after;  ///< Results of the first trial, and of the draft's.
   std::uint64_t trials = 0;
 };
 
@@ -25,15 +25,15 @@ struct MinimizeOptions {
 };
 
 /// Makes `trace` smaller for as long as `examiner` finds that it fails in the same way. Each step
-/// only takes something away:
+/// takes something away:
 ///
-/// - Events are left out, an allocation together with its end and all else that names it. Where a
-///   request fails (oom, and exit:1 by one), what follows it goes first, and that request is kept
-///   and stays the first that fails.
-/// - Two requests that stand side by side, as do their ends, become one request of both sizes.
-/// - Sizes are made smaller; streams become the default stream, threads one.
+/// - Events are left out, an allocation together with its free and all that names it. If a
+///   request fails (oom, or exit:1 by a request), the events after it go first. That request is
+///   kept and stays the first that fails.
+/// - Two adjacent requests whose frees are adjacent too become one request of both sizes.
+/// - Sizes are made smaller. Streams become the default stream, and threads one thread.
 ///
-/// If the symptom is that a manager needs more than another, the other goes on needing half of what
+/// If the symptom is that a manager needs more than another, the other must still need half of what
 /// it did. The peak of the live bytes never exceeds the original's. The same arguments give the
 /// same draft. Errors are those of the first trial.
 Result<Reduction> minimize(const trace::Trace& trace, Examiner& examiner,

@@ -11,7 +11,7 @@ namespace {
 
 using text::format;
 
-/// What a draft is made of.
+/// Counts of a draft.
 struct Count {
   std::uint64_t events = 0, requests = 0, merged = 0, smaller = 0;
 };
@@ -37,7 +37,7 @@ bool is_of_recording(const Reduction& reduction, const ReductionShown& shown) {
   return reduction.target && inspect::is_refused(shown.trace[*reduction.target]);
 }
 
-/// How the failure stands to what the recording refused.
+/// Says whether the failure is the request that the recording refused, or comes before it.
 std::string target_words(const Reduction& reduction, const ReductionShown& shown) {
   if (!shown.refusals_fail || !reduction.target) return "";
   if (is_of_recording(reduction, shown))

@@ -6,17 +6,17 @@
 
 namespace emm::trial {
 
-/// What a reduction is shown with.
+/// What to_text() and to_json() need besides the reduction.
 struct ReductionShown {
   const trace::Trace& trace;  ///< The original.
   std::string manager, against, fails_with;
   std::uint64_t capacity = 0;
-  bool refusals_fail = false;  ///< What the recording refused is a failure too.
-  bool verified = true;        ///< What was written, read again, fails in the same way.
-  bool all_frames = false;     ///< Call stacks whole.
+  bool refusals_fail = false;  ///< Requests that the recording refused count as failures too.
+  bool verified = true;        ///< The written trace, read again, fails in the same way.
+  bool all_frames = false;     ///< Show whole call stacks.
 };
 
-/// For a person, in lines: how much is left, and how it fails.
+/// Says in lines how much is left and how it fails, for a person.
 std::string to_text(const Reduction& reduction, const ReductionShown& shown);
 /// "emmctl.minimize/1"
 std::string to_json(const Reduction& reduction, const ReductionShown& shown);

@@ -40,7 +40,7 @@ std::optional<std::uint64_t> InstructionCounter::count() const noexcept {
   std::uint64_t counted = 0;
   if (descriptor_ < 0 || read(descriptor_, &counted, sizeof counted) != sizeof counted)
     return std::nullopt;
-  // Zero: the system has put a counter there that never counts.
+  // Zero: the system provides a counter that never counts.
   return counted == 0 ? std::nullopt : std::optional(counted);
 }
 

@@ -18,12 +18,12 @@ namespace {
 
 using inspect::bytes_in_full;
 
-/// Whether the request of `event` and all before it had memory.
+/// Answers whether the request of `event` and all before it were served.
 bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
   return !fails_at || *fails_at > event;
 }
 
-/// The program with every request that is larger than a block's least smaller by `part` of 8.
+/// Returns the program with every request above kSmallSize made smaller by `part` eighths.
 pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
   auto made = program;
   for (auto& call : made.calls) {
@@ -44,8 +44,8 @@ Remedy by_model(std::string what, std::string how, const pytorch::Program& progr
 
 constexpr std::string_view kPool = "pool", kExpandable = "pytorch:expandable_segments=True";
 
-/// The best three settings, and expandable segments and the pool always. Settings that reserve and
-/// need the same are listed once.
+/// Takes the best three settings, and always expandable segments and the pool. Settings that
+/// reserve and need the same are taken once.
 class Chosen {
  public:
   bool take(const Tuned& each) {
@@ -70,7 +70,7 @@ auto rank(const Remedy& remedy) {
                          remedy.peak_reserved);
 }
 
-/// The parts of the gap that are of one cause and one call site, the largest first.
+/// The parts of a gap with one cause and one call site, added up.
 struct ShownPart {
   pytorch::GapCause cause{};
   SiteId site{};
@@ -110,7 +110,7 @@ std::optional<std::uint64_t> outside_at(const pytorch::Recording& recording, std
   return std::nullopt;
 }
 
-/// What the program may do otherwise about the causes of the gap.
+/// Returns changes of the program that may avoid the causes of the gap.
 std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice,
                            std::uint64_t event, std::uint64_t capacity) {
   std::vector<Remedy> found;
@@ -215,7 +215,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   }
   std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
                    [](const Remedy& a, const Remedy& b) { return rank(a) < rank(b); });
-  // More memory is what one does last.
+  // More memory is the last resort.
   std::stable_partition(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& each) {
     return each.what != "today's setting and more memory";
   });

@@ -22,10 +22,10 @@ std::string said(const trace::Id& id) {
   return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
 }
 
-/// Does a Trace keep operations of this kind?
+/// Answers whether a Trace keeps operations of this kind.
 bool is_event(Op op) noexcept { return op != Op::define && op != Op::end && op != Op::extension; }
 
-/// Tells `each` of every operation, with its place among those that a Trace keeps.
+/// Passes every operation to `each`, with its index among those that a Trace keeps.
 template <class Each>
 class Counting final : public trace::OperationSink {
  public:
@@ -42,7 +42,7 @@ class Counting final : public trace::OperationSink {
   std::uint32_t count_ = 0;
 };
 
-/// A Trace whose lines are places in the file: an event's index then tells where it is there.
+/// A Trace whose lines are places in the file, so that an event's index leads to its place there.
 class FileOrder final : public trace::OperationSink {
  public:
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
@@ -86,7 +86,7 @@ class Rewriter {
  private:
   const Step* step_at(std::uint32_t place) const { return steps_[place]; }
 
-  /// Which step each event of the file is, by its place there: order by seq may be another.
+  /// Finds the step of each event by its place in the file. The order by seq may be another.
   Status place() {
     FileOrder in_file;
     if (auto read = what_.read(in_file); !read) return read;
@@ -161,8 +161,8 @@ class Rewriter {
       operation.members.remove(Member::granted);
       extension_ =
           operation.has(Member::extension) ? std::string(operation.extension) : std::string();
-      // A trace that was minimized before says what was recorded; of requests merged now, this
-      // one's sum is all there is.
+      // A trace that was minimized before already says the recorded size of a request. For requests
+      // that were merged now, only the sum is known.
       const bool is_said =
           step.stands_for == 1 && !trace::extension(extension_, kRecordedSize).empty();
       if (!is_said) {
@@ -185,7 +185,7 @@ class Rewriter {
     return put(operation);
   }
 
-  /// Counts what is live where the draft ends.
+  /// Writes an `end` that counts what is live at the draft's end.
   Status write_end() {
     DraftBuilder builder(what_.trace);
     const auto built = builder.build(what_.draft);

@@ -17,7 +17,7 @@ namespace {
 
 using pytorch::Call;
 
-/// The program with a block of its own. Its size is set for each trial.
+/// A program with an extra block. Each trial sets the block's size.
 class WithBlock {
  public:
   WithBlock(const pytorch::Program& program, const Lifespan& lifespan) : program_(program) {
@@ -78,7 +78,7 @@ Spare judge(const pytorch::Program& program, const Lifespan& lifespan,
   return found;
 }
 
-/// The pool, by replays of the trace with the block in it.
+/// Judges the pool by replays of the trace with the extra block.
 class PoolWithBlock {
  public:
   PoolWithBlock(const trace::Trace& trace, const Lifespan& lifespan, Setting setting,
@@ -106,7 +106,7 @@ class PoolWithBlock {
       }
       high = middle;
       if (!done->first_failure) continue;
-      const auto line = done->first_failure->line;  // that of a step, counted from 1
+      const auto line = done->first_failure->line;  // A step's number, from 1; 0: the block.
       found.limited_at = line == 0 ? draft_.block->from : draft_.steps[line - 1].event;
       found.limited_size = done->first_failure->size;
     }

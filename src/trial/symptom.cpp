@@ -86,7 +86,7 @@ Result<int> Examiner::code_in_child(const trace::Trace& trace) const {
 Result<Finding> Examiner::examine_exit(const trace::Trace& trace) const {
   constexpr int kOrdinaryMost = 3;
   Finding finding;
-  // A foreign manager runs in a process of its own anyway, and says how that ended.
+  // A foreign manager has a process of its own anyway, and reports how that ended.
   if (options_.symptom.code > kOrdinaryMost && !options_.setting.manager.apart) {
     const auto code = code_in_child(trace);
     if (!code) return code.error();

@@ -21,13 +21,13 @@ struct Symptom {
   int code = 0;
   double percent = 0;
 
-  /// Usage errors.
+  /// Errors: usage.
   static Result<Symptom> parse(std::string_view words);
 };
 
 /// What one trial of a trace showed.
 struct Finding {
-  bool shown = false;  ///< It fails in the way that is looked for.
+  bool shown = false;  ///< The trace fails in the way that is looked for.
   bool interrupted = false;
   std::optional<log::Failure> failure;                ///< The first failure of any kind.
   std::uint64_t reserved = 0, reserved_by_other = 0;  ///< Peaks, for `more`.
@@ -50,8 +50,8 @@ class Examiner {
   /// Tries `trace` once. If the symptom is an exit code above 3, the run has a process of its own,
   /// since a signal may end it. Errors are those that leave nothing to report.
   Result<Finding> examine(const trace::Trace& trace) const;
-  /// From here on a trace shows `more` only where the other manager still reserves `bytes` or more:
-  /// one request of a few bytes would show the managers' rounding and nothing else.
+  /// From now on, a trace shows `more` only if the other manager still reserves `bytes` or more.
+  /// Otherwise one request of a few bytes would show the managers' rounding and nothing else.
   void set_least_of_other(std::uint64_t bytes) noexcept { least_of_other_ = bytes; }
   std::uint64_t trials() const noexcept { return trials_; }
 

@@ -16,7 +16,7 @@
 namespace emm::trial {
 namespace {
 
-/// What a manager holds of all devices after each event that changes it.
+/// Notes the bytes that a manager holds on all devices, after each event that changes them.
 class Curve final : public log::RecordSink {
  public:
   struct Step {
@@ -64,7 +64,7 @@ Result<log::Summary> run_with(const trace::Trace& trace, const Setting& setting,
       words);
 }
 
-/// By halving between what it needs and what it takes where there is plenty.
+/// Finds the smallest capacity by halving between `need` and `enough`.
 Result<std::uint64_t> least_capacity(const trace::Trace& trace, const Setting& setting,
                                      std::uint64_t need, std::uint64_t enough) {
   auto fails = need / kStep, passes = (enough + kStep - 1) / kStep;
@@ -102,7 +102,7 @@ std::uint64_t moment_of(const trace::Trace& trace, std::uint64_t event, bool tim
   return trace[static_cast<std::size_t>(event)].time_ns - trace[0].time_ns;
 }
 
-/// The most that all hold at once if all begin at the same time.
+/// Returns the most bytes that all hold at once if they begin at the same time.
 std::uint64_t most_at_once(const std::vector<const trace::Trace*>& traces,
                            const std::vector<Curve>& curves, bool times) {
   struct Change {
@@ -134,7 +134,8 @@ std::string moment_words(const Together& together, std::uint64_t moment) {
 
 std::string short_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-/// When the processes have to begin for their peaks to meet: that whose peak comes last is first.
+/// Returns when each process has to begin for their peaks to meet. The one with the latest peak
+/// begins first.
 std::vector<std::uint64_t> worst_offsets(const TogetherRow& row) {
   std::uint64_t last = 0;
   for (const auto& part : row.parts) last = std::max(last, part.peak_ns);

@@ -33,7 +33,7 @@ Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
   Tuned tuned{.manager = spec_of(settings), .how = how_of(settings)};
   auto options = run_options(settings, capacity, limit);
   auto outcome = run(program, options);
-  // What fails in one order of addresses may fail on the device.
+  // A request that fails in one order of addresses may fail on the device.
   for (const auto order : kOrders) {
     if (outcome.fails_at || capacity == pytorch::kNoLimit || order == kOrders[0]) continue;
     if (passes(program, options, order)) continue;
@@ -50,18 +50,18 @@ Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
   return tuned;
 }
 
-/// Searches the smallest capacity that serves a program under one setting. What was replayed once,
-/// or would go as a replay before, is not replayed again. One thread at a time.
+/// Searches the smallest capacity that serves a program under one setting. Skips a replay if an
+/// earlier one already tells its result. One thread at a time.
 class CapacitySearch {
  public:
   CapacitySearch(const pytorch::Program& program, const pytorch::Settings& settings, Limit limit,
                  const std::atomic<bool>* interrupted)
       : program_(program), settings_(settings), limit_(limit), interrupted_(interrupted) {
-    // A fraction is a capacity by another name: what is searched takes its place.
+    // A fraction is a capacity by another name, so the searched capacity replaces it.
     settings_.drop_limit();
   }
 
-  /// Nothing where a limit of its own refuses some at any capacity.
+  /// Empty if a limit of the setting refuses a request at any capacity.
   std::optional<FitRange> range(Look look) {
     std::optional<FitRange> range;
     for (const auto order : kOrders) {
@@ -82,10 +82,10 @@ class CapacitySearch {
     return range;
   }
 
-  /// The `high` of the range, searched until it is known or known to be above `bound`.
+  /// The `high` of a range. The search ends once it is known, or known to be above `bound`.
   struct High {
     bool is_known = false;
-    /// kNoLimit: there is no range. Where it is not known, it is no less than this.
+    /// kNoLimit if there is no range. If it is not known, a lower bound.
     std::uint64_t bytes = 0;
   };
   High high(Look look, std::uint64_t bound) {
@@ -104,7 +104,7 @@ class CapacitySearch {
   }
 
  private:
-  /// One capacity fails or is less than the need, a larger one serves.
+  /// A capacity that fails, or is less than the need, and a larger one that serves.
   struct Between {
     std::uint64_t fails = 0, served = 0;
     bool is_known() const noexcept { return served <= fails || served - fails <= kStep; }
@@ -116,7 +116,7 @@ class CapacitySearch {
       std::uint64_t below = 0;
       bool passes = false;
     };
-    std::map<std::uint64_t, Alike> known{};  // by the least capacity
+    std::map<std::uint64_t, Alike> known{};  // by the least capacity alike
   };
 
   Order& of(Addresses order) { return orders_[static_cast<std::size_t>(order)]; }
@@ -138,7 +138,8 @@ class CapacitySearch {
     return !outcome.fails_at;
   }
 
-  /// What it reserves where there is no end is enough; less is, where it can release some.
+  /// Returns bounds to begin with: what the program reserves without a limit serves, and less than
+  /// its peak live cannot.
   std::optional<Between> ends(Addresses addresses) {
     auto& order = of(addresses);
     if (order.is_run) return order.ends;
@@ -147,7 +148,8 @@ class CapacitySearch {
     unlimited.addresses = addresses;
     const auto most = run(program_, unlimited);
     if (most.fails_at) return std::nullopt;
-    // With a capacity, settings that collect have a limit, and are run as others.
+    // With a capacity, settings that collect garbage have a limit, so this run tells nothing of
+    // theirs.
     if (run_options(settings_, most.alike.least, limit_).settings.limit() == pytorch::kNoLimit)
       order.known[most.alike.least] = {.below = most.alike.below, .passes = true};
     const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
@@ -157,7 +159,7 @@ class CapacitySearch {
     return order.ends;
   }
 
-  /// Until the two are a step apart, or none at or below `bound` serves.
+  /// Halves until the two are a step apart, or until nothing up to `bound` serves.
   Between halve(Addresses order, Between between, std::uint64_t bound) {
     while (!between.is_known() && between.fails < bound) {
       const auto middle = between.fails + (between.served - between.fails) / 2 / kStep * kStep;
@@ -175,7 +177,8 @@ class CapacitySearch {
     return found;
   }
 
-  /// An allocator may fail with more where less is enough: looks above `middle`, which serves.
+  /// Looks above `middle`, which serves: an allocator may fail with more memory where less
+  /// suffices.
   Between highest(Addresses order, const Between& ends, std::uint64_t middle, Look look,
                   std::uint64_t bound) {
     auto passed = ends.served;
@@ -207,7 +210,7 @@ class CapacitySearch {
 };
 
 auto rank(const Tuned& tuned, std::uint64_t fit_high) {
-  // A setting that fails later stands before one that fails earlier.
+  // Among settings that fail, the one that fails last ranks first.
   return std::make_tuple(!tuned.served, fit_high, ~tuned.fails_at.value_or(0), tuned.peak_reserved,
                          tuned.retries, !tuned.is_today,
                          tuned.device_calls.value_or(pytorch::kNoLimit));
@@ -216,11 +219,11 @@ auto rank(const Tuned& tuned) {
   return rank(tuned, tuned.fit ? tuned.fit->high : pytorch::kNoLimit);
 }
 
-/// So many settings are looked at closely, and today's.
+/// The number of settings that are searched closely, besides today's.
 constexpr std::size_t kBest = 5;
 
-/// Ranks settings, and searches the smallest capacity of each no further than that takes: the
-/// answer is as if all had been searched.
+/// Ranks settings. Searches the smallest capacity of each only as far as the ranking needs; the
+/// order is as if all had been searched.
 class Ranks {
  public:
   Ranks(std::vector<Tuned> all, std::deque<CapacitySearch>& searches, const TuneOptions& options)
@@ -228,8 +231,8 @@ class Ranks {
     for (auto& each : all) all_.push_back({.tuned = std::move(each)});
   }
 
-  /// What options.wants() takes, and what it needs besides. Only those of `searched` have a
-  /// smallest capacity.
+  /// Returns the results that options.wants() takes, today's and those in options.also. Only those
+  /// of `searched` get a smallest capacity.
   std::vector<Tuned> wanted(const std::vector<std::size_t>& searched, std::optional<Tuned> pool) {
     for (auto& each : all_) each.high = {.is_known = true, .bytes = pytorch::kNoLimit};
     for (const auto each : searched) all_[each].high = {};
@@ -289,7 +292,7 @@ class Ranks {
     return tuned;
   }
 
-  /// Takes the best out of `left`, again and again, until `take` wants no more.
+  /// Takes the best out of `left` again and again, until `take` returns false.
   void best_first(std::vector<std::size_t>& left, const std::function<bool(std::size_t)>& take) {
     const auto threads = options_.jobs != 0
                              ? options_.jobs
@@ -302,7 +305,7 @@ class Ranks {
         if (!take(first)) return;
         continue;
       }
-      // Each of the first is searched until it is known or comes behind the one that follows it.
+      // Each of the first is searched until it is known, or known to rank after the next one.
       std::vector<std::size_t> some;
       for (std::size_t at = 0; at < left.size() && some.size() < threads; ++at) {
         if (!all_[left[at]].high.is_known) some.push_back(at);
@@ -322,10 +325,9 @@ class Ranks {
   const TuneOptions& options_;
 };
 
-/// What the manager of a replay counted, of all contexts.
+/// Adds what the manager of a replay counted, over all contexts.
 void add_counts(Tuned& tuned, const log::Summary& summary) {
-  const auto sum = [](const std::vector<log::Statistics::Named>& all, std::string_view name,
-                      std::uint64_t& to) {
+  const auto sum = [](const NamedStatistics& all, std::string_view name, std::uint64_t& to) {
     for (const auto& each : all) to += each.name == name ? each.value : 0;
   };
   if (summary.statistics.empty()) return;
@@ -339,7 +341,7 @@ void add_counts(Tuned& tuned, const log::Summary& summary) {
   tuned.device_calls = calls;
 }
 
-/// Our pool, by replays.
+/// Judges our pool by replays.
 Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                          std::uint64_t limit) {
   const auto made = pool_setting(options);
@@ -409,14 +411,14 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
     settings.fraction = program.settings.fraction;
     settings.total = program.settings.total;
     settings.known_limit = program.settings.known_limit;
-    settings.host = program.settings.host;  // It is no part of what is tuned.
+    settings.host = program.settings.host;  // Not tuned.
     if (!read_conf(conf, settings)) return;
     if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
   };
   found.push_back(program.settings);
   for (const auto& setting : options.settings) add(setting);
   if (!options.settings.empty()) return found;
-  // What the documentation names one by one, and the pairs that people use together.
+  // The settings that PyTorch's documentation names, and pairs that people use together.
   add("");
   add("expandable_segments:True");
   for (const auto* const round : {"2", "4", "8", "16"}) {
@@ -443,14 +445,14 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
 
 pytorch::RunOptions run_options(const pytorch::Settings& of, std::uint64_t capacity, Limit limit) {
   auto settings = of;
-  // Collection needs a limit, which a program sets as a fraction.
+  // Garbage collection needs a limit, which a program sets as a fraction.
   const auto has_end = capacity != pytorch::kNoLimit;
   const auto by_fraction = has_end && limit == Limit::fraction;
   const auto collects =
       settings.garbage_collection_threshold > 0 && settings.limit() == pytorch::kNoLimit;
   if (by_fraction || (has_end && collects)) {
     settings.drop_limit();
-    settings.known_limit = capacity;  // The device has what it had.
+    settings.known_limit = capacity;  // The device's total stays.
   }
   return {.settings = settings,
           .capacity = by_fraction ? pytorch::kNoLimit : capacity,
@@ -520,8 +522,9 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
     return tuning.pool_untried.empty() && !stops(options.interrupted);
   };
 
-  // The smallest capacity: of all where that takes seconds, else of the best five and of today's.
-  // What reserves least with room to spare is not always what fits the smallest device.
+  // Search the smallest capacity of all settings if that takes seconds, else of the best five and
+  // of today's. The one that reserves least with room to spare is not always the one that fits the
+  // smallest device.
   constexpr std::size_t kFewCalls = 200'000;
   const auto all = options.fit_all || program.calls.size() <= kFewCalls;
   std::vector<std::size_t> order(settings.size());

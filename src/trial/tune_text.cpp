@@ -13,7 +13,7 @@ namespace {
 using inspect::bytes_in_full;
 using inspect::counted;
 
-/// Two settings that nothing tells apart.
+/// Answers whether nothing tells two settings apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
   return a.served == b.served && a.fit == b.fit && a.peak_reserved == b.peak_reserved &&
          a.retries == b.retries;
@@ -21,7 +21,7 @@ bool is_tie(const Tuned& a, const Tuned& b) {
 
 bool is_range(const Tuned& one) { return one.fit && one.fit->low != one.fit->high; }
 
-/// The lower end of a range; where it reads as the upper one, what it is less.
+/// Writes the lower end of a range or, if it reads like the upper end, the difference.
 std::string low_words(const FitRange& fit) {
   const auto low = units::bytes(fit.low);
   return low != units::bytes(fit.high) ? low
@@ -39,7 +39,7 @@ std::string untried(const Tuning& tuning) {
   return tuning.pool_untried.empty() ? "" : text::format(" {}", tuning.pool_untried);
 }
 
-/// What the best is worth against today's, in a sentence or two.
+/// Says in a sentence or two what the best setting is worth against today's.
 std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   if (tuning.ranking.empty()) return "Nothing was tried.";
   const auto& best = tuning.ranking.front();
@@ -82,7 +82,7 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   return words;
 }
 
-/// Rows that nothing tells apart are one; the first stands for the others.
+/// Settings that nothing tells apart share a row; `one` stands for `ties` others.
 struct Shown {
   const Tuned* one = nullptr;
   std::size_t ties = 0;

@@ -10,12 +10,12 @@
 
 namespace emm::trial {
 
-/// What one manager is beside another, by one measure of which less is better.
+/// How one manager compares with another, by a measure of which less is better.
 enum class Standing : std::uint8_t {
   better,
   worse,
   same,          ///< All of the interval of their ratio is within the threshold.
-  inconclusive,  ///< The interval reaches beyond, or the two did not do the same work.
+  inconclusive,  ///< The interval crosses the threshold, or the two did different work.
 };
 std::string_view name(Standing standing) noexcept;
 
@@ -23,7 +23,7 @@ std::string_view name(Standing standing) noexcept;
 enum class Doubt : std::uint8_t {
   other_work,     ///< The two did not serve the same operations.
   few_rounds,     ///< There were too few rounds for an interval with 95 % confidence.
-  wide_interval,  ///< The interval reaches past what is the same, and not beyond it.
+  wide_interval,  ///< The interval lies partly within the threshold and partly beyond it.
   no_time,        ///< No round took any time.
 };
 /// "few_rounds".
@@ -31,26 +31,26 @@ std::string_view name(Doubt doubt) noexcept;
 /// "too few rounds for an interval with 95 %".
 std::string_view words_of(Doubt doubt) noexcept;
 
-/// Of a ratio whose interval is no exact number: better or worse where all of it is beyond
-/// `threshold`, and inconclusive where its confidence is below 95 %.
+/// Judges a measured ratio. It is better or worse if all of its interval is beyond `threshold`, and
+/// inconclusive if its confidence is below 95 %.
 Standing standing_of(const MedianInterval& ratio, double threshold) noexcept;
 
-/// A manager against another that was named before it, or against the recorded one.
+/// A manager against an earlier one, or against the recorded one.
 struct PairVerdict {
   std::string manager, against;
-  std::string measure;  ///< As --fail-if has it: "ns_per_event", "reserved", ...
+  std::string measure;  ///< As in --fail-if: "ns_per_event", "reserved", ...
   Standing standing = Standing::inconclusive;
-  std::optional<Doubt> doubt{};  ///< Of what is inconclusive.
-  /// The manager's over the other's, with confidence 1 where it is exact; nothing where the other
-  /// has 0.
+  std::optional<Doubt> doubt{};  ///< Set if it is inconclusive.
+  /// The manager's value over the other's, with confidence 1 if it is exact. Empty if the other's
+  /// is 0.
   std::optional<MedianInterval> ratio{};
-  std::optional<std::size_t> place{};  ///< Of the other among the managers; none: the recorded one.
+  std::optional<std::size_t> place{};  ///< Index of the other manager; empty for the recorded one.
 };
 
-/// By manager: its verdicts against all before it and against the recorded one, by measure. Bytes,
-/// failures and times by the model are exact. Bytes and times are compared where the two failed and
-/// declined the same number of operations. `recorded` is what the recorded manager `recorded_name`
-/// reserved at most.
+/// Returns the verdicts of each manager, by measure, against all before it and against the recorded
+/// one. Bytes, failures and modelled times are exact. Bytes and times are compared only if both
+/// failed and declined the same number of operations. `recorded` is the peak of reserved bytes of
+/// the recorded manager `recorded_name`.
 std::vector<std::vector<PairVerdict>> verdicts_of(
     const Comparison& comparison, std::optional<std::uint64_t> recorded = std::nullopt,
     std::string_view recorded_name = {});

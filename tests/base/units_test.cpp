@@ -26,7 +26,8 @@ TEST(Units, ReadsTimes) {
   EXPECT_EQ(*parse_ns("10us"), 10'000u);
   EXPECT_EQ(*parse_ns("1.5ms"), 1'500'000u);
   EXPECT_FALSE(parse_ns("1.5ns"));
-  EXPECT_FALSE(parse_ns("1h"));
+  EXPECT_EQ(*parse_ns("1h"), 3'600'000'000'000u);
+  EXPECT_FALSE(parse_ns("1d"));
 }
 
 TEST(Units, WritesForPeople) {

@@ -3,10 +3,12 @@
 
     interrupts.py EMMCTL
 """
+import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 CSV = b"Thread,Time,Action,Pointer,Size,Stream\n"
 HEADER = b'{"format":"emmctl-trace","version":"1.0"}\n'
@@ -69,7 +71,31 @@ def an_ignored_signal_stays_ignored(emmctl):
                 expect(f"{number.name} ignored, {words[0]}", process, (0,))
 
 
+def handles(process, number):
+    """Whether PROCESS has a handler of its own for the signal: before that, the signal ends it without a word."""
+    caught = next(line for line in pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (number - 1) & 1
+
+
+def an_interrupted_output_leaves_no_file(emmctl):
+    for words, fed, sentence in ((["convert", "-", "out.jsonl"], HEADER + b'{"op":"initialize"}\n' * (FED // 20), "interrupted while reading <stdin>"),
+                                 (["generate", "ramps", "out.json", "--events", "2000000000"], b"", "interrupted while generating")):
+        with tempfile.TemporaryDirectory() as folder:
+            process = start(emmctl, words, folder)
+            process.stdin.write(fed)
+            process.stdin.flush()
+            until = time.monotonic() + DEADLINE_S
+            while not handles(process, signal.SIGINT) and time.monotonic() < until:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            expect(f"an output, {words[0]}", process, (128 + signal.SIGINT, -signal.SIGINT))
+            said, left = process.stderr.read().decode(), [file.name for file in pathlib.Path(folder).iterdir()]
+            if sentence not in said or left:
+                failures.append(f"an output, {words[0]}: it said {said!r}, expected {sentence!r}, and left {left}, expected nothing")
+
+
 one_signal_ends_what_waits_for_its_input(sys.argv[1])
+an_interrupted_output_leaves_no_file(sys.argv[1])
 an_ignored_signal_stays_ignored(sys.argv[1])
 print("\n".join(failures) or "all as they should be")
 sys.exit(1 if failures else 0)

@@ -22,7 +22,7 @@ TEST_P(EveryBundledManager, FailsNoClause) {
   const auto subject = subject_of(GetParam());
 
 #if defined(__SANITIZE_THREAD__)
-  // The others have one thread, and take minutes here.
+  // The other clauses use one thread, and take minutes under ThreadSanitizer.
   const Selection selection{.globs = {"threads/*", "*/threads", "suite/cross_*", "deferral/*",
                                       "reset/*", "ERR-*", "PD-*", "RST-*"}};
   constexpr std::size_t kLeast = 15;

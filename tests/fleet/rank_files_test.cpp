@@ -108,6 +108,11 @@ TEST(RankFiles, ThatAreMissingAreGapsInTheNumbers) {
   EXPECT_EQ(told({"rank1.json", "rank2.json"}), "rank*.json: 1=rank1.json 2=rank2.json !0\n");
   EXPECT_EQ(told({"rank4.json", "rank5.json"}), "rank*.json: 4=rank4.json 5=rank5.json\n")
       << "those of one host of several";
+  EXPECT_EQ(told({"run.4711.emmb", "run.4713.emmb"}),
+            "run.*.emmb: 4711=run.4711.emmb 4713=run.4713.emmb\n")
+      << "those of processes";
+  EXPECT_EQ(told({"rank4711.json", "rank4713.json"}),
+            "rank*.json: 4711=rank4711.json 4713=rank4713.json !4712\n");
   EXPECT_EQ(told({"rank0.json", "rank1.json"}, 3), "rank*.json: 0=rank0.json 1=rank1.json !2\n");
 }
 

@@ -82,7 +82,8 @@ TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
     std::vector<std::pair<bool, std::uint64_t>> requests;  // allocate so much, or free the n-th
     std::uint64_t live = 0;
     for (int i = 0; i < 2000; ++i) {
-      // Never empty once it has begun: it would begin anew there, and need not be served alike.
+      // The program always keeps something alive: an empty arena begins anew, and need not serve
+      // alike.
       const bool allocates = live < 4 || (live < 40 && random.chance(0.5));
       requests.emplace_back(allocates,
                             allocates ? random.log_uniform(512, 16_MiB) : random.below(live));
@@ -148,7 +149,7 @@ TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
   }
 }
 
-// A generation replays what the one before it stitched: where it asks for a little else here and
+// A generation replays what the one before it stitched. If it asks for a little else here and
 // there, some of that memory is in use.
 TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryInGenerationsThatAreNearlyAlike) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

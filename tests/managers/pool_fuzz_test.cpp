@@ -59,7 +59,7 @@ class Elsewhere {
   std::thread thread_;
 };
 
-/// Also counts what it has not let go back.
+/// Fails calls as told, and counts the frees that it refused: their memory is lost to the device.
 class Hook final : public CallHook {
  public:
   std::int32_t before(const CallEvent& event) override {
@@ -277,7 +277,8 @@ class Program {
     if (threshold_ != kNoLimit && !fails_ && guards_.empty()) expect_none_idle_beyond(threshold_);
     if (random_.chance(0.2)) ended_.push_back(std::move(piece.memory));
   }
-  /// The program's own order: what runs on `stream` comes after what ran on that of the memory.
+  /// Orders the use as a program must: what runs on `stream` comes after what ran on the memory's
+  /// stream.
   void hand_over(const Piece& piece, StreamHandle stream, bool elsewhere) {
     const auto event = *device().event_create();
     on(piece.elsewhere, [&] { EXPECT_TRUE(device().event_record(event, piece.stream)); });
@@ -322,7 +323,7 @@ class Program {
       EXPECT_EQ(*manager_->statistics().reserved_bytes.current, 0u);
     }
   }
-  /// The last one that no memory is of; a program waits for it first.
+  /// Ends the last stream if no memory is of it. A program waits for a stream before it ends it.
   void end_stream() {
     const auto gone = streams_.back();
     if (streams_.size() == 3 ||

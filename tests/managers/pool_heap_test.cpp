@@ -33,7 +33,7 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 namespace emm::test {
 namespace {
 
-/// What the device takes for itself is not the pool's.
+/// Leaves out what the simulated device takes from the heap: that is not the pool's.
 class NotTheDevices final : public CallHook {
  public:
   std::int32_t before(const CallEvent&) override {
@@ -56,7 +56,7 @@ class PoolHeap : public ::testing::TestWithParam<const char*> {
         {.driver = &driver, .runtime = nullptr, .clock = &platform->clock()});
     EXPECT_TRUE(manager->initialize());
   }
-  /// The same requests, each time; it ends with nothing.
+  /// Makes the same requests each time, and ends with nothing alive.
   template <class End>
   void pass(std::uint64_t largest, StreamHandle stream, End&& end) {
     Prng random(5);

@@ -185,7 +185,7 @@ TEST_F(PoolMap, CountsEachChangeOfWhatIsFreeBesideWhatIsUsed) {
       const auto other = *driver().stream_create(StreamKind::non_blocking);
       struct Seen {
         std::uint64_t current = 0, peak = 0, total = 0;
-        void become(std::uint64_t n) {
+        void set(std::uint64_t n) {
           total += n > current ? n - current : 0;
           current = n;
           peak = std::max(peak, n);
@@ -222,8 +222,8 @@ TEST_F(PoolMap, CountsEachChangeOfWhatIsFreeBesideWhatIsUsed) {
           for (const auto& block : segment.blocks)
             waiting += block.state == State::active_awaiting_free ? 1 : 0;
         }
-        bytes.become(now_bytes.current);
-        blocks.become(now_blocks.current);
+        bytes.set(now_bytes.current);
+        blocks.set(now_blocks.current);
       }
       const auto of = manager->statistics();
       const auto told = [](const MemoryStatistics::Count& count) {

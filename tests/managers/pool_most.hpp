@@ -9,7 +9,8 @@
 
 namespace emm::test {
 
-/// What is free of a segment, block by block: what waits for another stream can be waited for.
+/// Joins the free blocks of a segment. A block that waits for another stream counts, since it can
+/// be waited for.
 inline std::vector<std::pair<std::uint64_t, std::uint64_t>> free_ranges_of(
     const MemoryMap::Segment& segment) {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> free_ranges;
@@ -24,10 +25,9 @@ inline std::vector<std::pair<std::uint64_t, std::uint64_t>> free_ranges_of(
   return free_ranges;
 }
 
-/// The most that one request on `stream` can be served with, where the device or `max` has `room`
-/// besides: all pages that are idle anywhere, and in memory that can be mapped as one, what a free
-/// block has of a span's end before them and what that free block or another has of a span's start
-/// behind.
+/// Computes the most that one request on `stream` can be served with where the device or `max` has
+/// `room` besides. That is all pages that are idle anywhere and, where memory can be mapped as one,
+/// the free end of a span before them and the free start of a span behind them.
 inline std::uint64_t most_to_be_had(const MemoryMap& map, StreamHandle stream, std::uint64_t room,
                                     bool maps, bool gives_back) {
   constexpr auto kPage = 2_MiB;

@@ -14,8 +14,8 @@ namespace {
 
 class PoolOrder : public PoolOverVirtualMemory {
  protected:
-  /// 96 MiB of stream `one` wait there for stream `two`, on which they were freed, beside 4 that
-  /// are in use.
+  /// Leaves 4 MiB of stream `one` in use beside 96 MiB that were freed on stream `two` and wait for
+  /// it.
   void waiting() {
     auto freed_elsewhere = memory(96_MiB, one = stream());
     kept = memory(4_MiB, one);
@@ -86,7 +86,7 @@ TEST_F(PoolOrder, NobodyAsksForAnothersPerThreadStream) {
   EXPECT_TRUE(alone) << "nothing is unmapped while its work runs";
 }
 
-// The next thread finds its own variables where those of one that has ended were.
+// The variables of the next thread lie where those of the ended thread lay.
 TEST_F(PoolOrder, NobodyAsksForThePerThreadStreamOfAThreadThatHasEnded) {
   make("pool:release_threshold=2MiB");
   const auto in_use = memory(8_MiB);

@@ -18,8 +18,8 @@ class PoolRefusals : public PoolOverVirtualMemory {
   void every(Call call, std::int32_t native) {
     hook.faults.emplace(FaultPlan{.call = call, .native = native, .rate = 1});
   }
-  /// 16,384 granules of 512 bytes: five free blocks of 64 of them, and `last` free at the end or in
-  /// the midst of what is used.
+  /// Fills 16,384 granules of 512 bytes. Five free blocks of 64 granules stay, and one of `last` at
+  /// the end or among the blocks in use.
   void free_blocks_of_nearly_one_size(std::uint64_t last, bool at_the_end) {
     std::vector<MemoryPointer> free_blocks;
     const auto free_block = [&](std::uint64_t granules) {
@@ -231,8 +231,7 @@ TEST_F(PoolRefusals, AsMuchAsThereIsIsServedWhateverCameBefore) {
   EXPECT_GT(exact, 500);
 }
 
-// Nobody tells when the memory of another process is back: what is asked of the driver is asked
-// anew each time.
+// Nobody says when another process has released memory, so each request asks the driver anew.
 TEST_F(PoolRefusals, WhatOthersHeldOfTheDeviceIsHadOnceTheyAreGone) {
   for (const std::string spec : {"pool:backing=vmm", "pool:backing=cumem", "pool:max=480MiB"}) {
     const auto max = spec == "pool:max=480MiB" ? 480_MiB : 512_MiB;

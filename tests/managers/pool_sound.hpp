@@ -12,7 +12,7 @@
 
 namespace emm::test {
 
-/// The address in the segments at which the memory at `address` of a mapping is at home.
+/// Translates an address in a mapping to the address in the segments where its memory is at home.
 inline std::uint64_t at_home(const MemoryMap& map, const MemoryMap::AliasMapping& mapping,
                              std::uint64_t address) {
   auto rest = address - mapping.address;
@@ -45,7 +45,7 @@ inline void expect_tiled(const MemoryMap::Segment& segment) {
   EXPECT_EQ(piece_end, segment.address + segment.size);
 }
 
-/// What is free there, and reaches into pieces that are not wholly free: bytes and blocks.
+/// Counts bytes and blocks of free memory in pieces that are not wholly free.
 inline std::pair<std::uint64_t, std::uint64_t> inactive_split(const MemoryMap::Segment& segment) {
   std::pair<std::uint64_t, std::uint64_t> sum{0, 0};
   for (const auto& block : segment.blocks) {

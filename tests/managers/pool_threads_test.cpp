@@ -152,8 +152,8 @@ TEST_P(PoolThreads, MemoryIsApartAndAllOfItComesBack) {
   EXPECT_EQ(driver().held_bytes(), 0u);
 }
 
-// Each thread holds one block at a time, so that all of them fit with the pieces that they lie in:
-// who finds too little has it back from the others, whatever they are doing.
+// Each thread holds one block at a time, and all blocks fit together with the pieces that they lie
+// in. So whoever finds too little gets it from what the others keep idle, whatever they are doing.
 TEST_P(PoolThreads, WhatFitsBesideWhatOthersHoldIsNeverRefused) {
   std::atomic<int> refused{0};
   std::atomic<std::size_t> started{0};
@@ -223,7 +223,8 @@ TEST_P(PoolThreads, RefusalsOfOneThreadTakeNothingFromTheOthers) {
   EXPECT_EQ(refused, 0);
 }
 
-/// Lets another thread ask where the device has refused and the pool does not know it yet.
+/// Lets another thread ask at the moment when the device has refused and the pool does not know it
+/// yet.
 class WhereTheDeviceRefuses final : public CallHook {
  public:
   std::int32_t before(const CallEvent&) override { return 0; }
@@ -260,7 +261,7 @@ TEST(PoolBesideARefusalOfTheDevice, WhatTheDeviceDoesNotGiveToOneIsThereForTheOt
   }
 }
 
-/// Does what another thread may do while an arena's addresses go back.
+/// Does what another thread may do while an arena's addresses are being freed.
 class WhileAddressesGoBack final : public CallHook {
  public:
   std::int32_t before(const CallEvent&) override { return 0; }

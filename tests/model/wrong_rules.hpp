@@ -6,8 +6,8 @@
 
 namespace emm::model {
 
-/// One way to get the contract wrong. A comparison that cannot tell it from the right way is no
-/// comparison.
+/// A way to get the contract wrong. A comparison that cannot tell it from the right way proves
+/// nothing.
 struct WrongRule {
   std::string_view what;
   void (*break_it)(Rules& rules);

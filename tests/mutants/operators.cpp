@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 12> kNames{
     "a byte less", "a byte more",       "half the size", "twice the size",    "512 bytes off",
     "other flags", "the default stream"};
 
-/// Counts the calls of one kind, and does wrong to those that are meant.
+/// Counts the calls of one kind, and makes the mistake in those that are meant.
 class Mistake {
  public:
   Mistake(Kind kind, std::uint64_t nth) noexcept : kind_(kind), nth_(nth) {}

@@ -24,7 +24,7 @@ std::shared_ptr<T> remembers(T value = {}) {
 inline std::shared_ptr<std::atomic<bool>> remembers(bool value) {
   return std::make_shared<std::atomic<bool>>(value);
 }
-/// What a wrong manager puts off, in order; any thread.
+/// Keeps in order what a wrong manager puts off. Any thread.
 template <class T>
 class PutOff {
  public:
@@ -48,7 +48,7 @@ class PutOff {
 };
 /// Drops the answer of a call whose failure changes nothing for the mutant.
 inline void ignore(const Status&) noexcept {}
-/// The same memory and the same end, under another address and size.
+/// Returns the same memory with the same end under another address and size.
 inline MemoryPointer as(MemoryPointer memory, DevicePtr ptr, std::uint64_t size) {
   return {ptr, size, std::move(memory).take_lifetime()};
 }

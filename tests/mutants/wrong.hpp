@@ -218,14 +218,14 @@ struct Shell {
   }
 };
 Lifetime in_shell(Shell shell, Epoch::Mark mark);
-/// The same memory, whose end is `on_end`'s business. Where no mark is given, a reset or the
-/// manager's end ends it as it would have without.
+/// Wraps the same memory so that its end is `on_end`'s business. Where no mark is given, a reset or
+/// the manager's end ends it as it would have without.
 MemoryPointer in_shell(MemoryPointer memory, std::function<void(Shell&, StreamHandle)> on_end);
 ManagedMemory in_shell(ManagedMemory memory, std::function<void(Shell&, StreamHandle)> on_end);
 HostMemory in_shell(HostMemory memory, std::function<void(Shell&, StreamHandle)> on_end,
                     std::shared_ptr<const void> owner = {});
 
-/// Every request of `manager` for this kind, in a shell.
+/// These wrap the memory of every request of `manager` of this kind in a shell.
 void shell_memalloc(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
 void shell_managed(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
 void shell_hosted(WrongManager& manager, bool mapped,
@@ -238,8 +238,8 @@ struct Guards {
   std::size_t alive = 0;
   DeferCleanup real;
 };
-/// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of each end,
-/// before the last ends that one: 0 of the guard that began last, else its number.
+/// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of the end of
+/// each guard before the last one ends that: 0 for the guard that began last, else its number.
 std::shared_ptr<Guards> count_guards(WrongManager& manager,
                                      std::function<void(Guards&, std::size_t)> on_leave = {});
 

@@ -54,7 +54,7 @@ class OrderStack final : public replay::Stack {
   }
   std::string describe_manager() const override { return factory_.name; }
   std::string describe_device() const override { return "order"; }
-  std::uint64_t mapped_again() const noexcept { return bare_->mapped_again(); }
+  std::uint64_t aliased() const noexcept { return bare_->aliased(); }
 
  private:
   ManagerFactory factory_;
@@ -123,7 +123,7 @@ TEST(Hazards, ThePoolIsNotAccusedWhereItMapsMemoryAgain) {
     ASSERT_TRUE(summary);
     ASSERT_EQ(summary->violation_count, 0u)
         << "seed " << seed << ": " << summary->violations.front().words;
-    programs_that_do += stack.mapped_again() > 0 ? 1 : 0;
+    programs_that_do += stack.aliased() > 0 ? 1 : 0;
   }
   EXPECT_GT(programs_that_do, kPrograms / 40);
 }

@@ -20,15 +20,15 @@ class OrderDevice final : public Driver {
 
   explicit OrderDevice(std::uint64_t seed = 0) : random_(seed) {}
 
-  /// Mappings of memory that was mapped before.
-  std::uint64_t mapped_again() const noexcept { return mapped_again_; }
-  /// From here on nothing is unmapped or released.
+  /// Counts the mappings of memory that was mapped before.
+  std::uint64_t aliased() const noexcept { return aliased_; }
+  /// Unmaps and releases nothing from here on.
   void refuse() noexcept { refuses_ = true; }
-  /// Physical memory is named so from here on, whatever was before.
+  /// Gives physical memory this name from here on, whatever came before.
   void name_all(std::uint64_t handle) noexcept { always_ = handle; }
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override { return take(size); }
-  /// Done once by the next mem_free, between the free and its return.
+  /// The next mem_free calls this once, after the free and before it returns.
   std::function<void()> meanwhile;
   Status mem_free(DevicePtr ptr) override {
     auto done = give(ptr);
@@ -91,7 +91,7 @@ class OrderDevice final : public Driver {
     return refuses_ ? Status(Error{.code = Errc::invalid_value, .native = 1}) : Status();
   }
   Status mem_map(DevicePtr, std::uint64_t, std::uint64_t, PhysicalHandle handle) override {
-    if (!mapped_.insert(handle).second) ++mapped_again_;
+    if (!mapped_.insert(handle).second) ++aliased_;
     return {};
   }
   Status mem_unmap(DevicePtr, std::uint64_t) override {
@@ -135,7 +135,7 @@ class OrderDevice final : public Driver {
   Prng random_;
   bool refuses_ = false;
   std::set<PhysicalHandle> mapped_;
-  std::uint64_t mapped_again_ = 0;
+  std::uint64_t aliased_ = 0;
   std::uint64_t always_ = 0;
   std::uint64_t handles_ = 0x100;
   std::uint64_t next_ = std::uint64_t{1} << 44;

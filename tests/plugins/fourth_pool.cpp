@@ -116,9 +116,10 @@ struct emm_manager {
   unsigned initializes = 0, resets = 0, events = 0, failures = 0;
   std::size_t pending_said = 0;
   emm_memory_info last_info{};
+  bool wait_refused = false;
   bool has_info = false, deferred_reset = false, is_made = false, was_out = false,
        was_trimmed = false;
-  std::uint64_t requests = 0;
+  std::uint64_t requests = 0, asked_in_all = 0;
   bool in_reset = false, is_again = false;
   std::uint64_t home = thread_number, deferred_by = 0;
   mutable std::mutex numbers_mutex;
@@ -419,11 +420,11 @@ struct emm_manager {
     }
     return false;
   }
-  bool are_64(Kind kind) {
+  bool are_many(Kind kind, std::size_t many) {
     const std::lock_guard lock(guard());
     std::size_t count = 0;
     for (const auto& [token, one] : records) count += one.kind == kind;
-    return count >= 64;
+    return count >= many;
   }
 
   emm_status release(Slab* slab) {  // Not under the lock; the slab is out of every list.
@@ -473,9 +474,16 @@ struct emm_manager {
       if (by_trim) was_trimmed = true;
       if (by_trim && is(trim_in_mib)) keep = (keep / MiB + 1) * MiB * 2;
       if (by_trim && is(trim_keeps_all) && keep > 0) return EMM_SUCCESS;
+      if (by_trim && is(trim_not_beside) && live > 0) return EMM_SUCCESS;
+      if (by_trim && is(trim_not_after) && wait_refused) return EMM_SUCCESS;
       for (auto at = slabs.begin(); at != slabs.end();) {
         Slab* slab = at->second;
         Block* whole = slab->first;
+        if (by_trim &&
+            ((is(trim_one_stream) && whole->key != 0) || (is(trim_eight) && out.size() >= 8))) {
+          ++at;
+          continue;
+        }
         const bool is_idle = whole->is_free && whole->above == nullptr;
         if (is(trim_frees_used) && by_trim && slab->live > 0 && slab->live < KiB &&
             idle <= keep + slab->size) {
@@ -643,6 +651,7 @@ struct emm_manager {
           destroy_events(std::exchange(block->work, {}));
           status = EMM_SUCCESS;
         }
+        wait_refused = wait_refused || status != EMM_SUCCESS;
         if (is(failed_wait_loses) && status != EMM_SUCCESS) {
           destroy_events(std::exchange(block->work, {}));
           return status;
@@ -674,6 +683,7 @@ struct emm_manager {
 
   emm_status hand_out(Record record, emm_memory* memory) {
     const std::lock_guard lock(guard());
+    if (is(live_20000) && records.size() >= 20'000) return EMM_OUT_OF_MEMORY;
     if (is(live_4096) && records.size() >= 4096) return EMM_OUT_OF_MEMORY;
     if (is(tokens_10000) && total >= 10000) return EMM_OUT_OF_MEMORY;
     if (is(tokens_16_bits) && last_token >= 65535) return EMM_OUT_OF_MEMORY;
@@ -684,16 +694,21 @@ struct emm_manager {
       (void)&end;
     }
     emm_token token = ++last_token;
+    if (is(tokens_16_bits_again)) token = (token & 0xffff) | 0x10000;
     if (is(token_17_bits)) token = (token & 0x1ffff) | 0x20000;
     if (record.kind == Kind::device || record.kind == Kind::managed) {
       const std::uint64_t size = is(live_rounded) ? up(record.size, kUnit) : record.size;
       if (!is(count_unlocked) && !(is(live_around_call) && record.kind == Kind::managed))
         live += size;
       peak = std::max(peak, is(peak_late) ? live - std::min(live, size) : live);
+      if (is(peak_of_all)) peak = std::max(peak, asked_in_all += size);
     }
+    if (is(error_forgotten)) error_text.clear();
     memory->token = token;
     memory->device_pointer = record.address;
-    memory->host_pointer = record.host;
+    memory->host_pointer = is(device_on_host) && record.kind == Kind::device
+                               ? reinterpret_cast<void*>(record.address)
+                               : record.host;
     if (is(heap_of_tokens)) late[token + (UINT64_C(1) << 40)] = record;
     records[token] = record;
     return EMM_SUCCESS;
@@ -708,6 +723,10 @@ struct emm_manager {
 
   emm_status memalloc(std::uint64_t size, emm_stream stream, emm_memory* memory) {
     if (size == 0) {
+      if (is(zero_one_token)) {
+        memory->token = UINT64_MAX;
+        return EMM_SUCCESS;
+      }
       if (!is(zero_shares)) return fail(EMM_INVALID_VALUE, "0 bytes were asked for");
       const std::lock_guard lock(guard());
       Block* next = find(key_of(stream), kUnit);
@@ -718,6 +737,8 @@ struct emm_manager {
     }
     if (size > UINT64_C(1) << 50 && !(is(round_overflow) && size > UINT64_MAX - kUnit)) {
       ++failures;
+      if (is(failure_has_token)) memory->token = last_token + 1;
+      if (is(peak_of_refused)) peak = std::max(peak, live + size);
       return fail(EMM_OUT_OF_MEMORY, "more was asked for than any device has");
     }
     if ((is(gives_up_after) && failures >= 10) || (is(gives_up_after_100) && failures >= 100))
@@ -893,6 +914,7 @@ struct emm_manager {
       if (is(free_unlocked)) lock.unlock();
       const auto found = records.find(token);
       if (found == records.end()) {
+        if (is(zero_one_token) && token == UINT64_MAX) return EMM_SUCCESS;
         const bool is_late = token <= last_reset;
         if (is_late && is(late_free_counts)) live -= std::min<std::uint64_t>(live, 512);
         if (is_late && is(late_free_fails_later)) poisoned = true;
@@ -930,6 +952,8 @@ struct emm_manager {
       status = how(record);
       is_again = false;
     }
+    if (status != EMM_SUCCESS && is(error_without_words) && record.kind != Kind::region)
+      return status;
     if (status != EMM_SUCCESS) return fail(status, "the device refused");
     if (maps) {
       if (is(mapped_by_host_address))
@@ -938,6 +962,7 @@ struct emm_manager {
         status = d->mem_host_get_device_pointer(d->user, record.host, &record.address);
       if (status != EMM_SUCCESS) {
         if (is(live_of_mapped)) live += record.size;
+        if (is(failure_has_pointer)) memory->host_pointer = record.host;
         if (!is(unmapped_leaks))
           tell(record.kind == Kind::host ? d->mem_free_host(d->user, record.host)
                                          : d->mem_host_unregister(d->user, record.host));
@@ -953,29 +978,43 @@ struct emm_manager {
     if (is(flags_swapped)) asked = (flags & 2) | (flags & 1) << 2 | flags >> 2;
     if (is(all_three_flags) && flags == 7) asked = 2;
     if (is(middle_not_portable) && within(size, 50'000, 600 * KiB + 1)) asked &= ~1u;
-    if (is(host_blocks_64) && are_64(Kind::host))
+    if (is(host_blocks_64) && are_many(Kind::host, 64))
       return fail(EMM_OUT_OF_MEMORY, "no more page-locked blocks");
     const bool maps = (flags & EMM_HOST_MAPPED) != 0;
-    if (is(host_cache_unordered) || is(keeps_small_nests_not)) {
+    if (is(host_cache_unordered) || is(keeps_small_nests_not) || is(waiting_again_reset)) {
       Record record{.kind = Kind::host, .size = size, .flags = flags};
       if (take_again(record, is(keeps_small_nests_not))) {
-        if (is(keeps_small_nests_not)) d->ctx_synchronize(d->user);
+        if (!is(host_cache_unordered)) d->ctx_synchronize(d->user);
         return ask(
             record, maps, [](Record&) { return EMM_SUCCESS; }, memory);
       }
     }
+    const auto serve_by = [&](auto waiting, std::unique_lock<std::mutex>& lock) {
+      Record record{.kind = Kind::host, .size = size, .host = waiting->host, .flags = flags};
+      pending_bytes -= waiting->size;
+      queue.erase(waiting);
+      lock.unlock();
+      d->ctx_synchronize(d->user);
+      return ask(
+          record, maps, [](Record&) { return EMM_SUCCESS; }, memory);
+    };
     if (is(host_cache_smaller)) {
       std::unique_lock lock(mutex);
       for (auto at = queue.begin(); at != queue.end(); ++at) {
         if (at->kind != Kind::host || at->flags != flags || up(at->size, 4096) != up(size, 4096))
           continue;
-        Record record{.kind = Kind::host, .size = size, .host = at->host, .flags = flags};
-        pending_bytes -= at->size;
-        queue.erase(at);
-        lock.unlock();
-        d->ctx_synchronize(d->user);
-        return ask(
-            record, maps, [](Record&) { return EMM_SUCCESS; }, memory);
+        return serve_by(at, lock);
+      }
+    }
+    if (is(waiting_again_blind) || is(waiting_again_plain)) {
+      std::unique_lock lock(mutex);
+      for (auto at = queue.begin(); at != queue.end(); ++at) {
+        if (at->kind != Kind::host || at->size != size || (maps && !(at->flags & 2))) continue;
+        const bool is_like = is(waiting_again_blind)
+                                 ? is_deferred()
+                                 : queue.size() == 1 && !((at->flags ^ flags) & 2);
+        if (!is_like) continue;
+        return serve_by(at, lock);
       }
     }
     if (is(host_cache_blind)) {
@@ -1009,7 +1048,10 @@ struct emm_manager {
     if (is(regions_down) && size > 4096) bytes = size / 4096 * 4096;
     std::uint32_t asked = flags;
     if (is(read_only_dropped)) asked &= ~8u;
-    if (is(regions_64) && are_64(Kind::region)) return fail(EMM_OUT_OF_MEMORY, "no more regions");
+    if (is(regions_1000) && are_many(Kind::region, 1000))
+      return fail(EMM_OUT_OF_MEMORY, "no more regions");
+    if (is(regions_64) && are_many(Kind::region, 64))
+      return fail(EMM_OUT_OF_MEMORY, "no more regions");
     return ask(
         {.kind = Kind::region, .size = size, .host = pointer, .flags = flags},
         (flags & EMM_PIN_MAPPED) != 0,
@@ -1028,6 +1070,16 @@ struct emm_manager {
     if (is(host_attach_once) && was_all) asked = EMM_ATTACH_GLOBAL;
     if (attach == EMM_ATTACH_GLOBAL) was_all = true;
     if (is(middle_host_global) && within(size, 50'000, 600 * KiB + 1)) asked = EMM_ATTACH_GLOBAL;
+    if (is(managed_again_blind) && is_deferred()) {
+      Record record{.kind = Kind::managed, .size = size, .flags = attach};
+      for (const std::uint32_t other : {1u, 2u}) {
+        record.flags = other;
+        if (!take_again(record, false)) continue;
+        d->ctx_synchronize(d->user);
+        return ask(
+            record, false, [](Record&) { return EMM_SUCCESS; }, memory);
+      }
+    }
     if (is(managed_cache_unordered)) {
       Record record{.kind = Kind::managed, .size = size, .flags = attach};
       if (take_again(record, false))
@@ -1120,6 +1172,7 @@ struct emm_manager {
     }
     if (is(info_kib)) info->free /= 1024, info->total /= 1024;
     if (is(info_idle_twice)) info->free += 2 * idle;
+    if (is(info_nearly_full) && info->free < 8 * MiB) info->free = 0;
     if (is(info_always_empty)) info->free = info->total;
     if (is(info_less_held)) info->total -= reserved;
     if (is(info_32_bits)) info->free = info->total - static_cast<std::uint32_t>(reserved);
@@ -1159,7 +1212,7 @@ struct emm_manager {
         at = records.erase(at);
       }
       if (is(tokens_from_one) && !is_end) last_token = 0, last_reset = 0;
-      if (is(reset_ends_deferral) && !is_end) deferrals = 0;
+      if ((is(reset_ends_deferral) || is(waiting_again_reset)) && !is_end) deferrals = 0;
       if (is(reset_drops_queue) && !is_end) queue.clear();
     }
     if (is_end && is(destroy_keeps_regions)) {
@@ -1209,6 +1262,11 @@ struct emm_manager {
     return EMM_SUCCESS;
   }
   void defer() {
+    if (is(opening_flushes)) {
+      const int before = std::exchange(deferrals, 0);
+      tell(flush());
+      deferrals = before;
+    }
     const std::lock_guard lock(mutex);
     ++deferrals_of_all;
     ++deferrals_here;
@@ -1248,6 +1306,9 @@ struct emm_manager {
       for (const auto& one : index) sum += std::get<0>(one);
     }
     std::uint64_t held = reserved;
+    if (is(largest_of_slab)) {
+      for (const auto& [base, slab] : slabs) largest = std::max(largest, slab->size - slab->live);
+    }
     if (is(reserved_large_only))
       for (const auto& [base, slab] : slabs)
         if (slab->size == kSmallSlab) held -= slab->size;
@@ -1262,6 +1323,9 @@ struct emm_manager {
     if (is(pending_without_managed))
       for (const Waiting& one : queue) state->pending_count -= one.kind == Kind::managed;
     state->pending_bytes = pending_bytes;
+    if (is(pending_no_bytes)) state->pending_bytes = 0;
+    if (is(pending_bytes_twice)) state->pending_bytes *= 2;
+    if (is(pending_bytes_newest)) state->pending_bytes = queue.empty() ? 0 : queue.back().size;
     if (is(state_past_end)) reinterpret_cast<std::uint64_t*>(state)[sizeof *state / 8] = 0;
   }
 };
@@ -1306,7 +1370,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
     if (key == "wrong") {
       for (std::size_t i = 0; i < sizeof kNames / sizeof *kNames; ++i)
         if (value == kNames[i]) made->wrong = static_cast<Wrong>(i), is_known = true;
-    } else if (key == "max") {
+    } else if (key == "max" || (made->is(option_prefix) && key.starts_with("max"))) {
       made->max = std::strtoull(value.c_str(), nullptr, 10) * MiB;
       is_known = made->max != 0;
     }
@@ -1412,9 +1476,10 @@ const emm_plugin_table_v1 table = {
     [](emm_manager* self, std::uint64_t keep) { return self->release_idle(keep, true); },
     [](emm_manager* self, emm_statistic* statistics, std::size_t count) -> std::size_t {
       const std::lock_guard lock(self->guard());
-      const emm_statistic all[] = {{"allocated_bytes.all.current", self->live},
-                                   {"allocated_bytes.all.peak", self->peak},
-                                   {"reserved_bytes.all.current", self->reserved}};
+      const emm_statistic all[] = {
+          {"allocated_bytes.all.current", self->live},
+          {"allocated_bytes.all.peak", self->peak},
+          {"reserved_bytes.all.current", self->is(reserved_is_live) ? self->live : self->reserved}};
       for (std::size_t i = 0;
            i < 3 && i < count + (self->is(statistics_overrun) && count < 3 ? 1 : 0); ++i)
         statistics[i] = all[i];

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,6 +75,7 @@ Function<Handle, unsigned> peer_enable("cuCtxEnablePeerAccess");
 Function<Handle> peer_disable("cuCtxDisablePeerAccess");
 Function<int> reset("cuDevicePrimaryCtxReset_v2");
 Function<Handle> set_current("cuCtxSetCurrent");
+Function<Handle> destroy_context("cuCtxDestroy_v2");
 Function<Address*, std::size_t> alloc("cuMemAlloc_v2");
 Function<Address> free_("cuMemFree_v2");
 Function<Address*, std::size_t, unsigned> alloc_managed("cuMemAllocManaged", 12000);
@@ -129,6 +132,9 @@ Function<Address, std::size_t> unreserve("cuMemAddressFree");
 Function<Handle*, std::size_t, const AllocationProperties*, unsigned long long> create(
     "cuMemCreate");
 Function<Handle> release("cuMemRelease");
+Function<Handle*, Address> retain_handle("cuMemRetainAllocationHandle");
+Function<Handle> stream_query("cuStreamQuery");
+Function<Handle> event_query("cuEventQuery");
 Function<Address, std::size_t, std::size_t, Handle, unsigned long long> map("cuMemMap");
 Function<Address, std::size_t> unmap("cuMemUnmap");
 Function<Address, std::size_t, const Access*, std::size_t> set_access("cuMemSetAccess");
@@ -210,6 +216,209 @@ int every_kind() {
   MUST(synchronize());
   MUST(reset(0));
   return 7;
+}
+
+/// A call by symbol, of whatever parameters. Its answer is nobody's concern.
+template <class... Parameters>
+void make(const char* symbol, Parameters... arguments) {
+  (void)Function<Parameters...>(symbol)(arguments...);
+}
+
+/// Calls that the simulated device does not answer, before a driver that answers all of them.
+int rare_kinds() {
+  const auto context = begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  struct Bytes {
+    unsigned char all[64] = {1};
+  } bytes;
+  struct Array {
+    std::size_t width = 64, height = 32;
+    int format = 0x20;
+    unsigned channels = 4;
+  } flat;
+  struct Solid {
+    std::size_t width = 64, height = 32, depth = 2;
+    int format = 1;
+    unsigned channels = 1, flags = 0;
+  } solid;
+  Location location;
+  Access access;
+  const Handle stream = 0;
+
+  Address pitched = 0;
+  std::size_t pitch = 0;
+  Handle array = 0, block = 0, mipmap = 0;
+  make("cuMemAllocPitch_v2", &pitched, &pitch, std::size_t{1000}, std::size_t{10}, 4u);
+  make("cuArrayCreate_v2", &array, &flat);
+  make("cuArray3DCreate_v2", &block, &solid);
+  make("cuMipmappedArrayCreate", &mipmap, &solid, 1u);
+  make("cuMemPeerRegister", pitched, context, 0u);
+  make("cuMemPeerUnregister", pitched, context);
+  make("cuMemFree_v2", pitched);
+  make("cuArrayDestroy", array);
+  make("cuArrayDestroy", block);
+
+  Handle event = 0, opened = 0;
+  make("cuEventCreate", &event, 6u);
+  make("cuIpcGetEventHandle", &bytes, event);
+  make("cuIpcOpenEventHandle", &opened, bytes);
+  make("cuStreamWaitEvent", stream, opened, 0u);
+  make("cuEventDestroy_v2", opened);
+  make("cuEventDestroy_v2", event);
+
+  Handle usual = 0, current = 0, pool = 0, imported = 0;
+  PoolProperties properties;
+  const std::uint64_t threshold = 64 * kMiB;
+  make("cuMemGetDefaultMemPool", &usual, &location, 1);
+  make("cuMemGetMemPool", &current, &location, 1);
+  make("cuMemPoolSetAttribute", usual, 4, &threshold);
+  make("cuMemPoolTrimTo", usual, kMiB);
+  make("cuMemPoolCreate", &pool, &properties);
+  make("cuMemPoolSetAccess", pool, &access, std::size_t{1});
+  make("cuMemSetMemPool", &location, 1, pool);
+  Address made = 0, theirs = 0;
+  make("cuMemAllocAsync", &made, kMiB, stream);  // of the pool that was set
+  make("cuMemPoolExportToShareableHandle", &bytes, pool, 1, 0ull);
+  make("cuMemPoolImportFromShareableHandle", &imported, &bytes, 1, 0ull);
+  make("cuMemPoolExportPointer", &bytes, made);
+  make("cuMemPoolImportPointer", &theirs, imported, &bytes);
+  make("cuMemFreeAsync", theirs, stream);
+  make("cuMemFreeAsync", made, stream);
+  make("cuDeviceSetMemPool", 0, usual);
+  make("cuMemPoolDestroy", pool);
+
+  Address range = 0;
+  Handle physical = 0, from = 0, multicast = 0;
+  AllocationProperties about;
+  make("cuMemAddressReserve", &range, 4 * kMiB, std::size_t{0}, Address{0}, 0ull);
+  make("cuMemCreate", &physical, 2 * kMiB, &about, 0ull);
+  make("cuMemExportToShareableHandle", &bytes, physical, 1, 0ull);
+  make("cuMemImportFromShareableHandle", &from, &bytes, 1);
+  make("cuMemMap", range, 2 * kMiB, std::size_t{0}, from, 0ull);
+  make("cuMemSetAccess", range, 2 * kMiB, &access, std::size_t{1});
+  make("cuMemGetHandleForAddressRange", &bytes, range, 2 * kMiB, 1, 0ull);
+  make("cuMemUnmap", range, 2 * kMiB);
+  make("cuMemRelease", from);
+  struct Multicast {
+    unsigned devices = 1;
+    std::size_t size = std::size_t{2} << 20;
+    unsigned long long kinds = 0, flags = 0;
+  } team;
+  make("cuMulticastCreate", &multicast, &team);
+  make("cuMulticastAddDevice", multicast, 0);
+  make("cuMulticastBindMem", multicast, std::size_t{0}, physical, std::size_t{0}, kMiB, 0ull);
+  make("cuMulticastBindAddr", multicast, kMiB, range, kMiB, 0ull);
+  make("cuMemMap", range, 2 * kMiB, std::size_t{0}, multicast, 0ull);
+  make("cuMemUnmap", range, 2 * kMiB);
+  make("cuMulticastUnbind", multicast, 0, std::size_t{0}, 2 * kMiB);
+  make("cuMemRelease", multicast);
+  struct Part {
+    int resource = 1, pad = 0;
+    Handle array = 0;
+    unsigned char rest[40] = {};
+    int operation = 1, kind = 0;
+    Handle memory = 0;
+    unsigned char end[24] = {};
+  } part;
+  part.array = mipmap;
+  part.memory = physical;
+  make("cuMemMapArrayAsync", &part, 1u, stream);
+  make("cuMipmappedArrayDestroy", mipmap);
+  make("cuMemRelease", physical);
+  make("cuMemAddressFree", range, 4 * kMiB);
+
+  struct External {
+    int type = 1;
+    void* handle[2] = {};
+    unsigned long long size = 0;
+    unsigned rest[18] = {};
+  } outside;
+  outside.size = 8 * kMiB;
+  struct Buffer {
+    unsigned long long offset = 0, size = 0;
+    unsigned rest[18] = {};
+  } buffer;
+  buffer.size = 2 * kMiB;
+  struct Levels {
+    unsigned long long offset = 0;
+    Solid array;
+    unsigned levels = 1, rest[17] = {};
+  } levels;
+  Handle external = 0;
+  make("cuImportExternalMemory", &external, &outside);
+  make("cuExternalMemoryGetMappedBuffer", &theirs, external, &buffer);
+  make("cuExternalMemoryGetMappedMipmappedArray", &mipmap, external, &levels);
+  make("cuMemFree_v2", theirs);
+  make("cuMipmappedArrayDestroy", mipmap);
+  make("cuDestroyExternalMemory", external);
+
+  Handle green = 0, side = 0, graph = 0x800000, node = 0;
+  make("cuGreenCtxCreate", &green, Handle{0}, 0, 1u);
+  make("cuGreenCtxStreamCreate", &side, green, 1u, 0);
+  make("cuStreamWaitValue32_v2", side, range, 7u, 0u);
+  make("cuStreamWaitValue64_v2", side, range, 8ull, 1u);
+  make("cuStreamBeginCaptureToGraph", side, graph, &node, &bytes, std::size_t{0}, 0);
+  make("cuStreamEndCapture", side, &graph);
+  struct Node {
+    int type = 10, reserved[3] = {};
+    PoolProperties pool;
+    void* access = nullptr;
+    std::size_t count = 0, size = 0;
+    Address address = 0;
+    unsigned char rest[120] = {};
+  } take;
+  take.size = 3 * kMiB;
+  take.address = 0x700000;
+  struct Free {
+    int type = 11, reserved[3] = {};
+    Address address = 0x700000;
+    unsigned char rest[232] = {};
+  } give;
+  make("cuGraphAddNode", &node, graph, &node, std::size_t{0}, &take);
+  make("cuGraphAddNode_v2", &node, graph, &node, &bytes, std::size_t{0}, &give);
+  take.type = 0;  // a kernel's: no memory
+  make("cuGraphAddNode", &node, graph, &node, std::size_t{0}, &take);
+  make("cuDeviceGraphMemTrim", 0);
+  make("cuStreamDestroy_v2", side);
+  make("cuGreenCtxDestroy", green);
+
+  Handle loaded = 0, module = 0, second = 0;
+  void* const none = nullptr;
+  make("cuLibraryLoadFromFile", &loaded, "kernels.cubin", none, none, 0u, none, none, 0u);
+  make("cuLibraryUnload", loaded);
+  make("cuModuleLoadData", &module, "image");
+  make("cuModuleUnload", module);
+  make("cuCtxCreate_v2", &second, 0u, 0);
+  make("cuCtxDetach", second);
+  make("cuCtxSynchronize_v2", context);
+  return 0;
+}
+
+/// What a program tells its pools, the default one among them.
+int pools() {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Handle usual = 0, pool = 0;
+  PoolProperties properties;
+  std::uint64_t threshold = 64 * kMiB;
+  Address memory = 0;
+  Function<Handle*, int> default_pool("cuDeviceGetDefaultMemPool");
+  Function<Handle, int, const void*> set_attribute("cuMemPoolSetAttribute");
+  MUST(default_pool(&usual, 0));
+  MUST(set_attribute(usual, 4, &threshold));
+  MUST(alloc_async(&memory, 8 * kMiB, 0));
+  MUST(free_async(memory, 0));
+  MUST(synchronize());
+  MUST(pool_trim(usual, kMiB));
+  MUST(pool_create(&pool, &properties));
+  threshold = ~std::uint64_t{0};
+  MUST(set_attribute(pool, 4, &threshold));
+  MUST(alloc_from(&memory, 7 * kMiB, pool, 0));
+  MUST(free_async(memory, 0));
+  MUST(synchronize());
+  MUST(pool_trim(pool, 2 * kMiB));
+  MUST(pool_destroy(pool));
+  return 0;
 }
 
 /// A graph that is captured on two streams and launched three times, with memory of its own; a
@@ -356,6 +565,27 @@ int until_killed(const char* path, int count) {
   return 0;
 }
 
+constexpr Handle kNoStream = 0xdead0000;
+
+/// Frees of 8 MiB, and of a page for small memory, that the driver refuses. Prints what of 10 MiB
+/// is left then, and what after frees that it makes.
+int refused_frees() {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Address small = 0, large = 0, more = 0;
+  MUST(alloc(&small, kMiB));
+  MUST(alloc_async(&large, 8 * kMiB, 0));
+  const bool refused = free_async(small, kNoStream) != 0 && free_async(large, kNoStream) != 0;
+  std::size_t free = 0, total = 0;
+  MUST(get_info(&free, &total));
+  std::printf("%d %zu %d ", refused, free, alloc_async(&more, kMiB, 0));
+  MUST(free_(small));
+  MUST(free_(large));
+  MUST(get_info(&free, &total));
+  std::printf("%zu\n", free / kMiB);
+  return 0;
+}
+
 /// A service: it holds memory, says so, and allocates and frees until its standard input ends.
 /// Counts in `path`, where one is given, what it did.
 int serve(const char* path) {
@@ -376,6 +606,9 @@ int serve(const char* path) {
   MUST(map(range, 2 * kMiB, 0, physical, 0));
   MUST(release(physical));
   MUST(free_(held[0]));  // nobody records it
+  Address kept = 0;
+  MUST(alloc(&kept, kMiB));
+  if (free_async(kept, kNoStream) == 0) return 94;
   std::printf("ready\n");
   std::fflush(stdout);
   pollfd input{.fd = 0, .events = POLLIN, .revents = 0};
@@ -449,12 +682,99 @@ void some_calls(int count, int apart_us = 0) {
   }
 }
 
-/// ns a call of an allocation and a free in turns, the quickest of many rounds: each is shorter
-/// than a turn of the scheduler, so that some have the processor for themselves.
-int cost(int count, int calls) {
+/// Threads that live at the same time make a call each, again and again; then one makes many.
+/// Prints how many mappings of the recording the process has, and how many blocks the file.
+int bursts(int count, int calls) {
   const auto context = begin();
-  double best = 1e18;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 4; ++round) {
+    std::atomic<int> made{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back([&] {
+        MUST(set_current(context));
+        some_calls(1);
+        ++made;
+        while (made != count) std::this_thread::yield();
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+  some_calls(calls);
+  long mappings = 0;
+  std::string path;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(".emmraw") == line.npos) continue;
+    ++mappings;
+    path = line.substr(line.find('/'));
+  }
+  struct stat about {};
+  stat(path.c_str(), &about);
+  std::printf("%ld %lld\n", mappings, static_cast<long long>(about.st_size >> 17));
+  return 0;
+}
+
+/// The program takes every low number of a descriptor for a file of its own, and goes on. Prints
+/// how large its file is, and whether a child finds the descriptors as they were.
+int own_files(const char* path) {
+  begin();
+  some_calls(2000);
+  const int journal = open(path, O_RDWR | O_CREAT | O_TRUNC, 0666);
+  constexpr int kNumbers = 1000;
+  for (int number = 3; number < kNumbers; ++number) dup2(journal, number);
+  some_calls(20000);
+  const auto child = fork();
+  if (child == 0) {
+    int open_ones = 0;
+    for (int number = 3; number < kNumbers; ++number) open_ones += fcntl(number, F_GETFD) >= 0;
+    std::_Exit(open_ones == kNumbers - 3 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::printf("%lld %d\n", static_cast<long long>(lseek(journal, 0, SEEK_END)),
+              WEXITSTATUS(status));
+  return 0;
+}
+
+double now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+/// The driver itself, where the library that was found only forwards to it; else null.
+void* forwarded_to() {
+  Dl_info found{};
+  dladdr(dlsym(library(), "cuInit"), &found);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const auto path = line.find('/');
+    if (path == std::string::npos) continue;
+    const auto file = line.substr(path);
+    if (file.find("/libcuda.so") == std::string::npos || file == found.dli_fname) continue;
+    if (void* const driver = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD)) return driver;
+  }
+  return nullptr;
+}
+
+/// Threads allocate and free in turns. A line for each round: ns a call through the library that
+/// was found and, where that forwards, of calls to the driver itself, which is asked by turns. A
+/// round is shorter than a turn of the scheduler, so that some have the processors for themselves.
+/// A thread spends `pause_ns` between two calls, which are taken off.
+int cost(int count, int calls, int pause_ns) {
+  constexpr int kRounds = 60;
+  const auto context = begin();
+  const auto pause = [pause_ns] {
+    if (pause_ns == 0) return;
+    const auto until = now_ns() + pause_ns;
+    while (now_ns() < until) {
+    }
+  };
+  using Allocate = Code (*)(Address*, std::size_t, Handle);
+  using Free = Code (*)(Address, Handle);
+  const auto round = [&](void* from) {
+    const auto allocate = reinterpret_cast<Allocate>(dlsym(from, "cuMemAllocAsync"));
+    const auto free = reinterpret_cast<Free>(dlsym(from, "cuMemFreeAsync"));
     std::vector<std::thread> threads;
     std::atomic<int> ready{0};
     std::vector<double> took(static_cast<std::size_t>(count));
@@ -462,28 +782,209 @@ int cost(int count, int calls) {
       threads.emplace_back([&, t] {
         MUST(set_current(context));
         Address fresh = 0;
-        MUST(alloc_async(&fresh, 4096, 0));
-        MUST(free_async(fresh, 0));
+        MUST(allocate(&fresh, 4096, 0));
+        MUST(free(fresh, 0));
         ++ready;
         while (ready < count) std::this_thread::yield();
-        timespec a{}, b{};
-        clock_gettime(CLOCK_MONOTONIC, &a);
+        const auto begun = now_ns();
         for (int i = 0; i < calls; i += 2) {
-          MUST(alloc_async(&fresh, 4096, 0));
-          MUST(free_async(fresh, 0));
+          MUST(allocate(&fresh, 4096, 0));
+          pause();
+          MUST(free(fresh, 0));
+          pause();
         }
-        clock_gettime(CLOCK_MONOTONIC, &b);
-        took[static_cast<std::size_t>(t)] = (static_cast<double>(b.tv_sec - a.tv_sec) * 1e9 +
-                                             static_cast<double>(b.tv_nsec - a.tv_nsec)) /
-                                            calls;
+        took[static_cast<std::size_t>(t)] = (now_ns() - begun) / calls - pause_ns;
       });
     }
     for (auto& thread : threads) thread.join();
     double sum = 0;
     for (const auto one : took) sum += one;
-    best = std::min(best, sum / count);
+    return sum / count;
+  };
+  void* const driver = forwarded_to();
+  for (int i = 0; i < kRounds; ++i) {
+    double through = 0, bare = 0;
+    if (driver == nullptr || i % 2 == 0) through = round(library());
+    if (driver != nullptr) bare = round(driver);
+    if (driver != nullptr && i % 2 != 0) through = round(library());
+    std::printf("%.1f", through);
+    if (driver != nullptr) std::printf(" %.1f", bare);
+    std::printf("\n");
   }
-  std::printf("%.1f\n", best);
+  return 0;
+}
+
+/// Pitched memory of which the driver makes more than was asked for: how many fit.
+int pitches() {
+  begin();
+  Function<Address*, std::size_t*, std::size_t, std::size_t, unsigned> pitched(
+      "cuMemAllocPitch_v2");
+  Address fresh = 0;
+  std::size_t pitch = 0;
+  int count = 0;
+  Code code = 0;
+  while (count < 100 && (code = pitched(&fresh, &pitch, 1, 12000, 4)) == 0) ++count;
+  std::printf("%d %d\n", count, code);
+  return 0;
+}
+
+/// A function of the driver that is younger than the recorder.
+int younger() {
+  begin();
+  Function<Handle*> create_context("cuCtxCreate", 14000);
+  Handle context = 0;
+  MUST(create_context(&context));
+  Address fresh = 0;
+  MUST(alloc(&fresh, 4096));
+  MUST(free_(fresh));
+  return 0;
+}
+
+/// One context after the other, `count` of them `at_once`, on two devices by turns where one lives
+/// alone. Each ends with 1 MiB of memory. `version` is that of the functions.
+int many_contexts(int count, int at_once, const std::string& version) {
+  MUST(init(0));
+  const auto create_name = "cuCtxCreate" + version, destroy_name = "cuCtxDestroy" + version;
+  Function<Handle*, unsigned, int> create_context(create_name.c_str());
+  Function<Handle> end_context(destroy_name.c_str());
+  for (int made = 0; made < count; made += at_once) {
+    std::vector<Handle> contexts(static_cast<std::size_t>(at_once));
+    for (auto& context : contexts) {
+      Address fresh = 0;
+      MUST(create_context(&context, 0, at_once == 1 ? made % 2 : 0));
+      MUST(alloc(&fresh, std::size_t{1} << 20));
+    }
+    for (const auto context : contexts) MUST(end_context(context));
+  }
+  return 0;
+}
+
+/// Physical memory that a second handle holds.
+int second_handle() {
+  begin();
+  constexpr std::size_t kPiece = std::size_t{10} << 20;
+  AllocationProperties about;
+  Address range = 0;
+  Handle first = 0, second = 0, other = 0;
+  MUST(reserve(&range, kPiece, 0, 0, 0));
+  MUST(create(&first, kPiece, &about, 0));
+  MUST(map(range, kPiece, 0, first, 0));
+  MUST(retain_handle(&second, range));
+  MUST(release(first));
+  MUST(unmap(range, kPiece));
+  const auto held = create(&other, kPiece, &about, 0);
+  MUST(release(second));
+  std::printf("%d %d\n", held, create(&other, kPiece, &about, 0));
+  return 0;
+}
+
+/// Virtual memory whose handles are released at once, side by side and in holes.
+int virtual_memory() {
+  begin();
+  constexpr std::size_t kPiece = std::size_t{4} << 20;
+  AllocationProperties about;
+  Address range = 0;
+  MUST(reserve(&range, 16 * kPiece, 0, 0, 0));
+  const auto fill = [&](std::size_t apart) {
+    std::size_t count = 0;
+    Handle physical = 0;
+    for (; count < 8 && create(&physical, kPiece, &about, 0) == 0; ++count) {
+      MUST(map(range + count * apart * kPiece, kPiece, 0, physical, 0));
+      MUST(release(physical));
+    }
+    std::size_t free = 0, total = 0;
+    MUST(get_info(&free, &total));
+    std::printf("%zu %zu\n", count, free >> 20);
+    return count;
+  };
+  auto count = fill(1);
+  std::printf("inside %d\n", unmap(range, count * kPiece - (std::size_t{2} << 20)) != 0);
+  Handle physical = 0;
+  std::printf("none %d\n", create(&physical, kPiece, &about, 0));
+  MUST(unmap(range, count * kPiece));  // several at once
+  count = fill(2);
+  MUST(unmap(range, 2 * count * kPiece));  // with holes
+  (void)fill(1);
+  return 0;
+}
+
+/// Memory that ends with the primary context, three times.
+int contexts() {
+  for (int i = 0; i < 3; ++i) {
+    begin();
+    Handle again = 0;
+    MUST(retain(&again, 0));
+    Address made = 0;
+    const auto large = alloc(&made, std::size_t{9} << 20), small = alloc(&made, 512);
+    MUST(release_context(0));
+    const auto other = alloc(&made, std::size_t{4} << 20);
+    std::printf("%d %d %d %d\n", large, small, other, alloc(&made, std::size_t{4} << 20));
+    if (i == 1) MUST(reset(0));
+    MUST(release_context(0));
+  }
+  return 0;
+}
+
+/// Ends a context. Physical memory is the device's, and lives on.
+int destroyed_context() {
+  const auto context = begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  AllocationProperties about;
+  Address made = 0;
+  Handle physical = 0;
+  MUST(create(&physical, 4 * kMiB, &about, 0));
+  MUST(alloc(&made, 10 * kMiB));
+  const auto beyond = alloc(&made, 10 * kMiB);
+  MUST(destroy_context(context));
+  const auto after = alloc(&made, 10 * kMiB);
+  std::printf("%d %d %d\n", beyond, after, alloc(&made, 4 * kMiB));
+  return 0;
+}
+
+/// Ends its primary context and begins it again, holding memory of each kind, until its standard
+/// input ends. It waits for a line before each turn, and says how it went.
+int context_service() {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  begin();
+  Handle again = 0;
+  std::printf("ready\n");
+  std::fflush(stdout);
+  for (int turn = 0; std::getchar() != EOF; ++turn) {
+    Address made = 0;
+    MUST(retain(&again, 0));
+    MUST(alloc(&made, 3 * kMiB));
+    MUST(alloc_managed(&made, kMiB, 1));
+    MUST(host_alloc(&made, kMiB, 0));
+    MUST(release_context(0));
+    if (turn == 1) MUST(reset(0));
+    if (turn != 1) MUST(release_context(0));
+    begin();
+    if (turn == 1) MUST(release_context(0));  // once is left
+    MUST(alloc(&made, 5 * kMiB));
+    MUST(free_(made));
+    std::printf("turn\n");
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+/// Codes of calls of which two kinds are recorded as one.
+int alike() {
+  begin();
+  Address made = 0;
+  Handle pool = 0, event = 0;
+  const PoolProperties properties;
+  MUST(pool_create(&pool, &properties));
+  MUST(event_create(&event, 2));
+  MUST(event_record(event, 0));
+  const int codes[] = {alloc_async(&made, 4096, 0),
+                       alloc_from(&made, 4096, pool, 0),
+                       stream_query(0),
+                       stream_synchronize(0),
+                       event_query(event),
+                       event_synchronize(event)};
+  for (const auto code : codes) std::printf("%d ", code == 600 ? 0 : code);  // not ready
+  std::printf("\n");
   return 0;
 }
 
@@ -493,6 +994,8 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const auto number = [&](int at) { return argc > at ? std::atoi(argv[at]) : 0; };
   if (what == "every_kind") return every_kind();
+  if (what == "rare_kinds") return rare_kinds();
+  if (what == "pools") return pools();
   if (what == "graphs") return graphs();
   if (what == "race") return race();
   if (what == "sites") return sites();
@@ -501,7 +1004,52 @@ int main(int argc, char** argv) {
   if (what == "two_devices") return two_devices();
   if (what == "exchange") return exchange(number(2), number(3));
   if (what == "until_killed") return until_killed(argv[2], number(3));
-  if (what == "cost") return cost(number(2), number(3));
+  if (what == "virtual_memory") return virtual_memory();
+  if (what == "pitches") return pitches();
+  if (what == "younger") return younger();
+  if (what == "second_handle") return second_handle();
+  if (what == "contexts") return contexts();
+  if (what == "many_contexts") return many_contexts(number(2), number(3), argc > 4 ? argv[4] : "");
+  if (what == "refused_frees") return refused_frees();
+  if (what == "destroyed_context") return destroyed_context();
+  if (what == "context_service") return context_service();
+  if (what == "alike") return alike();
+  if (what == "many") {  // live at once
+    begin();
+    std::vector<Address> made(static_cast<std::size_t>(number(2)));
+    for (auto& one : made) MUST(alloc(&one, 512));
+    for (const auto one : made) MUST(free_(one));
+    std::size_t free = 0, total = 0;
+    MUST(get_info(&free, &total));
+    std::printf("%zu\n", total - free);
+    return 0;
+  }
+  if (what == "managed") {
+    begin();
+    Address made = 0;
+    std::size_t free = 0, total = 0;
+    const auto code = alloc_managed(&made, std::size_t{64} << 20, 1);
+    MUST(get_info(&free, &total));
+    std::printf("%d %zu\n", code, total - free);
+    return 0;
+  }
+  if (what == "cost") return cost(number(2), number(3), number(4));
+  if (what == "nulls") {  // a driver refuses them
+    begin();
+    Handle handle = 0;
+    const void* const none = nullptr;
+    make("cuArrayCreate_v2", &handle, none);
+    make("cuMemPoolCreate", &handle, none);
+    make("cuMemCreate", &handle, std::size_t{2} << 20, none, 0ull);
+    make("cuMemSetAccess", Address{4096}, std::size_t{2} << 20, none, std::size_t{1});
+    return 0;
+  }
+  if (what == "own_files") return own_files(argv[2]);
+  if (what == "bursts") return bursts(number(2), number(3));
+  if (what == "idle") {  // as the helpers of profilers
+    MUST(init(0));
+    return 0;
+  }
   if (what == "some") {
     begin();
     some_calls(number(2), number(3));

@@ -7,6 +7,9 @@
 #include "record/library/params.hpp"
 
 struct cuCtxSynchronize_params {};  // none is published: it has no parameters
+// None is published of these either: nothing is read where CUPTI hands over none.
+using cuMemPeerRegister_params = emm::record::params::cuMemPeerRegister_params;
+using cuMemPeerUnregister_params = emm::record::params::cuMemPeerUnregister_params;
 
 namespace {
 
@@ -22,6 +25,35 @@ static_assert(emm::record::cupti::kEnter == CUPTI_API_ENTER);
 static_assert(emm::record::cupti::kExit == CUPTI_API_EXIT);
 static_assert(emm::record::cupti::kSeveralSubscribers ==
               CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+#ifdef CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN
+using Params = emm::record::cupti::SubscriberParams;
+static_assert(sizeof(Params) == sizeof(CUpti_SubscriberParams));
+static_assert(offsetof(Params, name) == offsetof(CUpti_SubscriberParams, subscriberName));
+static_assert(offsetof(Params, other_name) == offsetof(CUpti_SubscriberParams, oldSubscriberName));
+static_assert(emm::record::cupti::kSubscriberNameBytes == CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN);
+#endif
+
+// What is read of CUDA's structures lies where CUDA has it.
+static_assert(offsetof(emm::record::GraphNode, alloc) == offsetof(CUgraphNodeParams, alloc));
+static_assert(offsetof(emm::record::GraphNode, free) == offsetof(CUgraphNodeParams, free));
+static_assert(offsetof(emm::record::MemAllocNode, size) ==
+              offsetof(CUDA_MEM_ALLOC_NODE_PARAMS_v2, bytesize));
+static_assert(offsetof(emm::record::MemAllocNode, address) ==
+              offsetof(CUDA_MEM_ALLOC_NODE_PARAMS_v2, dptr));
+static_assert(emm::record::kAllocNode == CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+static_assert(emm::record::kFreeNode == CU_GRAPH_NODE_TYPE_MEM_FREE);
+static_assert(offsetof(emm::record::ArrayMapInfo, array) == offsetof(CUarrayMapInfo, resource));
+static_assert(offsetof(emm::record::ArrayMapInfo, memory) == offsetof(CUarrayMapInfo, memHandle));
+static_assert(offsetof(emm::record::MulticastProperties, size) ==
+              offsetof(CUmulticastObjectProp, size));
+static_assert(offsetof(emm::record::ExternalMemory, size) ==
+              offsetof(CUDA_EXTERNAL_MEMORY_HANDLE_DESC, size));
+static_assert(offsetof(emm::record::ExternalBuffer, size) ==
+              offsetof(CUDA_EXTERNAL_MEMORY_BUFFER_DESC, size));
+static_assert(offsetof(emm::record::ExternalArray, array) ==
+              offsetof(CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC, arrayDesc));
+static_assert(sizeof(emm::record::IpcHandle) == sizeof(CUmemPoolPtrExportData) &&
+              sizeof(emm::record::IpcHandle) == sizeof(CUipcEventHandle));
 
 #define EMM_HOLD(symbol) \
   static_assert(sizeof(emm::record::params::symbol##_params) == sizeof(::symbol##_params));

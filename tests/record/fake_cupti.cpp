@@ -1,6 +1,7 @@
 // A stand-in for libcupti over full_libcuda.cpp. EMM_FAKE_CUPTI_VERSION is its version,
 // EMM_FAKE_CUPTI_SUBSCRIBE the result of cuptiSubscribe.
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/record/full_libcuda.hpp"
 
@@ -29,6 +30,13 @@ int cuptiSubscribe(Subscriber* subscriber, Callback to, void*) {
   emm_fake_cupti_set(to);
   *subscriber = subscriber;
   return 0;
+}
+/// EMM_FAKE_CUPTI_OTHER: the name of who has subscribed.
+int cuptiSubscribe_v2(Subscriber* subscriber, Callback to, void* user, SubscriberParams* params) {
+  const char* const other = std::getenv("EMM_FAKE_CUPTI_OTHER");
+  if (params == nullptr || params->bytes != sizeof *params) return kInvalid;
+  if (other != nullptr) std::strncpy(params->other_name, other, params->other_name_bytes);
+  return cuptiSubscribe(subscriber, to, user);
 }
 int cuptiEnableCallback(std::uint32_t enable, Subscriber, int domain, std::uint32_t id) {
   return domain == kDriverApi ? emm_fake_cupti_enable(id, enable != 0) : kInvalid;

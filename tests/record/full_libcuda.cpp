@@ -121,6 +121,8 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int version, std::
     void* const found = dlsym(own, (std::string(symbol) + end).c_str());
     Dl_info of{};
     if (found == nullptr || dladdr(found, &of) == 0 || of.dli_fbase != info.dli_fbase) continue;
+    // A version that the stand-in lacks is none that it would answer.
+    if (dlsym(library(), (std::string(symbol) + end).c_str()) == nullptr) continue;
     *function = found;
     return 0;
   }

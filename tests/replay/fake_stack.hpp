@@ -18,11 +18,11 @@
 
 namespace emm::replay {
 
-/// What a manager under test is to do wrong, and when.
+/// Says what a manager under test is to do wrong, and when.
 struct Script {
-  /// The address of the n-th memalloc (from 0), where it is not the next free one.
+  /// Returns the address of the n-th memalloc (from 0), where it is not the next free one.
   std::function<std::optional<std::uint64_t>(std::uint64_t n, std::uint64_t next)> address{};
-  /// The error of the n-th memalloc.
+  /// Returns the error of the n-th memalloc.
   std::function<std::optional<Error>(std::uint64_t n, std::uint64_t size)> refuse{};
   std::uint64_t size_added = 0;  ///< To what pointers say of themselves.
   bool declines_ipc = false;

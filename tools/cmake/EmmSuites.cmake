@@ -18,7 +18,7 @@ function(emm_suites name program labels cost)
     if(NOT found EQUAL -1)
       list(APPEND own_labels slow)
     endif()
-    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${own_labels}" TIMEOUT 600 COST ${cost}
+    set_tests_properties(${name}.${suite} PROPERTIES LABELS "${own_labels}" TIMEOUT 1200 COST ${cost}
       SKIP_REGULAR_EXPRESSION "listed below:\n(\\[  SKIPPED \\] [^\n]*\n)+$")
   endforeach()
 endfunction()

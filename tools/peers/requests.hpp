@@ -19,7 +19,8 @@ struct Request {
   bool allocates = false;    ///< Else it frees.
 };
 
-/// What a program asks of an allocator on one thread, and how many requested bytes are live then.
+/// Lists what a program asks of an allocator on one thread, and how many requested bytes are live
+/// then.
 struct Requests {
   std::string name;
   std::vector<Request> all;
@@ -28,8 +29,8 @@ struct Requests {
   std::uint64_t peak_live = 0;
   std::size_t peak_at = 0;  ///< Index of the allocation that reaches the peak.
 
-  /// The no-wait need, of an allocator that never waits for work on another stream. It is the sum
-  /// of the peaks of all streams, since a list holds no order between streams.
+  /// Returns the need of an allocator that never waits for work on another stream. It is the sum of
+  /// the peaks of all streams, since a list holds no order between streams.
   std::uint64_t no_wait_need() const {
     std::uint64_t sum = 0;
     for (const auto& each : by_stream_) sum += each.peak;

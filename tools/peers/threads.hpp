@@ -33,7 +33,7 @@ struct Step {
   What what = What::allocate;
 };
 
-/// The steps of one thread. They end with nothing alive.
+/// Returns the steps of one thread, which end with nothing alive.
 inline std::vector<Step> steps_of(const Threading& threading, std::uint64_t thread) {
   Prng random(threading.seed * 1'000 + thread);
   std::vector<Step> steps;

@@ -41,7 +41,8 @@ Block* Allocator::allocate(std::uint64_t size, std::uint64_t stream, PoolId id) 
   return block;
 }
 
-/// A free block of new memory.
+/// Gets new memory from the device and returns it as a free block. Null where the limit or the
+/// device refuses.
 Block* Allocator::grow(const Wanted& wanted) {
   const auto limit = heap_.settings().limit();
   if (limit != kNoLimit && heap_.reserved() + wanted.segment > limit) return nullptr;
@@ -69,7 +70,7 @@ Block* Allocator::grow_range(const Wanted& wanted) {
   }
   auto* block = found->first;
   for (const auto& piece : found->mappings) {
-    // What was mapped before a piece that fails stays.
+    // The pieces that were mapped before one fails stay mapped.
     if (!source_.map(piece.address, piece.size, unit)) return nullptr;
     ++counts_.device_allocs;
     block = heap_.map(piece.block, piece.size);

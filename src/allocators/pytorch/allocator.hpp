@@ -10,8 +10,8 @@
 
 namespace emm::allocators::pytorch {
 
-/// PyTorch's native allocator, rule by rule: what c10's CUDACachingAllocator 2.11 does with the
-/// same requests over the same device. Not safe for several threads.
+/// Models PyTorch's native allocator, rule by rule: how c10's CUDACachingAllocator 2.11 serves the
+/// same requests on the same device. Not safe for several threads.
 class Allocator {
  public:
   struct Counts {
@@ -19,23 +19,23 @@ class Allocator {
     std::uint64_t peak_reserved = 0;
     std::uint64_t active = 0, peak_active = 0;  ///< Bytes of blocks that are in use or pending.
   };
-  /// Told of each block whose free completed although nobody said so: a retry waited for it.
+  /// Called with each pending block that a retry waited for and freed.
   using Completed = std::function<void(Block&)>;
 
   Allocator(const Settings& settings, DeviceMemory& source) : heap_(settings), source_(source) {}
 
-  /// Null: out of memory. While a private pool serves, nothing is released for it but by rules 9
-  /// and 10.
+  /// Returns null if memory has run out. For a private pool, only garbage collection and the
+  /// release of oversize blocks make room; the retry that releases all idle memory does not.
   Block* allocate(std::uint64_t size, std::uint64_t stream, PoolId pool = {});
   void free(Block* block);
-  /// The free of a block that other streams still use; complete() ends it.
+  /// Frees a block that other streams still use. complete() ends the free.
   void free_later(Block* block);
   void complete(Block* block);
   void empty_cache();
-  /// No graph and no MemPool refers to the pool any more: its idle memory is released at the next
-  /// empty_cache or retry.
+  /// Notes that no graph and no MemPool refers to the pool any more. The next empty_cache or retry
+  /// releases its idle memory.
   void set_unused(PoolId pool);
-  /// The same, and its idle memory is released now.
+  /// Notes the same, and releases its idle memory now.
   void drop(PoolId pool);
 
   const Heap& heap() const noexcept { return heap_; }

@@ -22,7 +22,7 @@ GapCause cause_of_free(const Settings& settings, const Block& block, const Wante
   return settings.max_split_size != kNoLimit ? GapCause::kept_whole : GapCause::too_small;
 }
 
-/// What was asked for, by allocation.
+/// The requests of a recording, by allocation.
 class Requests {
  public:
   explicit Requests(const Recording& recording) : all_(recording.allocations()) {

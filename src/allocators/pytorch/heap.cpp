@@ -90,7 +90,7 @@ void Heap::remove_segment(Block* block) {
   segments_.erase(address);
 }
 
-/// Merges a free neighbour of the same mapped state into `block`, which is in no set meanwhile.
+/// Merges a free neighbour of the same mapped state into `block`. REQUIRES: `block` is in no set.
 bool Heap::absorb(Block* block, Block* neighbour) {
   if (neighbour == nullptr || neighbour->state != Block::State::free ||
       neighbour->mapped != block->mapped)

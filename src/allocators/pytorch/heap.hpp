@@ -13,8 +13,8 @@
 
 namespace emm::allocators::pytorch {
 
-/// Names a private pool as PyTorch does: that of a CUDA graph or of a MemPool. {0, 0} is the
-/// default pool.
+/// Names the private pool of a CUDA graph or of a MemPool, as PyTorch does. {0, 0} is the default
+/// pool.
 struct PoolId {
   std::uint64_t first = 0, second = 0;
   bool is_default() const noexcept { return first == 0 && second == 0; }
@@ -30,21 +30,21 @@ struct BySize {
 };
 using FreeBlocks = std::set<Block*, BySize>;
 
-/// A piece of a segment. Neighbours are linked; two free ones of one mapped state never touch.
+/// A piece of a segment, linked to its neighbours. Free neighbours always differ in `mapped`.
 struct Block {
   enum class State : std::uint8_t {
     free,
     active,
-    pending,  ///< Freed, and waits for work on other streams.
+    pending,  ///< Freed, but waiting for work on other streams.
   };
   std::uint64_t address = 0, size = 0;
   std::uint64_t stream = 0;
-  std::uint64_t lookups = 0;  ///< Its pool's count when it became free.
-  std::uint64_t owner = 0;    ///< Whatever the user of the heap names it by.
+  std::uint64_t lookups = 0;  ///< The pool's `lookups` when the block became free.
+  std::uint64_t owner = 0;    ///< The caller's own name for the block.
   Pool* pool = nullptr;
   Segment* segment = nullptr;
   Block *before = nullptr, *after = nullptr;
-  FreeBlocks::iterator place{};  ///< Of a free block in its pool.
+  FreeBlocks::iterator place{};  ///< Position of a free block in its pool's `free`.
   State state = State::free;
   bool mapped = true;
 
@@ -52,7 +52,7 @@ struct Block {
   bool is_split() const noexcept { return before != nullptr || after != nullptr; }
 };
 
-/// What one cudaMalloc gave; or a range of addresses that is mapped in parts.
+/// One cudaMalloc, or a range of addresses that is mapped in parts.
 struct Segment {
   std::uint64_t address = 0, size = 0;
   Pool* pool = nullptr;
@@ -74,15 +74,15 @@ struct ByAddress {
 struct Pool {
   PoolId id{};
   bool small = false;
-  bool expandable = false;  ///< New memory of it is mapped into a range.
-  bool unused = false;      ///< A private one that no graph and no MemPool refers to any more.
+  bool expandable = false;  ///< New memory is mapped into a range.
+  bool unused = false;      ///< No graph and no MemPool refers to this private pool any more.
   FreeBlocks free{};
   std::set<Block*, ByAddress> unmapped{};
   std::uint64_t lookups = 0;
 };
 
-/// The blocks and segments of one device, and the steps that change them. It decides nothing: what
-/// is chosen, and when, stands in policy.hpp and allocator.hpp. Not safe for several threads.
+/// Holds the blocks and segments of one device, and changes them step by step. policy.hpp and
+/// allocator.hpp decide which step happens when. Not safe for several threads.
 class Heap {
  public:
   explicit Heap(const Settings& settings) : settings_(settings) {}
@@ -91,33 +91,33 @@ class Heap {
 
   const Settings& settings() const noexcept { return settings_; }
   Pool& pool(PoolId id, bool small);
-  /// The default pool first, then in the order in which they appeared; large before small.
+  /// Lists the default pool first and the others by their ids; of each, large before small.
   const std::map<std::pair<PoolId, bool>, std::unique_ptr<Pool>>& pools() const noexcept {
     return pools_;
   }
 
-  /// All of a new segment is one free block, which is returned.
+  /// Adds a segment. All of it is one free block, which is returned.
   Block* add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream, Pool& pool);
-  /// A range of which nothing is mapped yet: one unmapped block, which is returned.
+  /// Adds a range of which nothing is mapped yet. It is one unmapped block, which is returned.
   Block* add_range(std::uint64_t address, std::uint64_t size, std::uint64_t stream, Pool& pool);
-  /// The segment of a free block that is all of it.
+  /// Removes a segment that is one free block.
   void remove_segment(Block* block);
-  /// The first `size` bytes of an unmapped block become free, merged with free neighbours. Returns
-  /// the block that they are in.
+  /// Maps the first `size` bytes of an unmapped block. They become free and merge with free
+  /// neighbours. Returns the block that they are in.
   Block* map(Block* block, std::uint64_t size);
-  /// The part [address, +size) of a free block becomes unmapped, merged with unmapped neighbours.
+  /// Unmaps the part [address, +size) of a free block, which merges with unmapped neighbours.
   /// Returns the block that it is in.
   Block* unmap(Block* block, std::uint64_t address, std::uint64_t size);
-  /// The front of a free block becomes active; the rest stays free where `split`.
+  /// Makes the front of a free block active. The rest stays free where `split`.
   Block* take(Block* block, std::uint64_t size, bool split);
-  /// A free block without its first `bytes`, which become a block of their own.
+  /// Cuts the first `bytes` off a free block: they become a block of their own. Returns the rest.
   Block* cut_front(Block* block, std::uint64_t bytes);
   void set_pending(Block* block) noexcept { block->state = Block::State::pending; }
-  /// An active or pending block becomes free, merged with free neighbours. Returns the block that
-  /// it is in.
+  /// Frees an active or pending block and merges it with free neighbours. Returns the block that it
+  /// is in.
   Block* release(Block* block);
 
-  /// Bytes of segments, of ranges those that are mapped.
+  /// Bytes of all segments; of ranges, only the mapped bytes.
   std::uint64_t reserved() const noexcept { return reserved_; }
   Segment* segment_of(std::uint64_t address) const noexcept;
   /// The block that holds the address; null where none does.
@@ -127,7 +127,7 @@ class Heap {
   }
 
  private:
-  /// One block that is all of a new segment: free, or unmapped where that is a range.
+  /// Makes a segment that is one block. The block is free, or unmapped if the segment is a range.
   Block* add(const Segment& made, std::uint64_t stream);
   Block* make(const Block& block);
   void drop(Block* block) noexcept;
@@ -141,7 +141,7 @@ class Heap {
   std::map<std::uint64_t, std::unique_ptr<Segment>> segments_;
   std::deque<Block> blocks_;
   std::vector<Block*> spare_;
-  std::vector<FreeBlocks::node_type> spare_nodes_;  ///< What a request takes, a free brings back.
+  std::vector<FreeBlocks::node_type> spare_nodes_;  ///< Set nodes that later frees reuse.
   std::uint64_t reserved_ = 0;
 };
 

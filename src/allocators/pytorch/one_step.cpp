@@ -13,12 +13,12 @@ namespace emm::allocators::pytorch {
 namespace {
 
 constexpr std::size_t kMissesShown = 20;
-/// The pool of a capture in which no request was served.
+/// Stands for the pool of a capture that has served no request yet.
 constexpr PoolId kOpenPool{0, ~std::uint64_t{0}};
 
 using Kind = Step::Kind;
 
-/// Address ranges that are released, merged where they touch.
+/// Sizes of released address ranges, by address.
 using Ranges = std::map<std::uint64_t, std::uint64_t>;
 
 void add_range(Ranges& ranges, std::uint64_t address, std::uint64_t size) {
@@ -67,7 +67,7 @@ class Walk {
     if (!found_.gave_up) flush();
     return std::move(found_);
   }
-  /// Pairs of groups of segments that cannot be of one pool.
+  /// Pairs of segment groups that cannot belong to one pool.
   const SegmentPools::Pairs& apart() const { return apart_; }
 
  private:
@@ -81,7 +81,7 @@ class Walk {
         }
         break;
       case Kind::segment_end:
-        // Where one began that no request has used yet, the rows are those of two requests.
+        // A segment has begun that no request has used yet, so this row belongs to a later request.
         if (!begins_.empty()) flush();
         ends_.push_back(at_);
         break;
@@ -113,7 +113,7 @@ class Walk {
     return heap_.pool(pools_.pool(segment.allocation), pools_.is_small(segment.allocation));
   }
 
-  /// Puts what the recorded segment holds into the heap.
+  /// Adds the recorded segment to the heap.
   void begin_segment(const Step& segment) {
     auto& pool = pool_of(segment);
     make_room(segment);
@@ -146,7 +146,7 @@ class Walk {
     heap_.map(block, size);
   }
 
-  /// Makes room for a new segment where the recording lost the end of what lay there.
+  /// Clears the addresses of a new segment where the recording lost the end of what lay there.
   void make_room(const Step& step) {
     const auto end = step.address + step.size;
     const auto goes_on = [&](const Segment& range) {
@@ -174,7 +174,7 @@ class Walk {
     if (segment.first->is_split()) give_up(step);
     if (!found_.gave_up) heap_.remove_segment(segment.first);
   }
-  /// Unmaps the part of a range that lies between two addresses.
+  /// Unmaps [address, +size) of a range.
   void unmap(const Step& step, const Segment& range, std::uint64_t address, std::uint64_t size) {
     if (lose(range, address, size)) miss(step, "the model holds what was there before");
     for (auto* block = range.first; block != nullptr; block = block->after) {
@@ -185,7 +185,8 @@ class Walk {
       block = heap_.unmap(block, begin, end - begin);
     }
   }
-  /// Ends what is in use between two addresses: its end was lost. Was there any?
+  /// Frees the blocks in use in [address, +size), whose frees the recording lost. Returns whether
+  /// there were any.
   bool lose(const Segment& segment, std::uint64_t address, std::uint64_t size) {
     std::vector<Block*> lost;
     for (auto* block = segment.first; block != nullptr; block = block->after) {
@@ -200,7 +201,8 @@ class Walk {
     return !lost.empty();
   }
 
-  /// Ranges are not known to end where others begin. Where rows are lost two may claim one address.
+  /// Answers whether another range claims the address too. This happens if rows are lost: nothing
+  /// then says that the first range ended before the other began.
   static bool is_unmapped_twice(const Block& block, std::uint64_t address) {
     Block key{.address = address, .stream = block.stream};
     const auto found = block.pool->unmapped.find(&key);
@@ -245,7 +247,7 @@ class Walk {
                                            text::hex(step.address), why));
   }
 
-  /// What the rows released since the last request, all that is left of it.
+  /// The addresses that rows released since the last request and that no rule has explained yet.
   Ranges ended() const {
     Ranges ranges;
     for (const auto at : ends_) {
@@ -282,7 +284,7 @@ class Walk {
     }
   }
 
-  /// Releases that no request explains: the program's.
+  /// Attributes the releases that no request explains to the program.
   void flush() {
     apply_completes();
     if (!ends_.empty()) {
@@ -299,7 +301,8 @@ class Walk {
 
   bool looks_no_more() const { return found_.looks >= looks_most(recording_.steps().size()); }
 
-  /// Counts the look, but for what the releases that it is for are many themselves.
+  /// Lists all idle memory and adds the cost of the look to `looks`. Each release to be explained
+  /// allows for two entries at no cost.
   std::vector<Idle> all_idle() {
     auto found = idle(settings_, heap_);
     const auto cost = found.size() + heap_.pools().size();
@@ -320,7 +323,8 @@ class Walk {
       found_.outside.push_back({.before = ends_.front(), .what = Release::empty_cache});
       return;
     }
-    // All that one private pool holds: it was dropped; alone, or with what is idle.
+    // The program dropped private pools if all their idle memory was released, alone or together
+    // with all other idle memory.
     std::set<PoolId> ids;
     for (const auto at : ends_) {
       if (const auto* const segment = heap_.segment_of(recording_.steps()[at].address))
@@ -347,7 +351,8 @@ class Walk {
     } else {
       for (const auto at : ends_) miss(recording_.steps()[at], "no rule releases it");
       found_.gave_up = ++unexplained_ > unexplained_most_;
-      // empty_cache would have released what is idle beside them: they are of another pool.
+      // An empty_cache() would also have released the segments that stay idle, so the released ones
+      // belong to another pool.
       const auto beside = all_idle();
       for (const auto at : ends_) {
         const auto* const segment = heap_.segment_of(recording_.steps()[at].address);
@@ -374,7 +379,7 @@ class Walk {
       const auto& segment = recording_.steps()[at];
       if (step.address - segment.address < segment.size) return &pool_of(segment);
     }
-    // The front of a free block may be what was there before the rows mapped more.
+    // The request may begin in a free block that was there before the rows mapped more behind it.
     if (!begins_.empty()) return &pool_of(recording_.steps()[begins_.front()]);
     auto* const segment = heap_.segment_of(step.address);
     return segment == nullptr ? nullptr : segment->pool;
@@ -384,15 +389,16 @@ class Walk {
     return settings_.garbage_collection_threshold > 0 && settings_.limit() != kNoLimit;
   }
 
-  /// What the allocator does before it has memory: the releases that it makes itself are taken out
-  /// of ends_. True where a free block serves now.
+  /// Follows the allocator until it has memory, and removes the releases that it makes itself from
+  /// ends_. Returns the free block that then serves, or null.
   Block* search(const Wanted& wanted, bool is_refused) {
     if (counts_lookups()) ++wanted.pool->lookups;
-    // Rows of a retry's synchronisation look as those of any other completion.
+    // Rows do not tell the completions of a retry's synchronisation from other completions.
     const auto had_block = find_free(settings_, wanted) != nullptr;
     const auto completes = completes_;
     apply_completes();
-    // What the program released before.
+    // If only a completed free gives a block, either a retry waited for it, or the program made the
+    // releases before it.
     auto* block = find_free(settings_, wanted);
     if (ends_.empty()) return block;
     if (block != nullptr && !had_block && retries(wanted, is_refused)) {
@@ -428,7 +434,7 @@ class Walk {
     };
     if (!garbage_blocks.empty() && merged(expected) == ranges && !over(collected))
       return explained(Release::collection);
-    // A retry: what the collection took, then oversize blocks, then all.
+    // A retry releases the garbage, then the oversize blocks, then all idle memory.
     auto all = expected;
     for (const auto& each : all_idle()) add_range(all, each.address, each.size);
     const auto big = oversize(settings_, wanted);
@@ -444,7 +450,8 @@ class Walk {
     return find_free(settings_, wanted);
   }
 
-  /// Whether what was released is all that is idle, as by a retry that the limit asks for.
+  /// If all idle memory was released and the limit demanded a retry, records that retry and applies
+  /// the releases. Returns whether it did.
   bool retries(const Wanted& wanted, bool is_refused) {
     const auto limit = settings_.limit();
     if (!is_refused && (limit == kNoLimit || heap_.reserved() + wanted.segment <= limit))
@@ -497,7 +504,7 @@ class Walk {
     take(step, asked);
   }
 
-  /// Whether the model asks for the segments of the rows, and places the request as they say.
+  /// Answers whether the model asks for the recorded segments and places the request as recorded.
   bool new_memory(const Step& step, const Wanted& asked, const Block* block) {
     const auto& steps = recording_.steps();
     if (block != nullptr) {
@@ -558,7 +565,8 @@ class Walk {
     found_.blocks[step.allocation] = block->size;
   }
 
-  /// What was there before the first row; its block may be larger than its request needs.
+  /// Places an allocation from before the first row. Its block may be larger than its request
+  /// needs.
   void place_preexisting(const Step& step) {
     flush();
     auto* block = heap_.block_at(step.address);
@@ -573,7 +581,7 @@ class Walk {
     found_.blocks[step.allocation] = block->size;
   }
 
-  /// Whether a free waits for an event, and no row says that it has completed by now.
+  /// Answers whether a free is still pending after the completions that the rows show so far.
   bool any_stays_pending() const {
     std::set<std::uint32_t> completed;
     for (const auto at : completes_) completed.insert(recording_.steps()[at].allocation);
@@ -584,8 +592,8 @@ class Walk {
 
   void refuse(const Step& step) {
     ++found_.refusals.recorded;
-    // The pool is not said. In the default one all events would have been waited for: what is
-    // pending still says that a capture or a use_mem_pool() is open.
+    // No row names the pool of a refused request. In the default pool the allocator waits for all
+    // events before it refuses, so a pending free shows that a capture or a use_mem_pool() is open.
     PoolId id{};
     if (any_stays_pending()) id = last_pool_.is_default() ? kOpenPool : last_pool_;
     if (!id.is_default()) found_.refused_pools[at_] = id;
@@ -609,7 +617,8 @@ class Walk {
       look_->at(step, heap_, asked);
   }
 
-  /// The request would have been served by `other`, were that of its pool.
+  /// Notes that the request's segment and `other` belong to two pools: otherwise `other` would have
+  /// served the request.
   void set_apart(const Step& step, const Segment& other) {
     std::optional<std::uint32_t> own;
     if (!begins_.empty()) {
@@ -633,7 +642,7 @@ class Walk {
   Heap heap_;
   OneStep found_;
   std::size_t at_ = 0;
-  PoolId last_pool_{};  ///< Of the last request that was served.
+  PoolId last_pool_{};  ///< The pool of the last served request.
   std::vector<std::size_t> begins_, ends_, completes_;
   std::unordered_map<std::uint32_t, Block*> live_;
   std::map<std::uint64_t, std::uint32_t> number_of_;
@@ -674,8 +683,8 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
   const auto bytes_of = [](double bytes) {
     return bytes < static_cast<double>(kMost) ? static_cast<std::uint64_t>(bytes) : kMost;
   };
-  // What was reserved when memory was released in front of a new segment; and what the limit is at
-  // least, by what was served, and less than, by what was not.
+  // `collected` holds the reserved bytes before each release that a new segment followed. Served
+  // requests show that the limit is at least `least`; refused ones, that it is less than `most`.
   std::set<std::uint64_t> collected;
   std::uint64_t reserved = 0, least = 0, most = kNoLimit;
   std::uint64_t before_ends = 0;  // 0: nothing was released since the last request.
@@ -721,13 +730,14 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
 
 namespace {
 
-/// Bounds of the limit by what was served, and by what was refused or what was released for it.
+/// Bounds the limit from below by served requests. Bounds it from above by refused requests or, if
+/// `by_releases`, by releases that came before new memory.
 LimitRange limit_within(const Recording& recording, const Settings& settings, bool by_releases) {
   LimitRange range{.least = 0, .below = kNoLimit};
   std::uint64_t reserved = 0;
   std::optional<std::uint64_t> before_release;  // Since the last request.
-  // Before the new memory of the request that is next. What is mapped may pass the limit, which is
-  // held against a whole segment (rule 6).
+  // Reserved bytes before the new memory of the next request. The mapped bytes may pass the limit,
+  // because the allocator checks the limit with the size of a whole segment.
   std::optional<std::uint64_t> before;
   for (const auto& step : recording.steps()) {
     switch (step.kind) {

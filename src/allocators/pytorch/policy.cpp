@@ -6,7 +6,7 @@
 namespace emm::allocators::pytorch {
 namespace {
 
-/// What a block could grow to: the size by which expandable ones are compared.
+/// Returns the size to which a block could grow. Expandable blocks are compared by it.
 std::uint64_t expandable_size(const Block& block) noexcept {
   const auto* const after = block.after;
   return block.size + (after != nullptr && !after->mapped ? after->size : 0);

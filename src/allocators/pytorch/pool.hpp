@@ -8,8 +8,8 @@
 
 namespace emm::allocators::pytorch {
 
-/// The allocator as a PoolModel. A free on another stream than the request's is what
-/// record_stream() makes of one: the block waits for what that stream does.
+/// Adapts the allocator to PoolModel. A free on a stream other than the request's acts like
+/// record_stream(): the block waits for the work of that stream.
 class PytorchPool final : public PoolModel {
  public:
   PytorchPool(const Settings& settings, DeviceMemory& memory)
@@ -53,7 +53,7 @@ class PytorchPool final : public PoolModel {
     for (const auto& pool : pools) allocator_->set_unused(pool);
     allocator_->empty_cache();
     for (const auto& [address, segment] : allocator_->heap().segments()) {
-      // A range of which nothing could be mapped.
+      // Only ranges in which nothing could be mapped are left.
       memory_.release(address, segment->size);
     }
     allocator_.reset();

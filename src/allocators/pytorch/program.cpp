@@ -57,7 +57,7 @@ Program program_of(const Recording& recording, const Settings& settings) {
       case Kind::complete:
         call.kind = Call::Kind::complete;
         if (program.recorded.synchronised.count(i) != 0) {
-          // The model waits for it, too, where it tries again.
+          // In the model, too, a retry waits for this free, so its call follows the request.
           late.push_back(call);
           continue;
         }
@@ -84,7 +84,7 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
   numbers[PoolId{}] = {};
   made.steps.push_back({.before = 0, .kind = What::use, .pool = {}});
   PrivatePool now{};
-  std::uint64_t least = 0;  // A free that a retry waited for stands behind that request.
+  std::uint64_t least = 0;  // A free that a retry waited for comes after that request.
   for (const auto& call : program.calls) {
     const auto pool = numbers[call.pool];
     const auto add = [&](What kind) {
@@ -244,7 +244,7 @@ FreeRun free_run(const Program& program, std::optional<LimitRange> limit) {
       }
     }
   }
-  // Without a limit that is known, what looks like an empty_cache() may have been a retry.
+  // If the limit is unknown, an apparent empty_cache() may have been a retry.
   if (program.settings.limit() == kNoLimit) {
     found.retries.high += static_cast<std::uint64_t>(
         std::count_if(program.calls.begin(), program.calls.end(),

@@ -85,7 +85,7 @@ Status Recording::on_operation(const Operation& operation) {
   return {};
 }
 
-/// A reset ends all that its device has live.
+/// A reset frees everything live on its device.
 void Recording::end_all(std::uint64_t event, std::uint32_t device) {
   const auto end = [&](auto& all) {
     for (const auto& [key, live] : all) {
@@ -133,7 +133,8 @@ void Recording::add_memory(const Operation& operation, Step step) {
     live.mapped = step.mapped =
         operation.has(Member::kind) && operation.kind == trace::Kind::physical;
     if (more.no_row && !step.preexisting) {
-      // What stays of a part: the end before it was of less.
+      // This row shows what remains of a segment, so the segment_end before it covers only the
+      // rest.
       for (auto at = steps_.rbegin(); at != steps_.rend(); ++at) {
         if (at->kind != Step::Kind::segment_end) continue;
         if (step.address < at->address || step.address - at->address >= at->size) continue;
@@ -172,7 +173,7 @@ void Recording::add_free(const Operation& operation, Step step) {
   step.stream = live.stream;
   step.pool = live.pool;
   step.mapped = live.mapped;
-  const auto device = live.device;  // a free need not say it
+  const auto device = live.device;  // A free need not name its device.
   if (live.segment) {
     step.kind = Step::Kind::segment_end;
     steps_.push_back(step);
@@ -232,7 +233,8 @@ void Recording::take_device() {
       if (device == device_) steps_.push_back(step);
     }
   }
-  // A segment whose pool neither its row nor the state at the end names: not known where it ended.
+  // If rows name pools, the pool of every segment is known. If not, the final state names the pools
+  // of the segments that have not ended.
   std::vector<bool> ended(segments_, false);
   for (const auto& step : steps_) {
     if (step.kind == Step::Kind::segment_end) ended[step.allocation] = true;

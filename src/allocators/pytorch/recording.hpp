@@ -11,38 +11,38 @@
 
 namespace emm::allocators::pytorch {
 
-/// One row of a snapshot, as far as the allocator's rules need it.
+/// One row of a snapshot, with the facts that the allocator's rules need.
 struct Step {
   enum class Kind : std::uint8_t {
     alloc,
-    free,      ///< Asked for; the memory is free at once unless `delayed`.
-    complete,  ///< Of a delayed free: the memory is free now.
+    free,      ///< The memory is free at once unless `delayed`.
+    complete,  ///< A delayed free has completed: the memory is free now.
     refused,   ///< An allocation that failed.
     segment_begin,
-    segment_end,  ///< Or the part of a range that was unmapped.
+    segment_end,  ///< Or a part of a range was unmapped.
   };
   Kind kind = Kind::alloc;
   bool delayed = false;
   bool preexisting = false;
-  bool mapped = false;           ///< Of segments: a part of an expandable one.
-  bool pool_known = false;       ///< Of segments.
-  std::uint32_t allocation = 0;  ///< Counts the allocations, from 0; of segments, these.
+  bool mapped = false;           ///< For segments: a part of an expandable segment.
+  bool pool_known = false;       ///< For segments.
+  std::uint32_t allocation = 0;  ///< Index among the allocations; for segments, among the segments.
   std::uint64_t address = 0;
-  std::uint64_t size = 0;     ///< As requested; of a refused one rounded.
-  std::uint64_t granted = 0;  ///< Bytes of the block, where the recording knows; else 0.
+  std::uint64_t size = 0;     ///< As requested; for `refused`, rounded.
+  std::uint64_t granted = 0;  ///< Bytes of the block; 0 if the recording does not say.
   std::uint64_t stream = 0;
-  std::uint64_t device_free = 0;  ///< Of a refused one: bytes free on the device then; 0: not said.
+  std::uint64_t device_free = 0;  ///< For `refused`: free device bytes; 0 if not recorded.
   std::uint64_t event = 0;        ///< The operation's index in the trace.
   PoolId pool{};
 };
 
-/// A recording of PyTorch's caching allocator on one device, taken from the operations of its
-/// trace: the device that has most of them. `steps()` after finish().
+/// Collects a recording of PyTorch's caching allocator on one device from the operations of a
+/// trace. It takes the device with the most operations. `steps()` is valid after finish().
 class Recording final : public trace::OperationSink {
  public:
   enum class Takes : std::uint8_t {
-    recordings,  ///< Of PyTorch alone: of other traces nothing is kept.
-    any,         ///< Also the requests of other traces.
+    recordings,  ///< Keeps nothing of traces that are not PyTorch's.
+    any,         ///< Keeps the requests of all traces.
   };
   explicit Recording(Takes takes = Takes::recordings) : takes_(takes) {}
 
@@ -50,19 +50,19 @@ class Recording final : public trace::OperationSink {
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override;
 
-  /// Whether the trace is a recording of PyTorch's allocator, with its segments.
+  /// Answers whether the trace records PyTorch's allocator with its segments.
   bool is_recording() const noexcept { return is_torch_ && has_segments_; }
   const std::vector<Step>& steps() const noexcept { return steps_; }
   std::uint32_t allocations() const noexcept { return allocations_; }
-  /// As the snapshot carries them: neither fraction nor total, unless emmctl.torch saved it. Where
-  /// the collections of garbage tell the limit, that is known.
+  /// The settings of the snapshot. They lack fraction and total unless emmctl.torch saved these. If
+  /// garbage collections tell the limit, known_limit has it.
   const Settings& settings() const noexcept { return settings_; }
   bool limit_is_inferred() const noexcept { return limit_is_inferred_; }
-  /// Says which setting could not be read; empty where all could.
+  /// Names the setting that could not be read. Empty if all could.
   const std::string& settings_fault() const noexcept { return settings_fault_; }
   std::uint32_t device() const noexcept { return device_; }
   std::size_t other_devices() const noexcept { return other_devices_; }
-  /// What that device did in the same trace.
+  /// Returns the recording of another device in the same trace.
   Recording on_device(std::uint32_t device) const;
 
  private:
@@ -89,10 +89,10 @@ class Recording final : public trace::OperationSink {
   std::uint64_t events_ = 0;
   std::uint32_t allocations_ = 0, segments_ = 0;
   std::vector<Step> steps_;
-  std::vector<std::uint32_t> device_of_;             // of each step, until finish()
-  std::vector<std::pair<std::uint32_t, Step>> all_;  // of all devices, where there are several
+  std::vector<std::uint32_t> device_of_;             // Of each step, until finish().
+  std::vector<std::pair<std::uint32_t, Step>> all_;  // Of all devices, if there are several.
   std::unordered_map<std::uint64_t, Live> live_;
-  std::unordered_map<std::string, Live> named_;  ///< Whose ids are no numbers.
+  std::unordered_map<std::string, Live> named_;  ///< Those whose ids are not numbers.
   Settings settings_;
   bool limit_is_inferred_ = false;
   std::string settings_fault_;

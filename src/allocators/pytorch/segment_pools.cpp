@@ -7,9 +7,9 @@
 namespace emm::allocators::pytorch {
 namespace {
 
-// A pool of which the recording has no name.
+// Marks a pool that the recording does not name.
 constexpr std::uint64_t kUnnamed = ~std::uint64_t{0};
-// The device is not said: no range of one that is sold is shorter.
+// The length of an address range if the recording does not state the device's total.
 constexpr std::uint64_t kRangeOfUnknown = std::uint64_t{1} << 37;
 
 }  // namespace
@@ -25,14 +25,14 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
   std::vector<Range> ranges;
   std::uint64_t batch = 0;
   const auto& steps = recording.steps();
-  std::size_t next_alloc = 0;  // behind the current step
+  std::size_t next_alloc = 0;  // Index of the next alloc after the current step.
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto& step = steps[i];
     if (step.kind == Kind::segment_end) {
       batch += i == 0 || steps[i - 1].kind != Kind::segment_end ? 1 : 0;
       const auto group = segments_[step.allocation].group;
       groups_[group].batch = batch;
-      // A range of which nothing is mapped is gone; another may take its place.
+      // A range with nothing mapped is gone, and another may take its place.
       const auto range = std::find_if(ranges.begin(), ranges.end(),
                                       [&](const Range& each) { return each.group == group; });
       if (range != ranges.end()) {
@@ -44,7 +44,7 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
     if (segments_.size() <= step.allocation) segments_.resize(step.allocation + 1);
     auto& part = segments_[step.allocation];
     part.small = step.size == kSmallSegment;
-    // The request that it was made for says more.
+    // The size of the request that needed a segment tells more than the segment's size.
     next_alloc = std::max(next_alloc, i + 1);
     while (next_alloc < steps.size() && steps[next_alloc].kind != Kind::alloc) ++next_alloc;
     if (!step.preexisting && next_alloc < steps.size())
@@ -115,7 +115,7 @@ void SegmentPools::infer() {
     const auto is_taken = [&](PoolId id) { return taken.count(id) != 0; };
     const PoolId of_batch{.first = kUnnamed, .second = groups_[i].batch};
     if (is_taken(PoolId{}) && groups_[i].batch != 0 && !is_taken(of_batch)) {
-      // What was released with it is most likely of its pool.
+      // Segments that were released together most likely belong to one pool.
       groups_[i].pool = of_batch;
       done[i] = true;
       continue;

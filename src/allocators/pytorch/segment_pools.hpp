@@ -9,9 +9,10 @@
 
 namespace emm::allocators::pytorch {
 
-/// The pools of a recording's segments. Rows of PyTorch before 2026 do not name them: the state at
-/// the end tells those of segments that live to see it, and of the others is known what they cannot
-/// be. Segments that are parts of one range are a group, and of one pool.
+/// Assigns the segments of a recording to pools. Rows of PyTorch before 2026 do not name pools. The
+/// final state names the pools of segments that still exist. For the others, only the pools to
+/// which they cannot belong are known. The segments of one range form a group, which belongs to one
+/// pool.
 class SegmentPools {
  public:
   using Pairs = std::set<std::pair<std::uint32_t, std::uint32_t>>;
@@ -21,10 +22,10 @@ class SegmentPools {
   PoolId pool(std::uint32_t segment) const noexcept { return groups_[group(segment)].pool; }
   bool is_small(std::uint32_t segment) const noexcept { return segments_[segment].small; }
   std::uint32_t group(std::uint32_t segment) const noexcept { return segments_[segment].group; }
-  /// Segments whose pool is inferred.
+  /// Counts the segments whose pool is inferred.
   std::uint64_t inferred() const noexcept;
-  /// Pairs of groups that are of two pools. False where nothing is new; else the unknown ones have
-  /// other pools now: the default one where it can be, then those that are known, then new ones.
+  /// Takes pairs of groups that belong to different pools, and infers the unknown pools anew: the
+  /// default pool if possible, then a known one, then a new one. Returns false if no pair is new.
   bool set_apart(const Pairs& apart);
 
  private:
@@ -35,7 +36,7 @@ class SegmentPools {
   struct Group {
     PoolId pool{};
     bool known = false;
-    std::uint64_t batch = 0;  ///< Which of the releases ended the last of it; 0: none.
+    std::uint64_t batch = 0;  ///< The run of releases that ended its last segment; 0: none.
   };
   void infer();
 

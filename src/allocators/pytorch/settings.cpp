@@ -29,7 +29,7 @@ std::uint64_t divisions_of(const Settings& settings, std::uint64_t size) noexcep
       .roundup_power2_divisions[static_cast<std::size_t>(std::clamp(log - first, 0, last))];
 }
 
-/// "a:1,b:[x:1,y:2]" cut at the commas outside of brackets.
+/// Splits text such as "a:1,b:[x:1,y:2]" at separators outside of brackets.
 std::vector<std::string_view> parts_of(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   int depth = 0;
@@ -58,7 +58,7 @@ Error bad_value(std::string_view name, std::string_view value, std::string_view 
 
 bool is_divisions(std::uint64_t value) { return value == 0 || std::has_single_bit(value); }
 
-/// "8", or "[256:1,512:2,>:4]" with commas or semicolons.
+/// Reads "8", or "[256:1,512:2,>:4]" with commas or semicolons.
 Status read_divisions(std::string_view value, Settings& settings) {
   constexpr std::string_view kName = "roundup_power2_divisions";
   constexpr std::string_view kExpected =
@@ -85,7 +85,7 @@ Status read_divisions(std::string_view value, Settings& settings) {
     const auto key = trim(part.substr(0, colon));
     std::uint64_t mib = 0;
     if (key == ">") {
-      // What is behind the last key.
+      // The value of ">" applies to all entries after the last key.
       std::fill(table.begin() + static_cast<std::ptrdiff_t>(next), table.end(), divisions);
       continue;
     }
@@ -101,7 +101,7 @@ Status read_divisions(std::string_view value, Settings& settings) {
   return {};
 }
 
-/// Names of settings that change nothing that is modelled here.
+/// Settings that do not affect the model.
 constexpr std::string_view kWithoutEffect[] = {
     "pinned_use_cuda_host_register",     "pinned_num_register_threads",
     "pinned_use_background_threads",     "release_lock_on_cudamalloc",
@@ -128,7 +128,7 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
     return {};
   };
   if (name == "max_split_size_mb") {
-    constexpr std::uint64_t kLeast = 21;  // PyTorch asks for more than a large segment's 20.
+    constexpr std::uint64_t kLeast = 21;  // PyTorch requires more than a large segment's 20 MiB.
     return mib(kLeast, settings.max_split_size);
   }
   if (name == "max_non_split_rounding_mb") {
@@ -138,7 +138,8 @@ Status read_setting(std::string_view name, std::string_view value, Settings& set
     return {};
   }
   if (name == "large_segment_size_mb") {
-    // It holds any request below the size from which segments are as large as their request.
+    // A large segment must hold every request below kMinLargeAlloc. From there on, a segment is as
+    // large as its request.
     return mib(kMinLargeAlloc / kMiB, settings.large_segment_size);
   }
   if (name == "garbage_collection_threshold" || name == "per_process_memory_fraction") {
@@ -267,7 +268,8 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
   if (!parsed) return std::move(parsed).error();
   const auto* const inside = parsed->find("allocator_settings");
   if (inside == nullptr) return {};
-  // The string first: it has what the members have not, as max_non_split_rounding_mb.
+  // The string is read first, because it has settings that the members lack, such as
+  // max_non_split_rounding_mb.
   for (const auto name : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
     const auto* const conf = inside->find(name);
     if (conf == nullptr) continue;
@@ -284,7 +286,7 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
       return read_number(*text, read) ? std::optional(read) : std::nullopt;
     return value->as_double();
   };
-  // What emmctl.torch.snapshot_on_oom() adds. A fraction of 1 is none.
+  // emmctl.torch.snapshot_on_oom() adds these two. A fraction of 1 means no limit.
   if (const auto fraction = number("emmctl_memory_fraction"); fraction && *fraction < 1)
     settings.fraction = *fraction;
   if (const auto total = number("emmctl_device_total"))
@@ -324,7 +326,7 @@ Status read_options(Options& options, Settings& settings) {
   for (const auto& of_host : kHostSizes) names.push_back(of_host.name);
   names.insert(names.end(), std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto name : names) {
-    const auto value = options.text(name, "");  // It is known, given or not.
+    const auto value = options.text(name, "");  // Makes the name known, given or not.
     if (!options.has(name)) continue;
     if (auto read = read_setting(name, value, settings); !read) return read;
   }

@@ -80,7 +80,7 @@ class Check final : public CommandRun {
     auto importer = choose_importer(**source, trace_.format);
     if (!importer) return std::move(importer).error();
     const auto is_trace = (*importer)->name == kTraceFormat;
-    // A file can be read again, where its order turns out to be another.
+    // Only a file can be read a second time, which is needed if its operations are out of order.
     const bool streams = is_trace && (*source)->total() != 0;
     const trace::ReadOptions options{.partial = trace_.partial};
     auto report = is_trace ? trace::check(**source, options, top_, streams)

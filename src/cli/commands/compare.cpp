@@ -19,7 +19,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// Of what a recording of PyTorch tells its model alone.
+/// Names the facts of a PyTorch recording that only the model of its allocator uses.
 void say_what_others_do(Console& console, const trace::PoolSteps& steps,
                         const std::vector<std::string>& managers) {
   if (std::all_of(managers.begin(), managers.end(), is_pytorch)) return;
@@ -119,7 +119,7 @@ class Compare final : public CommandRun {
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
     for (const auto& spec : managers_) {
-      if (spec == "recorded") {  // each trace has its own
+      if (spec == "recorded") {  // made later, for each trace
         managers.emplace_back();
         continue;
       }
@@ -204,7 +204,7 @@ class Compare final : public CommandRun {
   }
 
  private:
-  /// What all comparisons of this call say.
+  /// What all comparisons of this call add up to.
   struct All {
     std::string text;
     std::vector<std::string> json;
@@ -212,7 +212,7 @@ class Compare final : public CommandRun {
     bool failed = false, judged = false;
   };
 
-  /// The devices to compare on, one after another.
+  /// The devices to compare on, in order.
   Result<std::vector<std::string>> devices_asked() const {
     if (capacities_.empty()) return std::vector{device_};
     const bool given = device_.starts_with("sim:");

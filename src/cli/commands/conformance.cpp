@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <memory>
 
 #include "base/prng.hpp"
@@ -42,8 +43,9 @@ class Conformance final : public CommandRun {
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
     arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
-    arguments.text("--traces", traces_, "FOLDER",
-                   "Writes for each failure that a trace can show, FOLDER/CLAUSE.json");
+    arguments.text(
+        "--traces", traces_, "FOLDER",
+        "Writes for each failure that a trace can show, FOLDER/CLAUSE.json; makes FOLDER");
     arguments.footer(
         "Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was "
         "judged, or a clause "
@@ -127,6 +129,13 @@ class Conformance final : public CommandRun {
     if (auto written = write_as(junit_, [&] { return to_junit(report, times_); }); !written)
       return written;
     if (auto written = write_as(tap_, [&] { return to_tap(report); }); !written) return written;
+    if (!traces_.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(traces_, error);
+      if (error)
+        return fail(Errc::io_error, "--traces: {}: {}", text::printable(traces_, 200),
+                    error.message());
+    }
     for (const auto& one : report.judged) {
       if (traces_.empty() || one.verdict.trace.empty()) continue;
       std::string name(one.clause->id);

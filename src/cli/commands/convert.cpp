@@ -17,7 +17,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// Judges a trace as a replay would, and passes it on.
+/// Checks a trace as a replay would, and passes it on.
 class Judged final : public trace::OperationSink {
  public:
   Judged(const std::string& source, trace::OperationSink& to, bool streams) : to_(to) {
@@ -99,10 +99,10 @@ class Convert final : public CommandRun {
     }
     trace::Anonymizer anonymizer(*writer);
     auto& to = anonymize_ ? static_cast<trace::OperationSink&>(anonymizer) : *writer;
-    // A file can be read again, where its order turns out to be another.
+    // Only a file can be read a second time, which is needed if its operations are out of order.
     const bool streams = !whole_ && inputs->front()->total() != 0 && has_name(out_);
     Judged judged(inputs->front()->name(), to, streams);
-    // What the importers of other formats make is sound.
+    // The importers of other formats produce sound traces, so these are not checked.
     auto& first =
         (*importer)->name == kTraceFormat ? static_cast<trace::OperationSink&>(judged) : to;
     auto counts = inputs->size() > 1
@@ -133,7 +133,7 @@ class Convert final : public CommandRun {
  private:
   using Inputs = std::vector<std::unique_ptr<format::ByteSource>>;
 
-  /// What a person should know of the format, where the file's name alone does not make it plain.
+  /// A remark on the output's format, if the file's name does not make it plain.
   std::string about_format(const trace::NamedFormat& named, const std::string& format) const {
     if (!has_name(out_)) return {};
     if (named.format.empty()) {
@@ -164,7 +164,8 @@ class Convert final : public CommandRun {
     return inputs;
   }
 
-  /// Logs are of the devices that their names say, else in the order of the command line.
+  /// Reads one log for each device. The log's name gives the device, else its place on the command
+  /// line does.
   Result<trace::ImportCounts> read_devices(const Inputs& inputs, trace::OperationSink& to) {
     std::vector<trace::DeviceLog> logs;
     for (const auto& input : inputs) {
@@ -178,7 +179,7 @@ class Convert final : public CommandRun {
   std::string in_, out_ = "-", from_, to_, json_;
   std::vector<std::string> with_;
   bool partial_ = false, anonymize_ = false;
-  bool whole_ = false;  // the trace has to be in memory to be judged
+  bool whole_ = false;  // the trace must be in memory to be checked
 };
 
 }  // namespace

@@ -118,7 +118,7 @@ Finding chosen_manager() {
   return {.what = "EMM_MEMORY_MANAGER", .words = named};
 }
 
-/// The configuration file, and what each command takes from it.
+/// The configuration file and what each command takes from it.
 struct Configuration {
   Finding finding{.what = "defaults"};
   std::string file;

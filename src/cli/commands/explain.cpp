@@ -125,7 +125,7 @@ class Explain final : public CommandRun {
     const trial::Advice* advice = nullptr;
   };
 
-  /// The failure to explain: the first, or that at --event.
+  /// The index of the failure to explain: the first one, or the one at --event.
   Result<std::size_t> chosen(const inspect::OomReport& report) const {
     std::size_t which = 0;
     if (!event_) return which;

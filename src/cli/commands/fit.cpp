@@ -139,7 +139,7 @@ class FitRun final : public CommandRun {
   }
 
  private:
-  /// The recordings of one trace as each manager's model takes them.
+  /// The recordings of one trace, one for each manager's model.
   class Models final : public trace::OperationSink {
    public:
     explicit Models(const std::vector<std::string>& specs) {

@@ -115,7 +115,7 @@ class Generate final : public CommandRun {
     return ExitCode::fine;
   }
 
-  /// Says what the file holds, so that one may be told from another.
+  /// Writes a PyTorch snapshot and says what distinguishes it from others.
   Result<ExitCode> write_snapshot(Console& console, format::ByteSink& sink,
                                   const trace::TorchFrames& frames) {
     trace::TorchPickleWriter writer(sink, frames);
@@ -131,7 +131,7 @@ class Generate final : public CommandRun {
     return written;
   }
 
-  static constexpr std::uint64_t kStacks = 500, kFrames = 2000;  // of a training run, about
+  static constexpr std::uint64_t kStacks = 500, kFrames = 2000;  // as in a training run
   trace::GenerateOptions options_;
   std::string out_ = "-", min_size_, max_size_, format_ = "emm";
   std::optional<std::uint64_t> stacks_, depth_, shared_;

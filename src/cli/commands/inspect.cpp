@@ -168,7 +168,7 @@ class Inspect final : public CommandRun {
             .blocks = speaks_utf8()};
   }
 
-  /// What was asked of each device that PyTorch's rows are about.
+  /// The requests of each device that has PyTorch rows.
   static std::vector<trial::DeviceProgram> programs_of(
       const allocators::pytorch::Recording& recording, const trace::Trace& trace) {
     std::vector<trial::DeviceProgram> programs;
@@ -218,7 +218,7 @@ class Inspect final : public CommandRun {
     return ExitCode::fine;
   }
 
-  /// Nothing where the trace has to be in memory.
+  /// Returns nothing if the trace must be in memory.
   Result<std::optional<ExitCode>> run_in_passes(Console& console) {
     const auto map_event =
         [&](const trace::Trace& trace, const inspect::Profile& profile,

@@ -9,7 +9,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// The second process of an IPC section: a replay starts it with its socket as descriptor 3.
+/// The second process of an IPC section. A replay starts it with its socket as descriptor 3.
 class IpcPeer final : public CommandRun {
  public:
   explicit IpcPeer(Arguments& arguments) {

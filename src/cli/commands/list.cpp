@@ -105,8 +105,7 @@ Rows clauses() {
   return rows;
 }
 
-/// The managers of a shared object, looked at in a child process: it may do harm where it is
-/// loaded.
+/// Lists the managers of a shared object. A child process loads it, since that may do harm.
 Result<Rows> managers_in(const std::string& file) {
   constexpr std::chrono::seconds kDeadline{60};
   constexpr char kPart = '\1', kRow = '\2';
@@ -140,7 +139,7 @@ Result<Rows> managers_in(const std::string& file) {
 struct Listing {
   std::string_view name;
   Rows (*rows)();
-  std::size_t shown = 4;  ///< Columns of the table; JSON has all.
+  std::size_t shown = 4;  ///< Columns that the table shows. JSON has all.
 };
 constexpr Listing kListings[] = {{"managers", managers, 3},  {"adaptors", adaptors},
                                  {"devices", devices},       {"formats", formats},
@@ -152,7 +151,7 @@ std::vector<std::string> listing_names() {
   return names;
 }
 
-/// The rows as objects, with the heading's words as keys.
+/// The rows as JSON objects, with the words of the heading as keys.
 std::string rows_to_json(std::string_view what, const Rows& rows) {
   std::string out;
   format::JsonWriter json(out, 2);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// For the build: the manual pages of all commands.
+/// Writes the manual pages of all commands, for the build.
 class Manual final : public CommandRun {
  public:
   explicit Manual(Arguments& arguments) {

@@ -64,7 +64,8 @@ class Minimize final : public CommandRun {
     if (!options) return std::move(options).error();
     options->setting.peer_program = console.program();
     handle_interrupts();
-    auto bytes = format::file_bytes(trace_, &interrupted());  // it is read several times
+    // kept, since it is read several times
+    auto bytes = format::file_bytes(trace_, &interrupted());
     if (!bytes) return std::move(bytes).error();
     const auto name = trace_ == "-" ? std::string("<stdin>") : trace_;
     auto source = format::ByteSource::memory(*bytes, name, &interrupted());
@@ -129,7 +130,8 @@ class Minimize final : public CommandRun {
       if (auto written = rewritten(*reduction, shown, read, capacity, text); !written)
         return written.error();
       options->setting.interrupted = nullptr;
-      options->setting.refusals_fail = false;  // what was written fails in any replay
+      // The written trace must fail in a plain replay, where a repeated refusal is no failure.
+      options->setting.refusals_fail = false;
       auto verified = verify(text, trial::Examiner(*options), *reduction);
       if (!verified) return std::move(verified).error();
       shown.verified = *verified;
@@ -203,12 +205,12 @@ class Minimize final : public CommandRun {
     return sink->close();
   }
 
-  /// The refused request of the recording with which a device must hold most, and how much that is,
-  /// in whole pages; 0 where the recording refused none.
+  /// The refused request of the recording that needs the most from a device. `need` is that in
+  /// whole pages, or 0 if the recording refused none.
   struct Refused {
     std::uint32_t event = 0;
     std::uint64_t need = 0;
-    std::uint64_t peak_live = 0;  ///< What was served needs it: with less, that fails first.
+    std::uint64_t peak_live = 0;  ///< With less than this, a request that was served fails first.
   };
   static Refused worst_refused(const trace::Trace& trace) {
     const inspect::Lifetimes lifetimes(trace);
@@ -235,13 +237,13 @@ class Minimize final : public CommandRun {
                    });
     return worst;
   }
-  /// A capacity at which no manager serves that request.
+  /// Returns a capacity at which no manager serves that request.
   static std::uint64_t just_below(std::uint64_t need) {
     const auto pages = std::min(need, trial::kCapacityMost) / trial::kStep * trial::kStep;
     return pages > trial::kStep ? pages - trial::kStep : trial::kStep;
   }
 
-  /// Says that this manager serves what the recording was refused, and what to do next.
+  /// Says that this manager serves what the recording refused, and what to do next.
   static std::string served_words(const trial::ReductionShown& shown, const Refused& refused,
                                   int width) {
     auto words = text::format(
@@ -262,8 +264,8 @@ class Minimize final : public CommandRun {
     return inspect::wrapped(words, static_cast<std::size_t>(width));
   }
 
-  /// Does what was written fail as the draft did?
-  /// `reduction.after` then speaks of it.
+  /// Does the written trace fail like the draft? Sets `reduction.after` to what the written trace
+  /// does.
   static Result<bool> verify(const std::string& text, const trial::Examiner& examiner,
                              trial::Reduction& reduction) {
     trace::Trace trace;

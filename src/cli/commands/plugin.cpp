@@ -14,7 +14,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// A file of the project and what it is made from.
+/// A file of the project and its template.
 struct ProjectFile {
   std::string to;
   std::string_view from;
@@ -96,7 +96,7 @@ class Plugin final : public CommandRun {
   }
 
  private:
-  /// NAME where it is a word of its own: not in add_test(NAME ...).
+  /// Replaces NAME, except in add_test(NAME ...), where it is CMake's keyword.
   void replace_name(std::string& text) const {
     constexpr std::string_view kKeyword = "add_test(NAME", kKept = "add_test(\1";
     replace_all(text, kKeyword, kKept);

@@ -57,7 +57,7 @@ class Ranks final : public CommandRun {
     std::vector<fleet::Comparison> compared;
     bool whole = true;
     auto sets = fleet::sets_of(*files);
-    // Beside the ranks of a run, a recording of which there is only one is no rank.
+    // If some recordings form a run of several ranks, a recording on its own is not a rank.
     const auto alone = std::stable_partition(
         sets.begin(), sets.end(), [](const fleet::RankSet& set) { return set.ranks.size() > 1; });
     if (alone != sets.begin()) {
@@ -106,7 +106,7 @@ class Ranks final : public CommandRun {
  private:
   static constexpr std::uint64_t kJobsMost = 1024;
 
-  /// One recording; what it does not have in common with others is gone afterwards.
+  /// Reads one recording. After the call only data that other recordings may share is kept.
   std::vector<fleet::Rank> read_one(const fleet::RankFile& file, fleet::Sites& sites,
                                     const fleet::Figures& figures,
                                     std::optional<std::uint64_t> capacity) const {
@@ -132,7 +132,7 @@ class Ranks final : public CommandRun {
                                 std::uint64_t& world) const {
     std::vector<std::vector<fleet::Rank>> ranks(set.ranks.size());
     std::size_t done = 0;
-    std::mutex mutex;  // of `done`, `world` and `console`
+    std::mutex mutex;  // guards `done`, `world` and `console`
     side_by_side(jobs, ranks.size(), [&](std::size_t i) {
       if (interrupted()) return;
       const auto figures = fleet::figures_of(set.ranks[i].figures);

@@ -10,13 +10,14 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@
 #include "record/raw.hpp"
 #include "record/room_ahead.hpp"
 #include "trace/importer.hpp"
+#include "trace/live_bytes.hpp"
 #include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
 
@@ -38,7 +40,7 @@ namespace {
 
 using namespace emm::cli;
 
-/// Passes a recording on, and adds up what its last line tells.
+/// Passes a recording on and counts what the line about its trace reports.
 class Counting final : public trace::OperationSink {
  public:
   explicit Counting(trace::OperationSink& to) : to_(to) {}
@@ -46,32 +48,23 @@ class Counting final : public trace::OperationSink {
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
     using trace::Op;
+    // below the requests that are counted
     if (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing)
-      return to_.on_operation(operation);  // beneath what is counted
+      return to_.on_operation(operation);
     const bool worked = operation.result.outcome == trace::Outcome::none ||
                         operation.result.outcome == trace::Outcome::ok;
     switch (operation.op) {
       case Op::memalloc:
       case Op::memallocmanaged:
-        if (!worked) {
-          ++refused_;
-          break;
-        }
-        allocated_ += operation.size;
-        live_ += operation.size;
-        sizes_[key_of(operation.id)] = operation.size;
-        peak_ = std::max(peak_, live_);
-        break;
+        if (!worked) ++refused_;
+        wanted_memory_ = wanted_memory_ || operation.result.outcome == trace::Outcome::oom;
+        if (worked) allocated_ += operation.size;
+        [[fallthrough]];
       case Op::free:
-        if (const auto found = sizes_.find(key_of(operation.id)); found != sizes_.end()) {
-          live_ -= found->second;
-          sizes_.erase(found);
-        }
-        break;
       case Op::reset:
       case Op::context_destroy:
-        live_ = 0;
-        sizes_.clear();
+        live_.take(operation);
+        peak_ = std::max(peak_, live_.bytes().value());
         break;
       default:
         break;
@@ -83,26 +76,28 @@ class Counting final : public trace::OperationSink {
   std::uint64_t allocated() const noexcept { return allocated_; }
   std::uint64_t peak() const noexcept { return peak_; }
   std::uint64_t refused() const noexcept { return refused_; }
+  /// Was one of those refused for want of memory, which `explain` explains?
+  bool wanted_memory() const noexcept { return wanted_memory_; }
 
  private:
-  static std::uint64_t key_of(const trace::Id& id) {
-    return id.is_number() ? id.number : std::hash<std::string_view>()(id.text);
-  }
-
   trace::OperationSink& to_;
-  std::unordered_map<std::uint64_t, std::uint64_t> sizes_;
-  std::uint64_t allocated_ = 0, live_ = 0, peak_ = 0, refused_ = 0;
+  trace::LiveBytes live_;  // of the device
+  std::uint64_t allocated_ = 0, peak_ = 0, refused_ = 0;
+  bool wanted_memory_ = false;
 };
 
-/// What a recorded call costs on this machine, as the recorder measures it; 0 where it cannot.
+/// The cost of a recorded call on this machine in nanoseconds, as the recorder measures it. 0 if it
+/// cannot.
 double cost_of_call(const std::string& recorder) {
   void* const library = dlopen(recorder.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return 0;
   const auto measure = reinterpret_cast<double (*)()>(dlsym(library, "emm_record_cost"));
-  return measure != nullptr ? measure() : 0;  // it stays loaded: threads may have ends to run
+  // never unloaded, since threads may still run its exit code
+  return measure != nullptr ? measure() : 0;
 }
 
-/// The folder of the raw recordings: made here, and gone when all of it is in traces.
+/// The folder of the raw recordings. make() creates it; remove() deletes it after all traces are
+/// written.
 class RawFolder {
  public:
   static Result<RawFolder> make(const std::string& output) {
@@ -120,12 +115,6 @@ class RawFolder {
     if (realpath(made.path_.c_str(), absolute) == nullptr)
       return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
     made.path_ = absolute;
-    if (made.path_.find_first_of(":;") != std::string::npos) {
-      rmdir(absolute);
-      return fail(Errc::usage,
-                  "{}: expected a path without : and ;, which LD_LIBRARY_PATH cannot hold",
-                  made.path_);
-    }
     const int file =
         ::open(made.control_path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
@@ -141,14 +130,18 @@ class RawFolder {
   }
 
   const std::string& path() const noexcept { return path_; }
-  /// Calls are recorded from here on, for the `window`-th time; 0: they are not.
+  /// Starts recording for the `window`-th time. 0 stops it.
   void set(std::uint32_t window) const noexcept {
     std::atomic_ref<std::uint32_t>(control_->on).store(window);
   }
   void stop() const noexcept { set(0); }
   record::Control& control() const noexcept { return *control_; }
+  /// How many processes could not record.
+  std::uint64_t failed() const noexcept {
+    return std::atomic_ref<std::uint64_t>(control_->failed).load();
+  }
 
-  /// The raw files, that of `first` before the others, and others by name.
+  /// The raw files: those of the process `first` come first, then the others by name.
   std::vector<std::string> files(pid_t first, std::string_view suffix = ".emmraw") const {
     std::vector<std::string> found;
     DIR* const folder = opendir(path_.c_str());
@@ -193,8 +186,10 @@ class RecordProgram final : public CommandRun {
     arguments.text("--on-signal", signal_, "SIGNAL",
                    "Records from when emmctl gets this signal, until the next or for --duration: "
                    "USR1, USR2, HUP or CONT");
-    arguments.text("--max-file-size", most_, "SIZE",
-                   "Keeps the newest calls: a process writes no more raw bytes than that");
+    arguments.text(
+        "--max-file-size", most_, "SIZE",
+        "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
+        "for each thread that records at the same time");
     arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
                      "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
                      "a program passes the library by");
@@ -215,6 +210,8 @@ class RecordProgram final : public CommandRun {
     if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
     if (output_.empty() || output_ == "-")
       return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
+    if (struct stat about{}; stat(output_.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
+      return fail(Errc::usage, "-o {}: it is a folder: expected a file", output_);
     if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
     ProgramStart start{.command = program_};
     std::uint64_t most = 0;
@@ -222,6 +219,9 @@ class RecordProgram final : public CommandRun {
     if (!duration_.empty()) {
       auto time = units::parse_ns(duration_);
       if (!time) return std::move(time).error();
+      if (*time == 0 || duration_.find_first_not_of("0123456789.") == duration_.npos)
+        return fail(Errc::usage, "--duration {}: expected a time such as 500ms, 60s, 5min or 1h",
+                    duration_);
       duration = *time;
     }
     if (!signal_.empty()) {
@@ -257,20 +257,22 @@ class RecordProgram final : public CommandRun {
       start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
     }
     if (!calls) return record_requests(console, *folder, start);
-    auto door = DriverDoor::open(folder->path(), console.program());
-    if (!door) {
+    const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
       folder->remove();
-      console.say(text::format("the program runs unrecorded: {}", door.error().message));
+      console.say(text::format("the program runs unrecorded: {}", why.message));
       auto end = run_program({.command = program_});
       if (!end) return std::move(end).error();
       return static_cast<ExitCode>(end->code);
-    }
+    };
+    auto door = DriverDoor::open(folder->path(), console.program());
+    if (!door) return unrecorded(door.error());
     if (through_ != "cupti") {
       for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
     }
-    // Another tool's stays where nobody asked for CUPTI.
+    // An injection by another tool is kept unless the user asked for CUPTI.
     const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
-    if (through_ == "cupti" || (through_ == "auto" && (injected == nullptr || *injected == '\0')))
+    if (through_ == "cupti" || (through_ == "auto" && !profiled_by_nsight_compute() &&
+                                (injected == nullptr || *injected == '\0')))
       start.variables.push_back(door->injection());
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
     if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", door->recorder());
@@ -284,10 +286,16 @@ class RecordProgram final : public CommandRun {
       start.variables.emplace_back("EMM_RECORD_KEEP", "1");
       folder->stop();
     }
+    if (through_ != "cupti") {
+      if (auto written = door->write(start.variables); !written) {
+        door->remove();
+        return unrecorded(written.error());
+      }
+    }
     std::uint32_t windows = start.signal != 0 ? 0 : 1;
     bool on = windows != 0, unwritten = false;
     const auto cost = cost_of_call(door->recorder());
-    std::optional<record::RoomAhead> room;  // its thread begins after the fork
+    std::optional<record::RoomAhead> room;  // made after the fork, since it starts a thread
     start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
       if (why == Wake::begun) {
         room.emplace(folder->path(), folder->control(),
@@ -303,13 +311,14 @@ class RecordProgram final : public CommandRun {
         return duration;
       }
       on = false;
-      folder->stop();
+      stop_recording(*folder, 0);
       unwritten = write_traces(console, *folder, process, cost, false);
       return std::nullopt;
     };
     auto end = run_program(start);
-    folder->stop();  // of processes that live on
+    stop_recording(*folder, end ? end->process : 0);  // for the processes that live on
     room.reset();
+    if (on && end) say_who_goes_on(console, *folder);
     if (!end) {
       door->remove();
       folder->remove();
@@ -322,41 +331,133 @@ class RecordProgram final : public CommandRun {
     } else if (on || unwritten) {
       kept = write_traces(console, *folder, end->process, cost, true);
     } else {
-      folder->remove_files();  // their traces were written when recording ended
+      folder->remove_files();  // their traces were written when the recording ended
     }
     door->remove();
     if (!kept) folder->remove();
-    return static_cast<ExitCode>(end->code);
+    return code_of(*end);
   }
 
  private:
-  /// The output without the number of a process in it.
-  std::string plain_name() const {
-    auto name = output_;
-    for (auto at = name.find("%p"); at != name.npos; at = name.find("%p")) name.erase(at, 2);
+  /// Returns the output's name without "%p", the place of a process's number.
+  std::string plain_name() const { return with_number(""); }
+  std::string with_number(const std::string& process) const {
+    std::string name;
+    std::size_t begin = 0;
+    for (auto at = output_.find("%p"); at != output_.npos; at = output_.find("%p", begin)) {
+      name.append(output_, begin, at - begin).append(process);
+      begin = at + 2;
+    }
+    return name.append(output_, begin);
+  }
+  /// The process that left a file: its number, and behind a dot which of the programs it was that
+  /// the process ran, from the second on.
+  static std::string process_of(const std::string& file) {
+    auto name = file.substr(file.rfind('/') + 1);
+    name.resize(std::min({name.find(".requests"), name.find(".emmraw"), name.size()}));
+    if (const auto torch = name.find("-torch"); torch != name.npos)
+      name.erase(torch, std::strlen("-torch"));
     return name;
   }
-  /// The trace of one process. The first has the name alone where that has no %p.
-  std::string name_for(const std::string& raw, bool first) const {
-    const auto begin = raw.rfind('/') + 1;
-    const auto whole = raw.substr(begin);
-    const auto process = whole.substr(
-        0, std::min({whole.find("-torch."), whole.find(".requests"), whole.find(".emmraw")}));
+  /// Names the trace of one process. Where the output has no %p, the process `first` gets its name
+  /// as it is, and the others get their number put into it.
+  std::string name_for(const std::string& process, const std::string& first) const {
+    if (output_.find("%p") != output_.npos) return with_number(process);
     auto name = output_;
-    const auto at = name.find("%p");
-    if (at != name.npos) return name.replace(at, 2, process);
-    if (first) return name;
+    if (process == first) return name;
     const auto slash = name.rfind('/');
     const auto dot = name.find('.', slash == name.npos ? 1 : slash + 2);
     return name.insert(dot == name.npos ? name.size() : dot, "." + process);
   }
 
-  /// The folder with the module that Python imports first.
+  /// Does Nsight Compute run the program, or did it start this process? Nsight Compute ends with an
+  /// error if another tool injects code.
+  bool profiled_by_nsight_compute() const {
+    const auto& path = program_.front();
+    const auto name = path.substr(path.rfind('/') + 1);
+    return name == "ncu" || name == "nv-nsight-cu-cli" ||
+           std::getenv("NV_COMPUTE_PROFILER_PERFWORKS_DIR") != nullptr;
+  }
+
+  /// Explains why no process left a recording.
+  std::string why_nothing(const RawFolder& folder, bool end) const {
+    if (const auto failed = folder.failed(); failed != 0) {
+      return text::format("nothing was recorded: {} {} could not open a file, as said above",
+                          failed, failed == 1 ? "process" : "processes");
+    }
+    if (access(folder.path().c_str(), F_OK) != 0) {
+      return text::format("nothing was recorded: the folder {} is gone", folder.path());
+    }
+    if (!end) return "nothing was recorded: no process had called cuInit by then";
+    if (profiled_by_nsight_compute()) {
+      return "nothing was recorded: Nsight Compute puts its own library before the driver; record "
+             "the program without it";
+    }
+    if (through_ == "cupti") {
+      return "nothing was recorded: no process loaded the recorder in cuInit, which a profiler in "
+             "between prevents; --through forwarding goes beside one";
+    }
+    return "nothing was recorded: no process called cuInit with success through libcuda.so.1 as "
+           "the loader finds it (docs/recording.md says which programs are not seen)";
+  }
+
+  /// Did the process call cuInit and nothing that is recorded? Helpers of profilers do that.
+  static bool has_no_calls(const std::string& raw) {
+    std::ifstream file(raw, std::ios::binary);
+    record::FileHeader header{};
+    return file.read(reinterpret_cast<char*>(&header), sizeof header) && header.blocks == 0 &&
+           header.stopped == 0 && header.lost == 0 && header.bypassed == 0;
+  }
+
+  /// Stops the recording. First notes in the raw files of processes that live on that the recording
+  /// was cut. `ended` has ended, and another process may have its id by now.
+  static void stop_recording(const RawFolder& folder, pid_t ended) {
+    for (const auto& raw : folder.files(ended)) {
+      std::fstream file(raw, std::ios::binary | std::ios::in | std::ios::out);
+      record::FileHeader header{};
+      if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) continue;
+      if (static_cast<pid_t>(header.pid) == ended || !is_alive(header.pid)) continue;
+      const std::uint64_t cut = 1;
+      file.seekp(offsetof(record::FileHeader, cut));
+      file.write(reinterpret_cast<const char*>(&cut), sizeof cut);
+    }
+    folder.stop();
+  }
+  /// Names the processes that live on and have the library between them and the driver. Nothing of
+  /// them is recorded from here on.
+  static void say_who_goes_on(Console& console, const RawFolder& folder) {
+    DIR* const processes = opendir("/proc");
+    if (processes == nullptr) return;
+    std::vector<std::uint64_t> found;
+    while (const auto* entry = readdir(processes)) {
+      const auto process = text::to_u64(entry->d_name);
+      if (!process || static_cast<pid_t>(*process) == getpid() || !is_alive(*process)) continue;
+      std::ifstream maps(text::format("/proc/{}/maps", *process));
+      for (std::string line; std::getline(maps, line);) {
+        if (line.find(folder.path() + "/") == line.npos) continue;
+        found.push_back(*process);
+        break;
+      }
+    }
+    closedir(processes);
+    std::sort(found.begin(), found.end());
+    for (const auto process : found)
+      console.say(text::format("process {} goes on, and is not recorded any more", process));
+  }
+  static bool is_alive(std::uint64_t process) {
+    std::ifstream file(text::format("/proc/{}/stat", process));
+    std::string line;
+    if (!std::getline(file, line)) return false;
+    const auto state = line.rfind(") ");  // skips the process name, which may contain anything
+    return state != line.npos && line.find_first_of("ZX", state) != state + 2;
+  }
+
+  /// The folder of the module that Python imports first.
   static Result<std::string> python_hooks(const std::string& program) {
     const char* const given = std::getenv("EMM_PYTHON_PACKAGE");
     const auto folder = program.substr(0, program.rfind('/') + 1);
-    std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout's
-                                       folder + "../../../emmctl",               // a wheel's
+    std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout
+                                       folder + "../../../emmctl",               // a wheel
                                        folder + "../lib/python3/dist-packages/emmctl"};
     if (given != nullptr && *given != '\0') places = {given};
     for (const auto& place : places) {
@@ -369,7 +470,7 @@ class RecordProgram final : public CommandRun {
                 "its folder");
   }
 
-  /// What Python asked for, without the calls of the driver.
+  /// Runs the program and records what Python requests, without driver calls.
   Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
                                    const ProgramStart& start) const {
     auto end = run_program(start);
@@ -377,45 +478,63 @@ class RecordProgram final : public CommandRun {
       folder.remove();
       return std::move(end).error();
     }
-    bool any = false, kept = false;
-    for (const auto& file : folder.files(end->process, ".jsonl")) {
-      const auto failed = write_requests(console, file, end->process, any);
-      if (failed) console.say(text::format("what was recorded is kept: {}", file));
-      kept = kept || failed;
-    }
-    if (!any && !kept)
+    std::string first;
+    const bool kept = write_requests(console, folder, end->process, first);
+    if (first.empty())
       console.say("nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
     if (!kept) folder.remove();
-    return static_cast<ExitCode>(end->code);
+    return code_of(*end);
   }
 
-  /// The trace of what one process asked for, which goes. True where none could be made.
-  bool write_requests(Console& console, const std::string& file, pid_t process, bool& any) const {
-    struct stat about {};
-    if (stat(file.c_str(), &about) != 0 || about.st_size == 0) {  // it asked for nothing
+  /// The program's own exit code, even if a trace could not be written; that was reported.
+  static ExitCode code_of(const ProgramEnd& end) {
+    run_files::forget_write_error();
+    return static_cast<ExitCode>(end.code);
+  }
+
+  /// Makes traces of what processes asked for, and removes what they left. Where no process has the
+  /// output's name yet, `first` becomes the one that does. Returns whether a trace could not be
+  /// made, so that what the process left is kept.
+  bool write_requests(Console& console, const RawFolder& folder, pid_t process,
+                      std::string& first) const {
+    bool kept = false;
+    for (const auto& file : folder.files(process, ".jsonl")) {
+      struct stat about {};
+      if (stat(file.c_str(), &about) != 0 || about.st_size == 0) {  // it asked for nothing
+        unlink(file.c_str());
+        continue;
+      }
+      const auto asked = process_of(file);
+      if (first.empty()) first = asked;
+      auto name = name_for(asked, first);
+      // PyTorch's history goes into a file beside the one with the process's own name.
+      if (file.find("-torch.", file.rfind('/')) != file.npos ||
+          (level_ == "both" && !names_calls(file))) {
+        const auto dot = name.find('.', name.rfind('/') + 1);
+        name.insert(dot == name.npos ? name.size() : dot, "-torch");
+      }
+      const About about_it{.what = "operations", .reserved = name == output_};
+      if (auto done = write_trace(console, file, name, about_it); !done) {
+        console.say(describe(done.error()));
+        console.say(text::format("what was recorded is kept: {}", file));
+        kept = true;
+        continue;
+      }
       unlink(file.c_str());
-      return false;
     }
-    const auto begin = file.rfind('/') + 1;
-    const auto digits = file.find_first_not_of("0123456789", begin) - begin;
-    auto name = name_for(file, file.compare(begin, digits, text::format("{}", process)) == 0);
-    // PyTorch's history stands beside what has the process's own name.
-    if (file.find("-torch.", begin) != file.npos || (level_ == "both" && !names_calls(file))) {
-      const auto dot = name.find('.', name.rfind('/') + 1);
-      name.insert(dot == name.npos ? name.size() : dot, "-torch");
+    for (const auto& sign : folder.files(process, ".history")) {
+      const auto number = sign.substr(sign.rfind('/') + 1);
+      console.say(text::format(
+          "PyTorch's history of process {} is lost: PyTorch writes it when Python ends, and this "
+          "process ended before, by a signal, os._exit or exec",
+          number.substr(0, number.find('.'))));
+      if (first.empty()) first = number;  // so much was recorded
+      unlink(sign.c_str());
     }
-    any = true;
-    auto done =
-        write_trace(console, file, name, {.what = "operations", .reserved = name == output_});
-    if (!done) {
-      console.say(describe(done.error()));
-      return true;
-    }
-    unlink(file.c_str());
-    return false;
+    return kept;
   }
 
-  /// Did the hooks number these requests together with the driver's calls? PyTorch's history did
+  /// Do these requests carry numbers that relate them to the driver's calls? PyTorch's history does
   /// not.
   static bool names_calls(const std::string& file) {
     auto source = format::ByteSource::open(file);
@@ -434,27 +553,32 @@ class RecordProgram final : public CommandRun {
                             : 0;
   }
 
-  /// True where a raw file is kept, since no trace could be made of it. Before the program's `end`
-  /// all are.
+  /// Writes the traces of all processes. Returns true if a raw file gave no trace. Before the
+  /// program's `end` all raw files are kept; at the end only those that gave none.
   bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost,
                     bool end) const {
-    const auto files = folder.files(process);
-    if (files.empty()) {
-      console.say(
-          "nothing was recorded: no process called cuInit through libcuda.so.1 as the loader finds "
-          "it (docs/recording.md says which programs are not seen)");
-      return false;
+    auto files = folder.files(process);
+    if (files.empty()) console.say(why_nothing(folder, end));
+    const auto without =
+        std::stable_partition(files.begin(), files.end(), std::not_fn(has_no_calls));
+    if (const auto count = files.end() - without; count != 0 && without != files.begin()) {
+      for (auto file = without; end && file != files.end(); ++file) unlink(file->c_str());
+      files.erase(without, files.end());
+      console.say(text::format("{} more {} cuInit, and made no call that is recorded", count,
+                               count == 1 ? "process called" : "processes called"));
     }
+    std::string first = files.empty() ? std::string() : process_of(files.front());
     bool kept = false;
     for (std::size_t i = 0; i < files.size(); ++i) {
-      const auto name = name_for(files[i], i == 0);
+      const auto name = name_for(process_of(files[i]), first);
       const About about{.what = "calls", .cost = cost, .reserved = name == output_};
       const auto requests =
           files[i].substr(0, files[i].size() - std::strlen(".emmraw")) + ".requests.jsonl";
       struct stat asked {};
       const bool asked_for = stat(requests.c_str(), &asked) == 0 && asked.st_size != 0;
       const bool has_requests = asked_for && names_calls(requests);
-      // PyTorch's history stays: it has the allocator's settings, and nothing that others took.
+      // PyTorch's history also keeps its own file: it has the allocator's settings and no memory of
+      // other libraries.
       const bool has_history = asked_for && !has_requests;
       auto done = write_trace(console, files[i], name, about, asked_for ? requests : std::string(),
                               has_history ? trace::merge_history : trace::merge_levels);
@@ -471,18 +595,16 @@ class RecordProgram final : public CommandRun {
       console.say(describe(done.error()));
       if (end) console.say(text::format("the raw recording is kept: {}", files[i]));
     }
-    // Of processes that called no driver, and PyTorch's own histories.
-    bool any = true;
-    for (const auto& file : folder.files(process, ".jsonl"))
-      kept = write_requests(console, file, process, any) || kept;
-    return kept;
+    // The files that are left are of processes that called no driver, or are PyTorch's own
+    // histories.
+    return write_requests(console, folder, process, first) || kept;
   }
 
   /// What the line about a trace says of its source.
   struct About {
-    std::string_view what;  ///< What is counted.
-    double cost = 0;        ///< ns that recording one took; 0: not known.
-    bool reserved = false;  ///< It is the output that was named.
+    std::string_view what;  ///< The noun for what is counted.
+    double cost = 0;        ///< ns to record one; 0 if not known.
+    bool reserved = false;  ///< It is the output that the user named.
   };
 
   static Result<trace::ImportCounts> read(const std::string& path, trace::OperationSink& sink) {
@@ -501,20 +623,23 @@ class RecordProgram final : public CommandRun {
     if (!sink) return std::move(sink).error();
     const auto writer = trace::make_writer(**sink, form_of(name));
     Counting counting(*writer);
-    auto counts = requests.empty() ? read(raw, counting) : merge(requests, raw, counting);
+    trace::EndingSink ending(counting);  // of a Python that was killed
+    auto counts = requests.empty() ? read(raw, ending) : merge(requests, raw, counting);
     if (!counts) return std::move(counts).error();
     if (auto closed = (*sink)->close(); !closed) return closed.error();
     for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
     const auto count = counts->rows;
     auto words =
         text::format("{}: {} {}, {} allocated, at most {} live", name, text::grouped(count),
-                     about.what, units::bytes(counting.allocated()), units::bytes(counting.peak()));
+                     about.what.substr(0, about.what.size() - (count == 1 ? 1 : 0)),
+                     units::bytes(counting.allocated()), units::bytes(counting.peak()));
     if (counting.refused() != 0) words += text::format(", {} refused", counting.refused());
     if (about.cost > 0) {
-      words += text::format("; recording took about {} a call, {} in all", units::ns(about.cost),
-                            units::ns(about.cost * static_cast<double>(count)));
+      words +=
+          text::format("; recording took about {} a call and {} in all, without its file",
+                       units::ns(about.cost), units::ns(about.cost * static_cast<double>(count)));
     }
-    words += text::format("; next: emmctl {} {}", counting.refused() != 0 ? "explain" : "inspect",
+    words += text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
                           text::shell_word(name));
     console.say(words);
     return {};

@@ -130,7 +130,7 @@ class Replay final : public CommandRun {
     const auto named = manager_.spec();
     ModelRecording recording(named.value_or(""));
     const auto models = static_cast<bool>(recording);
-    // What looks at the whole trace, or far back in it, has to have it in memory.
+    // These options need the whole trace in memory, because they go through it more than once.
     const bool walks_once = !as_recorded && repeat_ == 1 && log_.empty() && svg_.empty() &&
                             threads_ == "trace" && *pace == 0;
     auto walked = walk_trace(console, trace_, walks_once, models ? &recording : nullptr);
@@ -177,7 +177,8 @@ class Replay final : public CommandRun {
                                                : replay::ReplayOptions::Threads::trace;
       options.pace = *pace;
       options.repeat = static_cast<unsigned>(repeat_);
-      options.latency = latency_ || by_host;  // the manager's own time is that of its operations
+      // The time of each operation is the manager's own time.
+      options.latency = latency_ || by_host;
       options.verify = verify_;
       options.stop_at = stop_at_;
       options.interrupted = at.interrupted;
@@ -191,7 +192,7 @@ class Replay final : public CommandRun {
       MemoryMaps maps;
       const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
       if (wants_maps) {
-        options.look = [&](const log::Statistics& statistics, std::uint32_t device,
+        options.look = [&](const log::ContextStatistics& statistics, std::uint32_t device,
                            const MemoryManager& of) {
           maps.add(statistics, device, of.memory_map());
         };
@@ -265,8 +266,7 @@ class Replay final : public CommandRun {
                                                   recorded ? recorded->bytes : 0);
       if (auto written = write(svg_, picture); !written) return std::move(written).error();
     }
-    // stdout carries one result: the JSON, the map or the log where one was sent there, else the
-    // summary.
+    // stdout gets one result: the JSON, the map or the log if one was sent there, else the summary.
     const auto text = log::to_text(*summary, console.width(), all_frames_, speaks_utf8());
     if (json_ == "-" || log_ == "-" || memory_map_ == "-" || svg_ == "-" || map_svg_ == "-") {
       if (replay::found_failure(*summary, !fail_on_.empty()))
@@ -287,7 +287,7 @@ class Replay final : public CommandRun {
     return code;
   }
 
-  /// What --pace asks for; 0: none.
+  /// The speed from --pace; 0 for none.
   Result<double> speed() const {
     if (pace_ == "none") return 0.0;
     if (pace_ == "recorded") return 1.0;
@@ -300,7 +300,7 @@ class Replay final : public CommandRun {
     }
     return *times;
   }
-  /// Of a simulated device, as its description has it; 0 of another.
+  /// The capacity in a simulated device's description; 0 for other devices.
   static std::uint64_t capacity_of(const log::Summary& summary) {
     constexpr std::string_view kBefore = "capacity=";
     const auto at = summary.device.find(kBefore);
@@ -324,8 +324,8 @@ class Replay final : public CommandRun {
   std::vector<std::string> faults_, fail_on_;
   std::uint64_t repeat_ = 1;
   std::optional<std::uint64_t> stop_at_;
-  std::string ranks_, ranks_wait_ = "300s", answer_;  // the answer: for the table of all ranks
-  bool gathers_ = false;                              // one rank tells of all
+  std::string ranks_, ranks_wait_ = "300s", answer_;  // answer_: for the table of all ranks
+  bool gathers_ = false;                              // one rank reports for all
   bool verify_ = false, latency_ = false, all_frames_ = false;
 };
 

@@ -1,3 +1,6 @@
+#include "record/run.hpp"
+
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,17 +14,20 @@
 #include "cli/command.hpp"
 #include "cli/recorded_program.hpp"
 #include "driver/decorate/fault_injector.hpp"
-#include "record/raw.hpp"
 
 namespace emm {
 namespace {
 
 using namespace emm::cli;
 
-/// The calls that can be made to fail, by the names that they have everywhere in emmctl.
+/// The calls that can be made to fail, by their names in emmctl.
 struct CallName {
+  constexpr CallName(std::string_view given, record::Call call)
+      : name(given), kind(static_cast<unsigned>(call)) {}
+  constexpr CallName(std::string_view given, record::FaultKind fault) : name(given), kind(fault) {}
+
   std::string_view name;
-  record::Call call;
+  unsigned kind;
 };
 constexpr CallName kCallNames[] = {
     {"mem_alloc", record::Call::mem_alloc},
@@ -38,9 +44,11 @@ constexpr CallName kCallNames[] = {
     {"event_create", record::Call::event_create},
     {"event_destroy", record::Call::event_destroy},
     {"event_record", record::Call::event_record},
+    {"event_query", record::kFaultEventQuery},
     {"event_synchronize", record::Call::event_synchronize},
     {"stream_create", record::Call::stream_create},
     {"stream_destroy", record::Call::stream_destroy},
+    {"stream_query", record::kFaultStreamQuery},
     {"stream_synchronize", record::Call::stream_synchronize},
     {"stream_wait_event", record::Call::stream_wait_event},
     {"launch_host_func", record::Call::host_function},
@@ -56,7 +64,7 @@ constexpr CallName kCallNames[] = {
     {"mem_pool_destroy", record::Call::pool_destroy},
     {"mem_pool_trim_to", record::Call::pool_trim},
     {"mem_alloc_async", record::Call::mem_alloc_async},
-    {"mem_alloc_from_pool_async", record::Call::mem_alloc_async},
+    {"mem_alloc_from_pool_async", record::kFaultAllocFromPool},
     {"mem_free_async", record::Call::mem_free_async},
     {"ctx_enable_peer_access", record::Call::peer_enable},
 };
@@ -64,20 +72,48 @@ constexpr CallName kCallNames[] = {
 Result<std::string> fault_words(const std::string& given) {
   auto plan = FaultPlan::parse(given);
   if (!plan) return std::move(plan).error();
-  auto call = record::Call::none;
+  unsigned kind = record::kFaultAny;
   if (plan->call) {
     const auto wanted = call_info(*plan->call).name;
     for (const auto& known : kCallNames) {
-      if (known.name == wanted) call = known.call;
+      if (known.name == wanted) kind = known.kind;
     }
-    if (call == record::Call::none)
+    if (kind == record::kFaultAny)
       return fail(Errc::usage, "--fault {}: `emmctl run` does not see {}", given, wanted);
   }
   if (plan->rate != 0) {
-    return text::format("rate,{},{},{};", plan->rate, plan->seed, static_cast<unsigned>(call));
+    return text::format("rate,{},{},{};", plan->rate, plan->seed, kind);
   }
-  return text::format("{},{},{};", static_cast<unsigned>(call), plan->nth, plan->native);
+  return text::format("{},{},{};", kind, plan->nth, plan->native);
 }
+
+/// The file in which the program's processes report to emmctl. The destructor removes it.
+class ReportFile {
+ public:
+  explicit ReportFile(std::string path)
+      : path_(std::move(path)),
+        file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+    constexpr record::RunReport kEmpty;
+    if (file_ >= 0 && ::pwrite(file_, &kEmpty, sizeof kEmpty, 0) < 0) unlink(path_.c_str());
+  }
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+  ~ReportFile() {
+    if (file_ >= 0) ::close(file_);
+    unlink(path_.c_str());
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  record::RunReport read() const noexcept {
+    record::RunReport found;
+    if (file_ < 0 || ::pread(file_, &found, sizeof found, 0) != sizeof found) return {};
+    return found;
+  }
+
+ private:
+  std::string path_;
+  int file_;
+};
 
 class RunProgram final : public CommandRun {
  public:
@@ -115,13 +151,10 @@ class RunProgram final : public CommandRun {
         return fail(Errc::usage, "--capacity {}: expected at least a byte", capacity_);
       start.variables.emplace_back("EMM_RUN_CAPACITY", text::format("{}", *size));
     }
-    const char* const temporary = std::getenv("TMPDIR");
-    auto folder = text::format("{}/emmctl-run-XXXXXX",
-                               temporary != nullptr && *temporary == '/' ? temporary : "/tmp");
-    if (mkdtemp(folder.data()) == nullptr)
-      return fail(Errc::io_error, "{}: {}", folder, std::strerror(errno));
-    const auto end = run_in(console, folder, start);
-    rmdir(folder.c_str());
+    const auto folder = make_temporary_folder("run");
+    if (!folder) return folder.error();
+    const auto end = run_in(console, *folder, start);
+    rmdir(folder->c_str());
     if (!end) return end.error();
     return static_cast<ExitCode>(end->code);
   }
@@ -132,14 +165,25 @@ class RunProgram final : public CommandRun {
     auto door = DriverDoor::open(folder, console.program());
     if (!door) return std::move(door).error();
     for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
-    const auto seen = folder + "/seen";  // a process that uses the driver makes this file
-    start.variables.emplace_back("EMM_RUN_SEEN", seen);
+    const ReportFile report(folder + "/seen");
+    start.variables.emplace_back("EMM_RUN_SEEN", report.path());
+    if (auto written = door->write(start.variables); !written) {
+      door->remove();
+      return written.error();
+    }
     auto end = run_program(start);
     door->remove();
-    if (unlink(seen.c_str()) != 0 && end) {
+    if (!end) return end;
+    const auto said = report.read();
+    if (said.seen == 0) {
       console.say(
-          "nothing was refused: no process called cuInit through libcuda.so.1 as the loader finds "
-          "it (docs/recording.md says which programs are not seen)");
+          "nothing was refused: no process called cuInit with success through libcuda.so.1 as the "
+          "loader finds it (docs/recording.md says which programs are not seen)");
+    }
+    if (said.uncounted != 0) {
+      console.say(text::format(
+          "--capacity did not count {} allocations, since there was no memory for accounts of them",
+          said.uncounted));
     }
     return end;
   }

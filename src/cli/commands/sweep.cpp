@@ -95,10 +95,10 @@ class Sweep final : public CommandRun {
 
  private:
   static constexpr std::uint64_t kPollMs = 1000;
-  static constexpr int kRoundsMost = 100;  // of submissions with --wait
+  static constexpr int kRoundsMost = 100;  // submissions with --wait
 
-  /// The cells of the folder, with the files as they are now. What was answered of other files
-  /// goes, and is told of.
+  /// Updates the stamps of the folder's cells to the present files. Removes answers for former
+  /// files and says so.
   Status follow_changes(Console& console, const sweep::Folder& folder,
                         std::vector<sweep::Cell>& cells) const {
     sweep::Stamps stamps;
@@ -118,13 +118,13 @@ class Sweep final : public CommandRun {
     return folder.write_plan(cells.front().command.front(), cells);
   }
 
-  /// The cells of the matrix, or those of the folder where no matrix is given.
+  /// The cells of the given matrix, or those of the folder if none is given.
   Result<std::vector<sweep::Cell>> plan(Console& console, const sweep::Folder& folder) const {
     const bool given = !matrix_.traces.empty();
     if (sweep::Folder::is_one(folder.path())) {
       auto cells = folder.read_plan();
       if (!part_.empty() || (!cells && !given)) return cells;
-      if (!cells) cells = std::vector<sweep::Cell>();  // a damaged one is written anew
+      if (!cells) cells = std::vector<sweep::Cell>();  // a damaged plan is written anew
       if (auto followed = follow_changes(console, folder, *cells); !followed)
         return followed.error();
       if (!given) return cells;
@@ -133,7 +133,7 @@ class Sweep final : public CommandRun {
     if (given) {
       auto files = fleet::files_of(matrix_.traces);
       if (!files) return std::move(files).error();
-      // What a JSON beside a recording holds is no trace.
+      // Leaves out a JSON file beside a recording: it holds no trace.
       for (const auto& set : fleet::sets_of(*files)) {
         for (const auto& rank : set.ranks) paths.push_back(rank.path);
       }
@@ -181,7 +181,7 @@ class Sweep final : public CommandRun {
           todo.push_back(std::move(cell));
       }
       if (!todo.empty()) {
-        // A round that changed nothing would go on like that.
+        // If the last round changed nothing, the next one would not either.
         const auto same = [](const sweep::Cell& a, const sweep::Cell& b) { return a.id == b.id; };
         if (std::equal(todo.begin(), todo.end(), before.begin(), before.end(), same)) return {};
         before = todo;

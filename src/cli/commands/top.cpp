@@ -22,13 +22,13 @@ namespace {
 
 using namespace emm::cli;
 
-extern "C" void on_other_size(int) {}  // it ends the wait for a key
+extern "C" void on_other_size(int) {}  // interrupts the wait for a key
 
-/// A terminal that gives each key at once and shows another screen; its end restores both.
+/// A terminal in raw mode with its alternate screen. The destructor restores it.
 class WholeScreen {
  public:
   WholeScreen() {
-    // A new size is heard of while a key is waited for, and at no other time: none is lost.
+    // SIGWINCH is unblocked only during the wait for a key, so that no change of size is missed.
     sigset_t other_size;
     sigemptyset(&other_size);
     sigaddset(&other_size, SIGWINCH);
@@ -53,8 +53,7 @@ class WholeScreen {
   WholeScreen(const WholeScreen&) = delete;
   WholeScreen& operator=(const WholeScreen&) = delete;
 
-  /// Each line is emptied before it is written: behind its last column that would take the last
-  /// character.
+  /// Clears each line before writing it. Clearing after a full line would erase its last character.
   void show(std::string_view frame) {
     const auto last = frame.rfind('\n');
     std::string out = frame.find('\n') == frame.npos ? "\x1b[H\x1b[J" : "\x1b[H\x1b[K";
@@ -67,9 +66,9 @@ class WholeScreen {
     }
     put(out);
   }
-  /// A key, as the terminal sends it; empty where a signal came, as one of a new size; nothing
-  /// where the terminal has gone. Several keys may come at once, and over a network one key in
-  /// pieces.
+  /// Reads a key as the terminal sends it. Returns an empty string after a signal, such as a change
+  /// of size, and nothing if the terminal is gone. Several keys may arrive at once, and over a
+  /// network a key may arrive in pieces.
   std::optional<std::string> key() {
     constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 250'000'000};
     for (;;) {
@@ -81,7 +80,7 @@ class WholeScreen {
       pollfd more{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       const auto ready = ppoll(&more, 1, typed_.empty() ? nullptr : &kPatience, &listening_);
       if (ready < 0) return errno == EINTR ? std::optional(std::string()) : std::nullopt;
-      // An escape that nothing follows is the key of that name.
+      // A lone escape is the Escape key.
       if (ready == 0) return std::exchange(typed_, {});
       char bytes[64];
       const auto size = read(STDIN_FILENO, bytes, sizeof bytes);
@@ -91,7 +90,7 @@ class WholeScreen {
   }
 
  private:
-  /// Bytes of the first key; 0 where its end has not come.
+  /// The size of the first key in bytes; 0 if the key is incomplete.
   static std::size_t first_key(std::string_view typed) {
     if (typed.empty() || typed[0] != '\x1b') return typed.empty() ? 0 : 1;
     if (typed.size() == 1) return 0;
@@ -111,7 +110,7 @@ class WholeScreen {
   }
 
   termios before_{};
-  sigset_t listening_{};  // what is blocked while a key is waited for
+  sigset_t listening_{};  // signals blocked during the wait for a key
   std::string typed_;
 };
 

@@ -114,7 +114,7 @@ class TuneRun final : public CommandRun {
   }
 
  private:
-  /// The first event of that number, or mark of that text, from `from` on.
+  /// Finds the event of that number, or else the first mark with that text, from `from` on.
   Result<std::uint64_t> event_of(const std::string& word, const trace::Trace& trace,
                                  std::size_t from) const {
     const auto number = text::to_u64(word);
@@ -177,7 +177,7 @@ class TuneRun final : public CommandRun {
     return read_conf("per_process_memory_fraction:" + fraction_, settings);
   }
 
-  /// A recording that the model does not follow would be tuned by guesses.
+  /// Reports how well the model follows the recording. If it does not, tuning is guesswork.
   static void say_agreement(Console& console, const pytorch::Recording& recording,
                             const pytorch::Program& program) {
     if (!recording.is_recording()) {

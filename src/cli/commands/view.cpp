@@ -25,8 +25,8 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-/// Is there a window in which a browser can show itself? Without one xdg-open would begin a browser
-/// for terminals, which runs no scripts.
+/// Can a browser open a window? Without one xdg-open would start a browser for terminals, which
+/// runs no scripts.
 bool has_screen() { return is_set("DISPLAY") || is_set("WAYLAND_DISPLAY") || is_set("BROWSER"); }
 
 bool open_in_browser(const std::string& path) {
@@ -44,16 +44,16 @@ bool open_in_browser(const std::string& path) {
          WEXITSTATUS(status) == 0;
 }
 
-/// A place of the user's own, where the next page of the same name replaces this one.
+/// A path in the user's cache, where the next page of the same name replaces this one.
 std::string place_for(const std::string& input) {
   std::string folder = is_set("XDG_CACHE_HOME") ? std::getenv("XDG_CACHE_HOME")
                        : is_set("HOME")         ? std::string(std::getenv("HOME")) + "/.cache"
                                                 : ".";
   for (const std::string_view part : {"", "/emmctl"}) {
     folder += part;
-    mkdir(folder.c_str(), 0700);  // where that fails, so does the writing, which says why
+    mkdir(folder.c_str(), 0700);  // a failure also fails the later write, which reports it
   }
-  // The folders of the path are in the name: traces of several runs often have one name.
+  // The name contains the folders of the path, because traces of several runs often have one name.
   auto name = input == "-" ? std::string("stdin") : input;
   while (name.starts_with("./") || name.starts_with("../") || name.starts_with("/"))
     name.erase(0, name.find('/') + 1);

@@ -109,16 +109,25 @@ constexpr Clause kAllocationClauses[] = {
            if (b.decided()) return;
            b.fill(kept, 6);
            const auto ooms = b.manager().statistics().num_ooms;
+           std::uint64_t out = 0;
            for (const auto size : {std::uint64_t{1} << 50, (std::uint64_t{1} << 63) + 1,
                                    ~std::uint64_t{0} - 4095, ~std::uint64_t{0}}) {
              const auto block = b.try_memalloc(size);
-             b.expect_error(text::format("memalloc({})", size), block, Errc::out_of_memory);
+             b.expect_out_of_memory(text::format("memalloc({})", size), block, size);
+             if (!block && block.error().code == Errc::out_of_memory) ++out;
            }
            b.expect(b.holds(kept, 6), "requests that are too large", "other memory is lost",
                     "it is as it was");
            if (const auto counted = b.manager().statistics().num_ooms; ooms && counted)
-             b.expect_equal("num_ooms of statistics() after four requests that were out of memory",
-                            *counted - *ooms, 4u);
+             b.expect_equal("num_ooms of statistics() after requests that were out of memory",
+                            *counted - *ooms, out);
+           for (const auto size :
+                {(std::uint64_t{1} << 63) + 1, ~std::uint64_t{0} - 4094, ~std::uint64_t{0}}) {
+             b.expect(!b.try_hosted(size, {}), text::format("memhostalloc({})", size), "memory",
+                      "an error");
+             b.expect(!b.try_managed(size), text::format("memallocmanaged({})", size), "memory",
+                      "an error");
+           }
            b.expect_ok("memalloc(65536) after them", b.try_memalloc(64_KiB));
          }},
 
@@ -175,6 +184,8 @@ constexpr Clause kAllocationClauses[] = {
          [](Bench& b) {
            b.untraceable();
            b.manager();
+           b.capacity();
+           const OthersRun others(b);
            std::vector<std::thread> threads;
            for (std::uint64_t i = 0; i < 4; ++i) {
              threads.push_back(start_thread([&b, i] {
@@ -196,6 +207,8 @@ constexpr Clause kAllocationClauses[] = {
            b.untraceable();
            std::vector<BenchMemory> handed;
            for (int i = 0; i < 100; ++i) handed.push_back(b.any(4_KiB));
+           b.capacity();
+           const OthersRun others(b);
            auto other = start_thread([&] { handed.clear(); });
            std::vector<Filled> own;
            for (int i = 0; i < 50; ++i) {
@@ -283,7 +296,7 @@ constexpr Clause kAllocationClauses[] = {
          [](Bench& b) {
            if (b.refuses_early())
              return b.not_applicable("as the library, it refuses before the device is full");
-           const auto room = b.affordable(96_MiB);
+           b.capacity();
            constexpr std::uint64_t kPiece = 4_MiB;
            const auto most =
                (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;  // it has more than it says
@@ -306,7 +319,7 @@ constexpr Clause kAllocationClauses[] = {
            if (auto first = b.memalloc(kPiece); b.decided()) return;
            std::vector<BenchMemory> once;
            if (!fill_up(once)) return;
-           const auto fewest = room * 2 / 3 / kPiece;
+           const auto fewest = std::min(96_MiB, b.limit().value_or(96_MiB)) * 2 / 3 / kPiece;
            b.expect(once.size() >= fewest, "96 MiB left on the device, filled with blocks of 4 MiB",
                     text::format("{} blocks", once.size()), text::format("{} or more", fewest));
            const auto had = once.size();

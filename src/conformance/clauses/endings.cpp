@@ -29,7 +29,7 @@ constexpr auto kDeviceAllocations = {Call::mem_alloc,         Call::runtime_mall
                                      Call::mem_create,        Call::mem_alloc_async,
                                      Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};
 
-/// What a forked child does with what its parent had.
+/// Does in a forked child what a program may do with memory of its parent.
 [[noreturn]] void go_on_in_child(Bench& b, BenchMemory& block) {
   alarm(20);
   b.watch().fail_all(kNotInitialized);
@@ -47,7 +47,8 @@ std::size_t frees_refused(Bench& b) {
                     [](const auto& event) { return is_end(event.call) && event.native != 0; }));
 }
 
-/// A free by another thread while one is in the driver. Threads of the manager hear of it too.
+/// Lets another thread free memory while one is in the driver. The manager's own threads call the
+/// hook, too.
 struct FreeMeanwhile {
   std::mutex mutex;
   std::condition_variable changed;
@@ -56,7 +57,7 @@ struct FreeMeanwhile {
   bool started = false;
   bool done = false;
   bool in_time = true;
-  std::string call;
+  std::string words;
   BenchMemory block;
   std::thread other;
   std::atomic<pid_t> other_id{0};
@@ -75,23 +76,29 @@ bool has_work(pid_t thread) {
 
 enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
 
-/// Does `operation`, and where it is in the driver for the n-th time, counted from 1, or tells the
-/// host of frees, ends memory on another thread, which then flushes or asks what it holds. False
-/// where it never is, as far as can be seen.
+/// Does `operation`. When that is in the driver for the n-th time, counted from 1, or tells the
+/// host of frees, another thread ends memory, and then flushes or asks what it holds. False where
+/// it never comes to that, as far as can be seen.
 bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operation, int n = 1) {
   const bool flushes = where == Where::in_driver_flushing;
   auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
   const auto state = std::make_shared<FreeMeanwhile>();
   state->to_come = n;
   state->block = b.any(64_KiB);
-  hook = [&b, where, flushes, state, home = std::this_thread::get_id()](const CallEvent& event) {
+  hook = [&b, where, flushes, n, state, home = std::this_thread::get_id()](const CallEvent& event) {
     // A flush may wait for frees that are under way.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
     std::unique_lock lock(state->mutex);
     if (state->closed || state->started || --state->to_come != 0) return;
     state->started = true;
-    state->call = where == Where::at_host ? "pending_added(), flushed() or free_failed()"
-                                          : call_info(event.call).cuda_name;
+    state->words = text::format(
+        "a free{} by another thread, while this one is in {}{}", flushes ? " and a flush()" : "",
+        where == Where::at_host ? "pending_added(), flushed() or free_failed()"
+                                : call_info(event.call).cuda_name,
+        n == 1                    ? std::string()
+        : where == Where::at_host ? text::format(", call {}", n)
+                                  : text::format(", its driver call {}", n));
+    b.doing(state->words);
     state->other = start_thread([&b, where, flushes, to = state.get()] {
       to->other_id = gettid();
       to->block.drop();
@@ -120,13 +127,9 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
   }
   if (!state->started) return false;
   state->other.join();
+  b.doing({});
   const std::lock_guard lock(state->mutex);
-  b.expect(state->in_time,
-           text::format("a free by another thread, while this one is in {}{}", state->call,
-                        n == 1                    ? std::string()
-                        : where == Where::at_host ? text::format(", call {}", n)
-                                                  : text::format(", its driver call {}", n)),
-           "it waits", "it is made");
+  b.expect(state->in_time, state->words, "it waits", "it is made");
   return true;
 }
 
@@ -232,7 +235,8 @@ constexpr Clause kEndingsClauses[] = {
 
     {.id = "ERR-6",
      .rule = "No lock that a free needs is held while the driver is called.",
-     .source = "numba-cuda#317, rmm#2026",
+     .source = "emm_plugin.h: While one runs, the manager holds no lock that free(), or a flush() "
+               "after it, needs; numba-cuda#317, rmm#2026",
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "errors/callbacks",
@@ -284,11 +288,15 @@ constexpr Clause kEndingsClauses[] = {
            const auto ask = [&b] {
              if (!b.manager().get_memory_info()) return;
            };
+           const auto kept = b.try_memalloc(64_KiB);
+           const auto export_handle = [&] {
+             if (kept && !b.manager().get_ipc_handle(kept->view())) return;
+           };
            bool any = free_meanwhile(b, Where::in_driver_flushing, request);
            any |= free_meanwhile(b, Where::in_driver_flushing, request_on_host);
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
-                    use_streams_without_memory, trim, ask}) {
+                    use_streams_without_memory, trim, ask, export_handle}) {
              constexpr int kMostCalls = 12;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
                const bool reached = free_meanwhile(b, Where::in_driver, operation, n);

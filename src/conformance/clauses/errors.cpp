@@ -1,14 +1,28 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
+#include "base/utf8.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
 #include "emm/memory_statistics.hpp"
+#include "plugin/driver_table.hpp"
+#include "plugin/imported_manager.hpp"
+#include "plugin/plugin.hpp"
+#include "plugin/running_call.hpp"
 
 // Beyond the catalogue: what a manager answers where something goes wrong, and the parts of
 // emm_plugin.h that no other clause asks of: texts, numbers, options, sizes of 0.
@@ -18,12 +32,14 @@ namespace {
 
 using namespace emm::conformance;
 
+constexpr std::int32_t kIllegalAddress = 700;
+
 /// "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
 std::string code(std::int32_t native) {
   return text::format("{} ({})", native_name(native), native);
 }
 
-/// A request of each kind and two questions: what each answers, or nothing where it succeeded.
+/// A request of some kind, or a question. `make` returns the error that it answers, or nothing.
 struct Request {
   std::string_view words;
   std::uint64_t size;  ///< 0: it is a question.
@@ -33,6 +49,11 @@ struct Request {
 template <class T>
 std::optional<Error> error_of(const Result<T>& result) {
   return result ? std::nullopt : std::optional(result.error());
+}
+
+bool offers_hosted(MemoryManager& manager) { return manager.memhostalloc(64, {}).has_value(); }
+bool offers_managed(MemoryManager& manager) {
+  return manager.memallocmanaged(64, AttachFlags::global).has_value();
 }
 
 constexpr Request kRequests[] = {
@@ -89,17 +110,165 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
   }
 }
 
+constexpr auto kAllocatingCalls = {Call::mem_alloc,         Call::runtime_malloc,
+                                   Call::mem_alloc_async,   Call::mem_alloc_from_pool_async,
+                                   Call::mem_alloc_managed, Call::mem_host_alloc,
+                                   Call::mem_host_register, Call::mem_create};
+
+/// Makes each request of a manager of its own, while a driver call that it needs and that makes
+/// memory answers out of memory `tries` times and then another error, again and again. A manager
+/// may ask as often as it likes; an error that ends its last attempt is the answer.
+void check_last_attempt(Bench& b, const Request& request, Call call, std::uint64_t tries) {
+  constexpr std::int32_t kOutOfMemory = 2;
+  b.apart([&](Bench& on) {
+    on.manager();
+    std::atomic<std::uint64_t> asked{0};
+    on.watch().during = [&](const CallEvent& event) {
+      if (event.call != call) return;
+      const bool is_last = ++asked % (tries + 1) == 0;
+      on.watch().fail(call, {is_last ? kIllegalAddress : kOutOfMemory});
+    };
+    const auto error = request.make(on);
+    on.watch().during = nullptr;
+    const bool fails_at_last = asked != 0 && asked % (tries + 1) == 0;
+    if (!error || !fails_at_last) return;
+    on.expect(
+        error->code == Errc::not_supported || error->native == kIllegalAddress,
+        text::format("{}, each {} answering {} {} and then {}", request.words, call_info(call).name,
+                     code(kOutOfMemory), tries == 1 ? "once" : text::format("{} times", tries),
+                     code(kIllegalAddress)),
+        text::format("{}, after the last call of {}: {}", code(error->native), asked.load(),
+                     describe(*error)),
+        code(kIllegalAddress));
+  });
+}
+
+/// Makes each request of a manager of its own, while one of the driver's calls that it needs and
+/// that make memory answers `native`: a manager that takes every failure of that call for memory
+/// that is out shows here, where nothing else fails before or after it.
+void check_each_allocating_call(Bench& b, std::int32_t native) {
+  for (const auto& request : kRequests) {
+    if (request.size == 0 || b.affordable(2 * request.size) < 2 * request.size) continue;
+    std::vector<Call> calls;
+    {
+      auto fresh = Bench::create(b.subject(), b.clause());
+      if (!fresh) return b.inconclusive(describe(fresh.error()));
+      auto& trial = **fresh;
+      trial.manager();
+      trial.watch().forget();
+      if (request.make(trial)) continue;
+      for (const auto& event : trial.watch().events()) {
+        const auto is_new = std::find(calls.begin(), calls.end(), event.call) == calls.end();
+        const auto allocates = std::find(kAllocatingCalls.begin(), kAllocatingCalls.end(),
+                                         event.call) != kAllocatingCalls.end();
+        if (is_new && allocates) calls.push_back(event.call);
+      }
+    }
+    for (const auto call : calls) {
+      auto fresh = Bench::create(b.subject(), b.clause());
+      if (!fresh) return b.inconclusive(describe(fresh.error()));
+      auto& trial = **fresh;
+      trial.untraceable();
+      trial.manager();
+      trial.watch().fail_always(call, native);
+      const auto error = request.make(trial);
+      trial.watch().fail_always(call, 0);
+      b.expect(!error || error->code == Errc::not_supported || error->native == native,
+               text::format("{}, each {} answering {}", request.words, call_info(call).name,
+                            code(native)),
+               error ? text::format("{}: {}", code(error->native), describe(*error)) : "",
+               code(native));
+      trial.expect(true, {}, {}, {});
+      b.take(trial);
+      for (const std::uint64_t tries : {1, 2, 3})
+        if (!b.decided()) check_last_attempt(b, request, call, tries);
+      if (b.decided()) return;
+    }
+  }
+}
+
+/// Asks for memory that another stream has freed, while the driver refuses every wait.
+void check_refused_waits(Bench& b, std::uint64_t size) {
+  constexpr std::array kWaits{Call::ctx_synchronize,   Call::stream_synchronize,
+                              Call::event_synchronize, Call::stream_wait_event,
+                              Call::event_query,       Call::stream_query};
+  b.apart([&](Bench& on) {
+    const std::array streams{on.stream(), on.stream()};
+    auto block = on.try_memalloc(size, streams[0]);
+    if (!block || !block->free(streams[1])) return;
+    for (const auto call : kWaits) on.watch().fail_always(call, kIllegalAddress);
+    for (const auto stream : {streams[0], StreamHandle{}}) {
+      const auto made = on.try_memalloc(size, stream);
+      if (made || made.error().code == Errc::not_supported) continue;
+      on.expect(
+          made.error().native == kIllegalAddress || made.error().code == Errc::out_of_memory,
+          text::format("memalloc({}), after a free of as much on another stream, each wait and "
+                       "query answering {}",
+                       size, code(kIllegalAddress)),
+          text::format("{}: {}", code(made.error().native), describe(made.error())),
+          text::format("memory, {}, or out of memory", code(kIllegalAddress)));
+    }
+    for (const auto call : kWaits) on.watch().fail_always(call, 0);
+  });
+}
+
 // Frees that the driver refuses.
 
-constexpr std::int32_t kIllegalAddress = 700;
+constexpr std::int32_t kLaunchFailed = 719;
 constexpr auto kMemoryFrees = {Call::mem_free,  Call::runtime_free,  Call::mem_free_async,
                                Call::mem_unmap, Call::mem_free_host, Call::mem_host_unregister};
 
-/// Does `act` while the driver refuses every free. Whoever made a free has to say so: `act` by its
-/// answer, which is true where it said that a free failed, or the manager to its observer.
+/// Collects, while one lives, the codes that a manager tells its host of, as answers of free() and
+/// by free_failed().
+class ToldCodes {
+ public:
+  explicit ToldCodes(Bench& bench) : b_(bench) {
+    b_.observer().during = [this](const CallEvent& event) {
+      const std::lock_guard lock(mutex_);
+      if (event.native != 0) codes_.push_back(event.native);
+    };
+  }
+  ~ToldCodes() { b_.observer().during = nullptr; }
+  ToldCodes(const ToldCodes&) = delete;
+  ToldCodes& operator=(const ToldCodes&) = delete;
+  void add(std::int32_t native) {
+    const std::lock_guard lock(mutex_);
+    if (native != 0) codes_.push_back(native);
+  }
+  /// A code that is not among those that the driver has answered; 0 where there is none.
+  std::int32_t strange() const {
+    const auto events = b_.watch().events();
+    const std::lock_guard lock(mutex_);
+    for (const auto native : codes_) {
+      const bool is_known = std::any_of(events.begin(), events.end(),
+                                        [&](const auto& event) { return event.native == native; });
+      if (native != kIllegalAddress && !is_known) return native;
+    }
+    return 0;
+  }
+
+ private:
+  Bench& b_;
+  mutable std::mutex mutex_;
+  std::vector<std::int32_t> codes_;
+};
+
+std::int32_t native_of(const Status& answer) { return answer ? 0 : answer.error().native; }
+
+/// Which frees the driver refuses.
+enum class Refused { all, first };
+
+/// Does `act` while the driver refuses frees. Whoever made a free has to say so, with the driver's
+/// code: `act` by its answer, which is a code where it said that a free failed, or the manager to
+/// its observer.
 template <class Act>
-void judge_refused_frees(Bench& b, std::string_view done, Act act) {
+void judge_refused_frees(Bench& b, std::string_view act_words, Act act,
+                         Refused which = Refused::all) {
   if (b.decided()) return;
+  const auto done = text::format("{}, {} answering {}", act_words,
+                                 which == Refused::all ? "each free" : "the first of several frees",
+                                 code(kIllegalAddress));
+  ToldCodes told(b);
   const auto before = b.observer().failures();
   const auto heard = [&] { return b.observer().failures() - before; };
   const auto refused = [&] {
@@ -109,14 +278,20 @@ void judge_refused_frees(Bench& b, std::string_view done, Act act) {
     });
   };
   b.watch().forget();
-  for (const auto call : kMemoryFrees) b.watch().fail_always(call, kIllegalAddress);
-  const bool said = act();
+  for (const auto call : kMemoryFrees) {
+    if (which == Refused::all) b.watch().fail_always(call, kIllegalAddress);
+    if (which == Refused::first) b.watch().fail(call, {kIllegalAddress});
+  }
+  const std::int32_t answer = act();
+  const bool said = answer != 0;
   // A manager may free on a thread of its own.
   for (int i = 0; i < 50 && refused() != 0 && !said && heard() == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  for (const auto call : kMemoryFrees) b.watch().fail_always(call, 0);
-  b.expect(refused() == 0 || said || heard() != 0,
-           text::format("{}, each free answering {}", done, code(kIllegalAddress)),
+  for (const auto call : kMemoryFrees) {
+    b.watch().fail_always(call, 0);
+    b.watch().fail(call, {});
+  }
+  b.expect(refused() == 0 || said || heard() != 0, done,
            text::format("the driver refused {} frees, and nobody is told", refused()),
            text::format("{} as the answer of the call that made them, or free_failed()",
                         code(kIllegalAddress)));
@@ -128,12 +303,17 @@ void judge_refused_frees(Bench& b, std::string_view done, Act act) {
     return static_cast<std::size_t>(std::count_if(
         events.begin(), events.end(), [](const auto& event) { return event.native != 0; }));
   };
-  b.expect(b.observer().is_told_elsewhere() || heard() <= failed(),
-           text::format("{}, each free answering {}", done, code(kIllegalAddress)),
+  b.expect(b.observer().is_told_elsewhere() || heard() <= failed(), done,
            text::format("{} calls of the driver failed, and {} failures are told, by answers of "
                         "free() and by free_failed()",
                         failed(), heard()),
            "each is told once");
+  if (refused() == 0) return;
+  told.add(answer);
+  const auto strange = told.strange();
+  b.expect(strange == 0, done,
+           text::format("{} is told: the driver has not answered it", code(strange)),
+           text::format("{}, as the driver answers", code(kIllegalAddress)));
 }
 
 std::vector<BenchMemory> one_of_each_kind(Bench& b) {
@@ -163,22 +343,22 @@ void check_frees_told(Bench& b) {
                                                            : "device");
     judge(done, [&] {
       block.drop();
-      return false;
+      return 0;
     });
   }
-  judge("flush()", [&] { return !b.manager().flush(); });
+  judge("flush()", [&] { return native_of(b.manager().flush()); });
   for (int i = 0; i < 40; ++i) {
     auto block = i % 2 == 0 ? b.try_managed(4_KiB) : b.try_hosted(64, {.mapped = true});
     if (!block) continue;
     judge("the end of one block of many, which makes the frees that waited", [&] {
       block->drop();
-      return false;
+      return 0;
     });
   }
   { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB), b.try_memalloc(24_MiB)}; }
-  judge("trim(0)", [&] { return !b.manager().trim(0); });
-  // The answer of a request says nothing of frees. Idle memory is released in it, and frees that
-  // wait are made.
+  judge("trim(0)", [&] { return native_of(b.manager().trim(0)); });
+  // Idle memory is released in a request, and frees that wait are made. Its answer may be the error
+  // of one of them.
   for (const auto size : {3_MiB, 24_MiB}) {
     // Its answer may be of a free that was refused before.
     static_cast<void>(b.manager().flush().has_value());
@@ -186,16 +366,16 @@ void check_frees_told(Bench& b) {
     judge(text::format("a request for more than there is, after blocks of {} bytes", size), [&] {
       const auto info = b.device().mem_get_info();
       const auto out = info ? b.try_memalloc(info->free + 2_MiB) : info.error();
-      return false;
+      return !out && out.error().native == kIllegalAddress ? kIllegalAddress : 0;
     });
   }
   for (const bool pins : {false, true}) {
     const auto ask = [&] {
-      b.watch().fail(Call::mem_host_get_device_pointer, {kIllegalAddress});
+      b.watch().fail(Call::mem_host_get_device_pointer, {kLaunchFailed});
       const auto block =
           pins ? b.try_pin(b.buffer(), {.mapped = true}) : b.try_hosted(4_KiB, {.mapped = true});
       b.watch().fail(Call::mem_host_get_device_pointer, {});
-      return false;
+      return !block && block.error().native == kIllegalAddress ? kIllegalAddress : 0;
     };
     judge(pins ? "mempin of a region that has no device address"
                : "memhostalloc of mapped memory that has no device address",
@@ -213,20 +393,41 @@ void check_frees_told(Bench& b) {
       if (!block) continue;
       judge(pins ? "a region unpinned by reset()" : "reset()", [&] {
         b.reset();
-        return false;
+        return 0;
       });
     }
   }
   const auto alive = one_of_each_kind(b);
   judge("reset() with memory of each kind alive", [&] {
     b.reset();
-    return false;
+    return 0;
   });
   const auto again = one_of_each_kind(b);
   judge("the manager's end with memory of each kind alive", [&] {
     b.end_manager();
-    return false;
+    return 0;
   });
+}
+
+/// One refused free among several is told, too.
+void check_first_of_several_told(Bench& b) {
+  b.manager();
+  for (int i = 0; i < 2; ++i) {
+    {
+      const auto deferred = b.defer();
+      for (int block = 0; block < 3; ++block) {
+        if (const auto managed = b.try_managed(4_KiB)) continue;
+        if (const auto mapped = b.try_hosted(2_MiB, {.mapped = true})) continue;
+      }
+    }
+    judge_refused_frees(
+        b, "flush()", [&] { return native_of(b.manager().flush()); }, Refused::first);
+    const auto size = b.affordable(72_MiB) / 3;
+    { const std::array idle{b.try_memalloc(size), b.try_memalloc(size), b.try_memalloc(size)}; }
+    static_cast<void>(b.manager().flush().has_value());
+    judge_refused_frees(
+        b, "trim(0)", [&] { return native_of(b.manager().trim(0)); }, Refused::first);
+  }
 }
 
 // The words of an error.
@@ -272,8 +473,31 @@ void check_words(Bench& b) {
   if (pair[1] == nullptr)
     return b.not_applicable("the words of an error do not tell one request from another");
   b.expect(true, {}, {}, {});
-  std::mutex mutex;
   std::array<std::string, 2> wrong;
+  const auto judge = [&] {
+    b.watch().forgive();
+    for (std::size_t at = 0; at < 2; ++at) {
+      b.expect(
+          wrong[at].empty(),
+          text::format("{}, which fails, while another thread's {} fails", pair[at]->done,
+                       pair[1 - at]->done),
+          text::format("last_error() says \"{}\"", text::printable(wrong[at], 120)),
+          text::format("\"{}\", as without the other thread", text::printable(words[at], 120)));
+    }
+  };
+  // One after the other, so that it does not depend on when the threads run.
+  const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&manager);
+  if (plugin != nullptr && plugin->has_last_error()) {
+    for (std::size_t at = 0; at < 2; ++at) {
+      pair[at]->words();
+      start_thread([&] { pair[1 - at]->words(); }).join();
+      const auto later = plugin->last_error();
+      if (later != words[at]) wrong[at] = later.empty() ? "(nothing)" : later;
+    }
+    judge();
+    if (b.decided()) return;
+  }
+  std::mutex mutex;
   const auto until = steady_clock::now() + std::chrono::milliseconds(60);
   run_interrupted(b, 2, [&](std::size_t at) {
     while (steady_clock::now() < until) {
@@ -288,14 +512,319 @@ void check_words(Bench& b) {
       return;
     }
   });
-  for (std::size_t at = 0; at < 2; ++at) {
-    b.expect(wrong[at].empty(),
-             text::format("{}, which fails, while another thread's {} fails", pair[at]->done,
-                          pair[1 - at]->done),
-             text::format("last_error() says \"{}\"", text::printable(wrong[at], 120)),
-             text::format("\"{}\", as without the other thread", text::printable(words[at], 120)));
+  judge();
+}
+
+bool is_utf8(std::string_view words) {
+  while (!words.empty()) {
+    const auto length = text::utf8_length(words);
+    if (length == 0) return false;
+    words.remove_prefix(length);
   }
-  b.watch().forgive();
+  return true;
+}
+
+/// A call that fails.
+struct Failing {
+  std::string_view done;
+  std::function<bool()> is_refused;
+};
+
+/// Makes each call on a thread of its own, which has no earlier failure that could be described in
+/// place of this one.
+void judge_words_of(Bench& b, std::span<const Failing> all) {
+  const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
+  if (plugin == nullptr || !plugin->has_last_error()) return;
+  auto& manager = b.manager();
+  const bool serves_device = manager.memalloc(4_KiB).has_value();
+  const auto allocates = [&] {
+    return serves_device ? manager.memalloc(4_KiB).has_value()
+                         : manager.memhostalloc(4_KiB, {}).has_value();
+  };
+  for (const auto& one : all) {
+    std::string said, later;
+    bool is_refused = false;
+    start_thread([&] {
+      is_refused = one.is_refused();
+      if (!is_refused) return;
+      said = plugin->last_error();
+      const bool succeed = allocates() && manager.get_memory_info();
+      later = succeed ? plugin->last_error() : said;
+    }).join();
+    b.watch().forgive();
+    if (!is_refused) continue;
+    b.expect(!said.empty(), text::format("{}, which fails on a new thread; last_error()", one.done),
+             "no words", "words about that failure");
+    b.expect(is_utf8(said), text::format("{}; last_error()", one.done),
+             text::format("\"{}\", which is not UTF-8", text::printable(said, 120)), "UTF-8");
+    b.expect(later == said,
+             text::format("{}, which fails; then an allocation of 4096 bytes, its free and "
+                          "get_memory_info(), which succeed; last_error()",
+                          one.done),
+             text::format("\"{}\"", text::printable(later, 120)),
+             text::format("\"{}\", which describes the last call that failed",
+                          text::printable(said, 120)));
+  }
+}
+
+/// Requests that fail, whatever the device has.
+void judge_last_error(Bench& b) {
+  auto& manager = b.manager();
+  const auto range = b.buffer();
+  const auto pinned = b.try_pin(range);
+  constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
+  const std::array all{
+      Failing{"memalloc of more than 2^61 bytes", [&] { return !manager.memalloc(kHuge); }},
+      Failing{"memalloc(0)", [&] { return !manager.memalloc(0); }},
+      Failing{"memhostalloc of more than 2^61 bytes",
+              [&] { return offers_hosted(manager) && !manager.memhostalloc(kHuge, {}); }},
+      Failing{"memallocmanaged of more than 2^61 bytes",
+              [&] {
+                return offers_managed(manager) &&
+                       !manager.memallocmanaged(kHuge, AttachFlags::global);
+              }},
+      Failing{"mempin of a region that is pinned",
+              [&] { return pinned.has_value() && !manager.mempin(range, {}); }}};
+  judge_words_of(b, all);
+}
+
+/// Calls that fail because the driver refuses them.
+void judge_last_error_of_refused(Bench& b) {
+  auto& manager = b.manager();
+  const auto block = b.try_memalloc(64_KiB);
+  const auto while_refused = [&b](std::initializer_list<Call> calls, const auto& ask) {
+    for (const auto call : calls) b.watch().fail_always(call, kIllegalAddress);
+    const auto answer = ask();
+    for (const auto call : calls) b.watch().fail_always(call, 0);
+    return !answer && answer.error().code != Errc::not_supported;
+  };
+  const std::array all{Failing{"get_memory_info(), which the driver refuses",
+                               [&] {
+                                 return while_refused({Call::mem_get_info, Call::runtime_get_info},
+                                                      [&] { return manager.get_memory_info(); });
+                               }},
+                       Failing{"get_ipc_handle(), which the driver refuses", [&] {
+                                 return block && while_refused({Call::ipc_get_mem_handle}, [&] {
+                                          return manager.get_ipc_handle(block->view());
+                                        });
+                               }}};
+  judge_words_of(b, all);
+}
+
+/// The shared object that is judged, and the options that its manager was named with.
+struct LoadedSubject {
+  plugin::Plugin plugin;
+  std::string options;
+};
+
+std::optional<LoadedSubject> load_subject(const Bench& b) {
+  if (!b.subject().foreign || b.subject().is_pair) return std::nullopt;
+  const std::string_view spec = b.subject().manager;
+  for (const auto end : {spec.size(), spec.rfind(':')}) {
+    if (end == std::string_view::npos) break;
+    auto plugin = plugin::load_plugin(spec.substr(0, end));
+    if (plugin)
+      return LoadedSubject{*std::move(plugin),
+                           std::string(end < spec.size() ? spec.substr(end + 1) : "")};
+  }
+  return std::nullopt;
+}
+
+/// A create() that fails has words, too, of which last_error() is asked without a manager.
+void judge_last_error_of_create(Bench& b) {
+  const auto loaded = load_subject(b);
+  if (!loaded || loaded->plugin.table.last_error == nullptr) return;
+  const auto options =
+      text::format("{}{}no_such_option=1", loaded->options, loaded->options.empty() ? "" : ",");
+  std::string said;
+  emm_status status = EMM_SUCCESS;
+  start_thread([&] {
+    const plugin::RunningCall running("create");
+    const emm_create_v1 create{.struct_size = sizeof create,
+                               .flags = EMM_CREATE_PROBE,
+                               .device = 0,
+                               .options = options.c_str(),
+                               .driver = nullptr,
+                               .host = nullptr};
+    emm_manager* self = nullptr;
+    status = loaded->plugin.create(&create, &self);
+    if (status == EMM_SUCCESS) return loaded->plugin.table.destroy(self);
+    std::array<char, 256> words{};
+    loaded->plugin.table.last_error(nullptr, words.data(), words.size() - 1);
+    said = words.data();
+  }).join();
+  b.expect(status == EMM_SUCCESS || !said.empty(),
+           text::format("create() with the options {}, which it refuses on a new thread; "
+                        "last_error(NULL)",
+                        options),
+           "no words", "words about that failure");
+}
+
+/// state() waits for no work, neither of a block that was freed nor of all that the device does.
+void judge_state_is_cheap(Bench& b) {
+  const auto stream = b.stream();
+  for (const auto size : {64_KiB, 5_MiB}) {
+    auto block = b.try_memalloc(size, stream);
+    if (!block || !b.device().memset_d8_async(block->device(), 1, size, stream)) continue;
+    if (!block->free(stream)) return;
+  }
+  std::optional<Call> waited;
+  b.watch().during = [&, home = std::this_thread::get_id()](const CallEvent& event) {
+    const bool is_wait = event.call == Call::ctx_synchronize ||
+                         event.call == Call::stream_synchronize ||
+                         event.call == Call::event_synchronize;
+    if (is_wait && std::this_thread::get_id() == home) waited = event.call;
+  };
+  static_cast<void>(b.manager().state());
+  b.watch().during = nullptr;
+  b.expect(!waited, "state(), with blocks freed whose work has not ended",
+           waited ? text::format("it calls {}, which waits", call_info(*waited).cuda_name) : "",
+           "a state that is cheap: no call that waits");
+}
+
+/// Makes requests of every kind fail at each of their driver calls. The bench looks at what they
+/// leave in their answers.
+void fail_requests_in_turn(Bench& b) {
+  constexpr std::uint64_t kMostCalls = 12;
+  for (const auto& request : kRequests) {
+    if (request.make == nullptr || b.affordable(request.size) < request.size) continue;
+    for (std::uint64_t n = 1; n <= kMostCalls && !b.decided(); ++n) {
+      b.watch().fail_nth(n, kIllegalAddress, false);
+      static_cast<void>(request.make(b));
+      const auto reached = b.watch().failed_nth();
+      b.watch().fail_nth(0, 0, false);
+      if (!reached) break;
+    }
+  }
+}
+
+// Options.
+
+/// The keys of "max=SIZE,slab=SIZE", as a table lists its options for people.
+std::vector<std::string> listed_keys(std::string_view words) {
+  std::vector<std::string> keys;
+  std::string word;
+  for (const char c : words) {
+    const bool is_of_key = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+    if (c == '=' && !word.empty()) keys.push_back(word);
+    is_of_key ? word.push_back(c) : word.clear();
+  }
+  return keys;
+}
+
+/// What the table of a shared object says of its options. A bundled manager has none to read.
+std::string listed_options(const Bench& b) {
+  if (!b.subject().foreign) return {};
+  const std::string_view spec = b.subject().manager;
+  for (const auto end : {spec.size(), spec.rfind(':')}) {
+    if (end == std::string_view::npos) break;
+    const auto managers = plugin::managers_of(spec.substr(0, end));
+    if (managers && managers->size() == 1) return managers->front().options;
+  }
+  return {};
+}
+
+/// Whatever it makes of the value.
+void expect_status(Bench& b, const std::string& option) {
+  const auto found = b.subject().with_options(option);
+  const auto made = found ? found->make({}) : found.error();
+  const auto words = made ? std::string() : describe(made.error());
+  b.expect(words.find("an exception came out of") == std::string::npos,
+           text::format("the option {}", option), words, text::format("a manager, or {}", code(1)));
+}
+
+void expect_refused(Bench& b, const std::string& option) {
+  const auto found = b.subject().with_options(option);
+  const auto made = found ? found->make({}) : found.error();
+  const bool refused =
+      !made && (made.error().code == Errc::usage || made.error().code == Errc::invalid_value);
+  b.expect(refused, text::format("the option {}", option),
+           made ? "a manager" : describe(made.error()), code(1));
+}
+
+/// Requests for 0 bytes that are served have each a token of their own, as all that live.
+void expect_tokens_apart(Bench& b) {
+  const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
+  if (plugin == nullptr) return;
+  std::vector<BenchMemory> blocks;
+  std::vector<emm_token> tokens;
+  const auto keep = [&](std::string_view done, Result<BenchMemory> made) {
+    if (!made) return;
+    const auto token = plugin->last_token();
+    blocks.push_back(*std::move(made));
+    if (token == 0) return;  // nobody has to free it
+    b.expect(std::find(tokens.begin(), tokens.end(), token) == tokens.end(), done,
+             text::format("token {}, which names memory that is alive", token),
+             "a token of its own");
+    tokens.push_back(token);
+  };
+  for (int i = 0; i < 3; ++i) {
+    keep("memalloc(0)", b.try_memalloc(0));
+    keep("memallocmanaged(0)", b.try_managed(0));
+    keep("memhostalloc(0)", b.try_hosted(0, {}));
+    keep("memhostalloc(0, mapped)", b.try_hosted(0, {.mapped = true}));
+    keep("memalloc(1)", b.try_memalloc(1));
+  }
+}
+
+// What create() is given.
+
+/// Uses a manager that was made without a host table, and whose emm_create_v1 is gone with its text
+/// when create() has returned: a slot that reads either is seen.
+void use_with_nothing_of_create(Bench& b) {
+  const auto loaded = load_subject(b);
+  if (!loaded || (loaded->plugin.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0) return;
+  const auto& table = loaded->plugin.table;
+  const auto size = sizeof(emm_create_v1) + loaded->options.size() + 1;
+  void* const page =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  auto* const text = static_cast<char*>(page) + sizeof(emm_create_v1);
+  std::copy_n(loaded->options.c_str(), loaded->options.size() + 1, text);
+  const plugin::DriverTable driver(b.driver(), b.runtime());
+  const auto* create = new (page) emm_create_v1{.struct_size = sizeof(emm_create_v1),
+                                                .flags = 0,
+                                                .device = b.driver().device_ordinal(),
+                                                .options = text,
+                                                .driver = &driver.table(),
+                                                .host = nullptr};
+  emm_manager* self = nullptr;
+  emm_status status = EMM_SUCCESS;
+  {
+    const plugin::RunningCall running("create, whose host is NULL");
+    status = loaded->plugin.create(create, &self);
+  }
+  munmap(page, size);
+  b.expect(status == EMM_SUCCESS && self != nullptr, "create(), whose host is NULL",
+           status == EMM_SUCCESS ? "success without a manager" : code(status), "a manager");
+  if (status != EMM_SUCCESS || self == nullptr) return;
+  const plugin::RunningCall running("a slot after create, whose emm_create_v1 and text are gone");
+  if (table.initialize != nullptr) table.initialize(self);
+  emm_memory memory{};
+  memory.struct_size = sizeof memory;
+  if (table.memalloc(self, 4096, 0, &memory) == EMM_SUCCESS) table.free(self, memory.token, 0);
+  memory = {};
+  memory.struct_size = sizeof memory;
+  if (table.memallocmanaged != nullptr &&
+      table.memallocmanaged(self, 4096, EMM_ATTACH_GLOBAL, &memory) == EMM_SUCCESS)
+    table.free(self, memory.token, 0);
+  if (table.flush != nullptr) table.flush(self);
+  std::array<char, 512> words{};
+  if (table.report != nullptr) table.report(self, words.data(), words.size());
+  if (table.last_error != nullptr) table.last_error(self, words.data(), words.size());
+  if (table.trim != nullptr) table.trim(self, 0);
+  table.destroy(self);
+}
+
+/// Ends a manager whose context is destroyed already.
+void end_without_context(Bench& b) {
+  constexpr std::int32_t kContextIsDestroyed = 709;
+  const auto device = b.try_memalloc(64_KiB);
+  const auto managed = b.try_managed(4_KiB);
+  const auto hosted = b.try_hosted(100, {.mapped = true});
+  b.watch().fail_all(kContextIsDestroyed);
+  b.end_manager();
+  b.watch().fail_all(0);
 }
 
 constexpr Clause kErrorsClauses[] = {
@@ -314,6 +843,9 @@ constexpr Clause kErrorsClauses[] = {
                         text::format("{}: {}", code(error.native), describe(error)), code(native));
              });
            }
+           if (!b.decided()) check_each_allocating_call(b, kIllegalAddress);
+           for (const auto size : {70_KiB, b.affordable(48_MiB) / 4})
+             if (!b.decided()) check_refused_waits(b, size);
          }},
 
     {.id = "errors/out_of_memory",
@@ -345,6 +877,7 @@ constexpr Clause kErrorsClauses[] = {
            if (b.subject().is_pair)
              return b.not_applicable("functions that answer no code have nobody to tell");
            check_frees_told(b);
+           if (!b.decided()) b.apart(check_first_of_several_told);
          }},
 
     {.id = "errors/words",
@@ -385,8 +918,11 @@ constexpr Clause kErrorsClauses[] = {
          }},
 
     {.id = "errors/options",
-     .rule = "An option that the manager does not know is refused.",
-     .source = "emm_plugin.h: create answers EMM_INVALID_VALUE to options that it does not know",
+     .rule = "An option that the manager does not know is refused, and no value of one that it "
+             "knows makes it throw.",
+     .source =
+         "emm_plugin.h: create answers EMM_INVALID_VALUE to options that it does not know; no "
+         "exception may leave a slot",
      .level = Level::must,
      .scope = Scope::all,
      .check =
@@ -395,13 +931,21 @@ constexpr Clause kErrorsClauses[] = {
              return b.not_applicable("this manager cannot be asked with other options");
            for (const std::string_view option :
                 {"no_such_option=1", "no_such_option", "no_such_option=", "no_such_option=,name"}) {
-             const auto found = b.subject().with_options(option);
-             const auto made = found ? found->make({}) : found.error();
-             const bool refused = !made && (made.error().code == Errc::usage ||
-                                            made.error().code == Errc::invalid_value);
-             b.expect(refused, text::format("the option {}", option),
-                      made ? "a manager" : describe(made.error()), code(1));
+             expect_refused(b, std::string(option));
            }
+           // A key that begins with a known one is another key. Which values the known one takes
+           // is not known here.
+           const auto keys = listed_keys(listed_options(b));
+           for (const auto& key : keys) {
+             const auto longer = key + "x";
+             if (std::find(keys.begin(), keys.end(), longer) != keys.end()) continue;
+             for (const std::string_view value : {"1", "64MiB", "67108864", "true", "on", "name"})
+               expect_refused(b, text::format("{}={}", longer, value));
+           }
+           for (const auto& key : keys)
+             for (const auto& value : {std::string(), std::string("abc"), std::string("-1"),
+                                       std::string("1e"), std::string(30, '9')})
+               expect_status(b, text::format("{}={}", key, value));
          }},
 
     {.id = "suite/size_zero",
@@ -421,6 +965,7 @@ constexpr Clause kErrorsClauses[] = {
              auto mapped = b.try_hosted(0, {.mapped = true});
              auto pinned = b.try_hosted(0, {});
              auto region = b.try_pin({b.buffer().pointer, 0});
+             expect_tokens_apart(b);
              std::vector<BenchMemory> blocks;
              for (std::uint64_t i = 1; i <= 40; ++i) {
                blocks.push_back(b.any(i * 100));
@@ -443,7 +988,8 @@ constexpr Clause kErrorsClauses[] = {
 
     {.id = "abi/answers",
      .rule = "state, statistics, report and the words of an error write what they are given room "
-             "for, and no slot throws.",
+             "for, in UTF-8; state waits for no work; a call that fails leaves nothing in its "
+             "answer, and has words until the next that fails; no slot throws.",
      .source = "emm_plugin.h",
      .level = Level::must,
      .scope = Scope::all,
@@ -457,6 +1003,10 @@ constexpr Clause kErrorsClauses[] = {
              const auto report = manager.report();
              b.expect(report.find('\0') == std::string::npos, when, "a report with a NUL in it",
                       "text");
+             b.expect(is_utf8(report), when,
+                      text::format("the report \"{}\", which is not UTF-8",
+                                   text::printable(report, 120)),
+                      "UTF-8");
              b.expect(!state.live_bytes || !state.reserved_bytes ||
                           *state.live_bytes <= *state.reserved_bytes + 64_MiB,
                       when, "a state that cannot be", "live bytes that are reserved");
@@ -477,11 +1027,23 @@ constexpr Clause kErrorsClauses[] = {
            ask("after trim(0)");
            b.reset();
            ask("after reset");
+           judge_last_error(b);
+           if (b.decided()) return;
+           b.apart(judge_last_error_of_refused);
+           judge_last_error_of_create(b);
+           b.apart(judge_state_is_cheap);
+           if (b.decided()) return;
+           b.apart([](Bench& on) {
+             on.manager();
+             fail_requests_in_turn(on);
+           });
          }},
 
     {.id = "abi/harmless",
      .rule = "No operation crashes, hangs, ends the process or damages its heap.",
-     .source = "emm_plugin.h: no slot may end the process",
+     .source =
+         "emm_plugin.h: no slot may end the process; emm_create_v1: host may be NULL, and the "
+         "struct and its text are valid during the call only",
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "*",
@@ -506,6 +1068,9 @@ constexpr Clause kErrorsClauses[] = {
                     "an error, or not_supported");
            b.any(100).drop();
            b.reset();
+           if (b.decided()) return;
+           b.apart(use_with_nothing_of_create);
+           b.apart(end_without_context);
          }},
 };
 

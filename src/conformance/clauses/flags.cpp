@@ -1,5 +1,8 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
@@ -29,7 +32,7 @@ std::string register_flags(std::uint64_t bits) {
   return listed(bits, {"portable", "mapped", "io", "read-only"});
 }
 
-/// Numbers from 0 up to `count`, in an order of their own each round.
+/// Lists the numbers from 0 up to `count`, in another order each round.
 std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
   std::vector<unsigned> order;
   for (unsigned i = 0; i < count; ++i) order.push_back(i);
@@ -42,8 +45,8 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
 
 constexpr int kRounds = 4;
 
-/// Where it lives, the device refuses the next call of a kind with out of memory, where `refuses`:
-/// the manager may make room and ask again.
+/// While one lives and where `refuses`, the device refuses the next call of a kind as out of
+/// memory: the manager may make room and ask again.
 class RefusedOnce {
  public:
   RefusedOnce(Bench& bench, Call call, bool refuses) : b_(bench), call_(call) {
@@ -58,7 +61,7 @@ class RefusedOnce {
   Call call_;
 };
 
-/// Judges `check(bench, false)`, and on a bench of its own `check(bench, true)`.
+/// Judges `check(bench, false)`, and `check(bench, true)` on a bench of its own.
 template <class Check>
 void also_asked_again(Bench& b, Check check) {
   b.untraceable();
@@ -81,6 +84,10 @@ bool calls_are_seen(Bench& b) {
 
 // memhostalloc.
 
+HostAllocFlags flags_of(unsigned bits) {
+  return {.mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0};
+}
+
 void expect_host_flags(Bench& b, const BenchMemory& block, unsigned bits, std::string_view done) {
   const auto& ledger = b.watch().ledger();
   auto thing = ledger.find(CallLedger::Kind::host, block.address());
@@ -98,14 +105,13 @@ void expect_host_flags(Bench& b, const BenchMemory& block, unsigned bits, std::s
 }
 
 void check_host_flags(Bench& b, std::uint64_t size, bool refuses) {
+  const FreesElsewhere frees_elsewhere(b);
   for (int round = 0; round < kRounds && !b.decided(); ++round) {
     std::vector<BenchMemory> blocks;
     for (const auto bits : in_some_order(b, 8, round)) {
-      const HostAllocFlags flags{
-          .mapped = (bits & 2) != 0, .portable = (bits & 1) != 0, .wc = (bits & 4) != 0};
       auto block = [&] {
         const RefusedOnce refused(b, Call::mem_host_alloc, refuses);
-        return b.try_hosted(size, flags);
+        return b.try_hosted(size, flags_of(bits));
       }();
       if (!block) continue;
       const auto done = text::format("memhostalloc({}) with flags {}{}", size, host_flags(bits),
@@ -117,7 +123,67 @@ void check_host_flags(Bench& b, std::uint64_t size, bool refuses) {
     if (blocks.empty() && refuses) return;
     if (blocks.empty()) return b.not_applicable("this manager offers no page-locked memory");
     blocks.clear();
-    if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
+    if (round % 2 == 0 || frees_elsewhere) b.expect_ok("flush()", b.manager().flush());
+  }
+}
+
+/// A block that was freed, and whose free may wait, serves no request with other flags. One block
+/// at a time is freed, inside a deferral and outside. A manager with a thread that
+/// frees is judged inside deferrals alone.
+void check_freed_with_other_flags(Bench& b) {
+  const FreesElsewhere frees_elsewhere(b);
+  b.expect_ok("flush()", b.manager().flush());
+  constexpr unsigned kFlags = 8;
+  for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
+    for (const bool is_deferred : {true, false}) {
+      for (unsigned pair = 0; pair < kFlags * kFlags && !b.decided(); ++pair) {
+        const auto before = pair / kFlags, bits = pair % kFlags;
+        if (before == bits || (frees_elsewhere && !is_deferred)) continue;
+        std::optional<Deferral> deferred;
+        if (is_deferred) deferred.emplace(b.defer());
+        auto freed = b.try_hosted(size, flags_of(before));
+        if (!freed) continue;
+        freed->drop();
+        for (const auto next : {size, size - size / 4}) {
+          const auto block = b.try_hosted(next, flags_of(bits));
+          if (!block) continue;
+          if (!calls_are_seen(b)) return;
+          expect_host_flags(
+              b, *block, bits,
+              text::format(
+                  "memhostalloc({}) with flags {}, after {} bytes with flags {} were freed{}", next,
+                  host_flags(bits), size, host_flags(before),
+                  is_deferred ? ", inside a deferral" : ""));
+        }
+        deferred.reset();
+        b.expect_ok("flush()", b.manager().flush());
+      }
+    }
+  }
+}
+
+/// As check_freed_with_other_flags(), where the driver has no more: the freed block is all that the
+/// manager could hand out, and still serves no request with other flags.
+void check_freed_where_memory_is_out(Bench& b) {
+  const FreesElsewhere frees_elsewhere(b);
+  constexpr unsigned kFlags = 8;
+  for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
+    for (unsigned pair = 0; pair < kFlags * kFlags && !b.decided(); ++pair) {
+      const auto before = pair / kFlags, bits = pair % kFlags;
+      if (before == bits || frees_elsewhere) continue;
+      { const auto freed = b.try_hosted(size, flags_of(before)); }
+      const RefusedOnce refused(b, Call::mem_host_alloc, true);
+      const auto block = b.try_hosted(size, flags_of(bits));
+      if (block && !calls_are_seen(b)) return;
+      if (block)
+        expect_host_flags(b, *block, bits,
+                          text::format("memhostalloc({}) with flags {}, which the driver refuses "
+                                       "once, after as much with flags {} was freed",
+                                       size, host_flags(bits), host_flags(before)));
+      // So that no block with these flags is left for the next pair.
+      b.expect_ok("flush()", b.manager().flush());
+      static_cast<void>(b.manager().trim(0).has_value());
+    }
   }
 }
 
@@ -230,11 +296,69 @@ void check_regions(Bench& b, bool refuses) {
   expect_registered(b, second, "the end of the first of two neighbours in one page, the second");
 }
 
+/// A region of more bytes than 32 bits count. Nothing touches it, so that it costs no memory of
+/// this machine where the device is simulated.
+void check_large_region(Bench& b) {
+  constexpr auto kSize = 4_GiB + 4_KiB;
+  if (!b.is_simulated()) return;
+  void* const memory =
+      mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;
+  const HostRange region{.pointer = static_cast<HostPtr>(memory), .size = kSize};
+  if (b.device().mem_host_register(region, {}) && b.device().mem_host_unregister(region.pointer)) {
+    const auto block = b.try_pin(region);
+    // A limit of its own is allowed.
+    if (block) expect_registered(b, region, text::format("mempin of {} bytes", kSize));
+  }
+  munmap(memory, kSize);
+}
+
 // The device's address of mapped memory.
 
+/// A region that is pinned again may have another device address.
+void check_address_of_region_pinned_again(Bench& b) {
+  const auto range = b.buffer();
+  for (const auto apart : {1_MiB, 3_MiB}) {
+    b.stub().host_to_device = apart;
+    const auto region = b.try_pin(range, {.mapped = true});
+    if (!region || !calls_are_seen(b)) return;
+    b.expect_equal(text::format("device address less host address of a region that is pinned {}, "
+                                "where cuMemHostGetDevicePointer has them {} apart now",
+                                apart == 1_MiB ? "first" : "again", apart),
+                   region->device().value - region->address(), apart);
+  }
+}
+
+/// Where the driver has no more, and the work of freed memory has not ended: a manager that waits
+/// for it, and hands out that memory, gives it its device address.
+void check_address_where_memory_is_out(Bench& b) {
+  constexpr std::int32_t kNotReady = 600;
+  b.stub().host_to_device = 1_MiB;
+  for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
+    { const auto freed = b.try_hosted(size, {.mapped = true}); }
+    for (const auto call : {Call::event_query, Call::stream_query})
+      b.watch().fail_always(call, kNotReady);
+    const auto block = [&] {
+      const RefusedOnce refused(b, Call::mem_host_alloc, true);
+      return b.try_hosted(size, {.mapped = true});
+    }();
+    for (const auto call : {Call::event_query, Call::stream_query}) b.watch().fail_always(call, 0);
+    const auto done = text::format(
+        "memhostalloc({}), mapped, which the driver refuses once, after as much was freed whose "
+        "work has not ended",
+        size);
+    if (!block) {
+      const auto code = block.error().code;
+      b.expect(code == Errc::out_of_memory || code == Errc::not_supported, done,
+               describe(block.error()), "mapped memory with its device address, or out of memory");
+    } else if (calls_are_seen(b)) {
+      b.expect_equal(text::format("{}: device address less host address", done),
+                     block->device().value - block->address(), 1_MiB);
+    }
+  }
+}
+
 void check_mapped_addresses(Bench& b) {
-  if (b.subject().standins != nullptr)
-    return b.not_applicable("the addresses that this manager is given cannot be moved");
   b.stub().host_to_device = 1_MiB;
   const auto expect_apart = [&](std::string_view done, const Result<BenchMemory>& block) {
     if (!block || !block->is_mapped() || !calls_are_seen(b)) return false;
@@ -259,6 +383,7 @@ void check_mapped_addresses(Bench& b) {
 // memallocmanaged.
 
 void check_attachment(Bench& b, std::uint64_t size, bool refuses) {
+  const FreesElsewhere frees_elsewhere(b);
   const auto attach_flags = [](std::uint64_t flags) {
     return text::format("{} ({})", flags,
                         flags == 1   ? "global"
@@ -291,7 +416,37 @@ void check_attachment(Bench& b, std::uint64_t size, bool refuses) {
     if (blocks.empty() && refuses) return;
     if (blocks.empty()) return b.not_applicable("this manager offers no managed memory");
     blocks.clear();
-    if (round % 2 == 0) b.expect_ok("flush()", b.manager().flush());
+    if (round % 2 == 0 || frees_elsewhere) b.expect_ok("flush()", b.manager().flush());
+  }
+}
+
+/// As check_freed_with_other_flags().
+void check_freed_with_other_attachment(Bench& b) {
+  for (const auto size : {64_KiB, std::uint64_t{200'000}}) {
+    for (const bool is_deferred : {true, false}) {
+      for (const auto attach : {AttachFlags::global, AttachFlags::host}) {
+        const auto other = attach == AttachFlags::global ? AttachFlags::host : AttachFlags::global;
+        std::optional<Deferral> deferred;
+        if (is_deferred) deferred.emplace(b.defer());
+        auto freed = b.try_managed(size, other);
+        if (!freed) continue;
+        freed->drop();
+        for (const auto next : {size, size - size / 4}) {
+          const auto block = b.try_managed(next, attach);
+          if (!block) continue;
+          const auto thing = b.watch().ledger().find(CallLedger::Kind::managed, block->address());
+          b.expect(
+              !thing || thing->flags == static_cast<std::uint64_t>(attach),
+              text::format("memallocmanaged({}) with attach flags {}, after {} bytes with "
+                           "attach flags {} were freed{}",
+                           next, static_cast<unsigned>(attach), size, static_cast<unsigned>(other),
+                           is_deferred ? ", inside a deferral" : ""),
+              text::format("cuMemAllocManaged was called with flags {}", thing ? thing->flags : 0),
+              text::format("flags {}", static_cast<unsigned>(attach)));
+        }
+      }
+      b.expect_ok("flush()", b.manager().flush());
+    }
   }
 }
 
@@ -310,6 +465,8 @@ constexpr Clause kFlagsClauses[] = {
                                      std::uint64_t{200'000}, 600_KiB, 1_MiB + 1})
                check_host_flags(on, size, refuses);
            });
+           if (!b.decided()) check_freed_with_other_flags(b);
+           if (!b.decided()) b.apart(check_freed_where_memory_is_out);
          }},
 
     {.id = "flags/mempin",
@@ -327,7 +484,11 @@ constexpr Clause kFlagsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "PIN-1",
-     .check = [](Bench& b) { also_asked_again(b, check_regions); }},
+     .check =
+         [](Bench& b) {
+           also_asked_again(b, check_regions);
+           if (!b.decided()) check_large_region(b);
+         }},
 
     {.id = "flags/mapped_address",
      .rule = "Mapped memory has the device address that the driver gives it.",
@@ -338,7 +499,11 @@ constexpr Clause kFlagsClauses[] = {
      .check =
          [](Bench& b) {
            b.untraceable();
+           if (b.subject().standins != nullptr)
+             return b.not_applicable("the addresses that this manager is given cannot be moved");
            check_mapped_addresses(b);
+           if (!b.decided()) b.apart(check_address_of_region_pinned_again);
+           if (!b.decided()) b.apart(check_address_where_memory_is_out);
          }},
 
     {.id = "flags/memallocmanaged",
@@ -355,6 +520,7 @@ constexpr Clause kFlagsClauses[] = {
                   {std::uint64_t{64}, 4_KiB, 64_KiB, std::uint64_t{200'000}, 600_KiB, 3_MiB})
                check_attachment(on, size, refuses);
            });
+           if (!b.decided()) check_freed_with_other_attachment(b);
          }},
 };
 

@@ -93,6 +93,12 @@ class InfoProgram {
     ask("with memory filled up again");
     live_.clear();
     if (b_.manager().flush()) ask("after all was freed again");
+    if (!b_.is_simulated() || !b_.manager().trim(0)) return;
+    for (const auto rest : {24_MiB * unit_, 6_MiB * unit_}) {
+      if (const auto now = b_.device().mem_get_info(); now && others_take(less(now->free, rest)))
+        ask("while others hold nearly all of the device");
+      if (!others_take(0)) return;
+    }
   }
 
   void judge() {
@@ -123,7 +129,7 @@ class InfoProgram {
   }
 
  private:
-  /// Others than the manager hold so much more than at first.
+  /// Makes others than the manager hold so much more than at first.
   bool others_take(std::uint64_t size) {
     if (others_.value != 0) {
       if (!b_.device().mem_free(std::exchange(others_, {}))) return false;
@@ -173,16 +179,17 @@ class InfoProgram {
     samples_.push_back(std::move(one));
   }
 
-  /// What answers may be off by: other processes use a real device too.
+  /// Answers may be off by so much: other processes use a real device, too.
   std::uint64_t slack() const noexcept { return b_.is_simulated() ? 256_KiB : 128_MiB; }
-  /// How much of the device the manager held where it refused more, if the device had more.
+  /// Says how much of the device the manager held where it refused more although the device had
+  /// more.
   std::uint64_t cap() const noexcept {
     const auto piece = 4_MiB * unit_;
     return full_.device.free > 2 * piece + slack() ? full_.held + piece : ~std::uint64_t{0};
   }
 
-  // The device's own figures, where idle memory of the manager may count as free. Those of a
-  // manager with a limit may stop there.
+  // Bounds what the device's own figures allow, where idle memory of the manager may count as free.
+  // The figures of a manager with a limit may stop at that.
   FreeBounds of_device(const InfoSample& one) const noexcept {
     const auto least = std::min(one.device.free, one.after.free);
     const auto within = std::min(least, less(cap(), one.held + 8_MiB * unit_));
@@ -193,7 +200,7 @@ class InfoProgram {
     return one.said.total == one.device.total && of_device(one).hold(one);
   }
 
-  // The figures of a manager that has a limit, which is its total.
+  // Bounds the figures of a manager that has a limit, which is its total.
   FreeBounds of_cap(const InfoSample& one) const noexcept {
     const auto total = samples_.front().said.total;
     return {less(std::min(less(total, one.held), one.device.free), slack()),
@@ -204,7 +211,8 @@ class InfoProgram {
            one.live <= one.said.total + slack() && of_cap(one).hold(one);
   }
 
-  // A pool's own figures: what it holds, and what of that is idle (INF-6).
+  // Answers whether these are a pool's own figures: what it holds, and what of that is idle
+  // (INF-6).
   bool is_pool(const InfoSample& one) const noexcept {
     const auto rounding = one.blocks * 2_MiB + slack();
     const auto idle = less(one.held, one.live);

@@ -80,7 +80,8 @@ class Program {
     if (made) return true;
     const auto declined = made.error().code == Errc::not_supported;
     const auto out = made.error().code == Errc::out_of_memory;
-    b_.expect(declined || out, told(request), describe(made.error()), "memory");
+    const auto too_large = Bench::may_answer_to_large(made.error().code) && b_.is_too_large(size);
+    b_.expect(declined || out || too_large, told(request), describe(made.error()), "memory");
     if (out) {
       const auto why = b_.why_wrongly_refused(size, stream);
       b_.expect_rule("suite/serves", why.empty(), told(request), why, "memory");
@@ -242,9 +243,10 @@ class Program {
   }
 
   void out_of_memory() {
-    const auto made = b_.try_memalloc(std::uint64_t{1} << (40 + random_.below(23)));
+    const auto size = std::uint64_t{1} << (40 + random_.below(23));
+    const auto made = b_.try_memalloc(size);
     if (made || made.error().code != Errc::not_supported)
-      b_.expect_error(told("a request for too much"), made, Errc::out_of_memory);
+      b_.expect_out_of_memory(told("a request for too much"), made, size);
   }
 
   void reset() {

@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: every size, many blocks, blocks beyond 4 GiB, over memory in pieces; and
 // what may be refused. Bench judges each block as it is handed out: aligned, apart from all that
@@ -14,7 +15,7 @@ namespace {
 
 using namespace emm::conformance;
 
-/// A block whose ends, and every 4 GiB of it, hold a mark of its own.
+/// A block with a mark of its own at both ends and at every 4 GiB.
 class Marked {
  public:
   Marked(Bench& bench, BenchMemory block, std::uint8_t mark)
@@ -64,7 +65,7 @@ class Marked {
 /// Asks for memory on a device that has plenty, and marks what it gets.
 class Asking {
  public:
-  /// `judges` tells whether a request that is out of memory must be.
+  /// `judges` says whether a request that is refused as out of memory is judged.
   explicit Asking(Bench& bench, bool judges = true) : b_(bench), judges_(judges) {}
 
   /// Asks for memory and marks it. Nothing where the manager may refuse, or the clause is decided.
@@ -118,8 +119,8 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   for (std::size_t i = 1; i < kept.size(); i += 2) kept[i].end();
 }
 
-/// Blocks of `size` beside a small one: the last for which a slab has nearly room must go
-/// elsewhere.
+/// Asks for blocks of `size` beside a small one. The last of them, for which a slab has nearly
+/// room, must go elsewhere.
 void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   constexpr int kBlocks = 17;
   std::vector<std::optional<Marked>> kept;
@@ -130,7 +131,8 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   for (auto& one : kept) {
     if (one) one->end();
   }
-  // A slab of `size`: with the small one, two parts of it have not room side by side.
+  // Where a slab is `size` bytes large, two parts that sum to it have no room side by side beside
+  // the small block.
   for (std::uint64_t eighths = 1; eighths <= 4; ++eighths) {
     const auto part = size / 8 * eighths;
     std::array<std::optional<Marked>, 4> parts{asking.ask(1), asking.ask(part),
@@ -218,11 +220,12 @@ void fill_segments(Bench& b, Asking& asking) {
   }
 }
 
-/// What a program of blocks beside one another, of which two neighbours end, is given.
+/// Tells what a program is given whose blocks lie beside one another, once two neighbours have
+/// ended.
 struct Joined {
   std::size_t served = 0;  ///< Of its four requests, how many.
   std::uint64_t fill = 0;  ///< Eighths of a unit that fill the rest of the device.
-  bool is_served = false;  ///< What ended serves as one.
+  bool is_served = false;  ///< What ended serves a request.
   std::string done;
 };
 
@@ -313,7 +316,7 @@ void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t l
   for (auto& one : live) one.end();
 }
 
-/// As many blocks of `size` as fill a slab of several MiB to its end, alive at once.
+/// Holds as many blocks of `size` at once as fill a slab of several MiB to its end.
 void fill_slab(Bench& on, std::uint64_t size) {
   const auto count = (size >= 4_KiB ? 4_MiB + 512_KiB : 1_MiB + 64_KiB) / size;
   std::vector<BenchMemory> blocks;
@@ -374,7 +377,7 @@ void ask_for_other_kinds(Bench& on) {
 
 /// How many regions and page-locked blocks there may be at once is the driver's affair.
 void hold_many_host_blocks(Bench& b) {
-  constexpr std::size_t kCount = 300;
+  constexpr std::size_t kCount = 1'100;
   constexpr std::uint64_t kPage = 4096;
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -411,7 +414,109 @@ void hold_many_host_blocks(Bench& b) {
   }
 }
 
+/// Holds more blocks at once than the other checks. Asks without the bench, which would take longer
+/// than the manager; where one is refused, the bench asks once more and judges.
+void hold_many_blocks(Bench& on) {
+  constexpr std::size_t kCount = 20'600;
+  on.untraceable();
+  auto& manager = on.manager();
+  if (on.capacity().limit) return;
+  const auto calls_before = on.watch().total();
+  std::vector<MemoryPointer> blocks;
+  blocks.reserve(kCount);
+  while (blocks.size() < kCount) {
+    auto block = manager.memalloc(256);
+    if (!block && block.error().code == Errc::not_supported) return;
+    if (!block) {
+      const auto why = on.why_wrongly_refused(256, {});
+      on.expect(why.empty(),
+                text::format("block {} of 256 bytes, all of them alive", blocks.size()),
+                text::format("{}: {}", describe(block.error()), why), "memory");
+      return;
+    }
+    blocks.push_back(*std::move(block));
+    // A driver call for each block takes longer than all the rest.
+    constexpr std::size_t kSome = 500;
+    if (blocks.size() == kSome && on.watch().total() - calls_before >= kSome) break;
+  }
+  // The newest first, which costs no manager a long search.
+  while (!blocks.empty()) blocks.pop_back();
+}
+
+/// Sizes around those at which a pool changes how it rounds, up to 16 GiB: alignment, ends and
+/// extents are judged as each is handed out. A hole a little too small for a request, which single
+/// precision cannot tell from one that fits, must not serve it.
+void sweep_large(Bench& on) {
+  const auto info = on.device().mem_get_info();
+  if (!info || info->free < 39_GiB || on.affordable(39_GiB) < 39_GiB) return;
+  Asking asking(on, false);
+  for (auto power = 64_MiB; power <= 16_GiB && !on.decided(); power *= 2) {
+    for (const auto size : {power, power + power / 2}) {
+      for (const auto more : {-1, 0, 1, 300}) {
+        auto block = asking.ask(size + static_cast<std::uint64_t>(more));
+        if (block) block->end();
+      }
+    }
+    on.expect_ok("flush()", on.manager().flush());
+    if (power < 256_MiB) continue;
+    auto hole = asking.ask(power - 512);
+    const auto neighbour = asking.ask(1_MiB);
+    if (!hole || !neighbour) continue;
+    hole->end();
+    on.expect_ok("flush()", on.manager().flush());
+    if (auto larger = asking.ask(power)) larger->end();
+    if (!on.manager().trim(0)) return;
+  }
+}
+
 /// Where the driver has no more host or managed memory, the manager can release what it keeps.
+/// Of many idle blocks of nearly one size the one that fits is found, wherever it stands in a list.
+void find_the_one_that_fits(Bench& on) {
+  constexpr std::uint64_t kBlocks = 24;
+  const auto room = on.affordable(64_MiB);
+  on.leave_on_device(64_MiB);
+  const auto largest = room / 2 / kBlocks & ~(4_KiB - 1);
+  if (largest < 256_KiB) return;
+  std::vector<BenchMemory> blocks, kept;
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    auto block = on.try_memalloc(largest - i * 1_KiB);
+    auto between = on.try_memalloc(512);  // keeps neighbours apart
+    if (!block || !between) return;
+    blocks.push_back(*std::move(block));
+    kept.push_back(*std::move(between));
+  }
+  for (const auto size : {1_MiB, 128_KiB, 4_KiB}) {
+    while (auto rest = on.try_memalloc(size)) kept.push_back(*std::move(rest));
+  }
+  for (auto& block : blocks) block.drop();  // the largest first
+  on.expect_ok("flush()", on.manager().flush());
+  on.gives(on.try_memalloc(largest), largest);
+}
+
+/// Device memory is not refused while frees of managed memory wait, nor managed memory while device
+/// memory is idle.
+void ask_for_what_another_kind_holds(Bench& b) {
+  b.apart([](Bench& on) {
+    on.leave_on_device(64_MiB);
+    on.manager();
+    if (auto managed = on.try_managed(on.affordable(40_MiB)); !managed) return;
+    const auto size = on.affordable(48_MiB);
+    on.gives(on.try_memalloc(size), size);
+  });
+  b.apart([](Bench& on) {
+    on.leave_on_device(64_MiB);
+    on.manager();
+    if (!on.try_memalloc(on.affordable(40_MiB))) return;
+    const auto refused = on.try_managed(48_MiB);
+    if (refused || refused.error().code != Errc::out_of_memory) return;
+    if (!on.manager().trim(0)) return;
+    const bool is_served = on.try_managed(48_MiB).has_value();
+    on.expect(!is_served, "memallocmanaged(48 MiB), with 64 MiB left and 40 MiB of it idle",
+              "out of memory; after trim(0) the same request is served",
+              "it is served: the manager releases idle memory before it refuses");
+  });
+}
+
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
     std::string_view slot;
@@ -464,13 +569,9 @@ constexpr Clause kSizesClauses[] = {
      .check =
          [](Bench& b) {
            b.expect(true, {}, {}, {});
-           if (auto fresh = Bench::create(b.subject(), b.clause());
-               fresh && !b.keeps_host_memory()) {
-             (*fresh)->untraceable();
-             (*fresh)->expect(true, {}, {}, {});
-             refuse_while_some_is_idle(**fresh);
-             b.take(**fresh);
-           }
+           if (!b.keeps_host_memory()) b.apart(refuse_while_some_is_idle);
+           b.apart(find_the_one_that_fits);
+           if (!b.decided() && b.is_simulated()) ask_for_what_another_kind_holds(b);
            b.leave_on_device(96_MiB);
            // What the last size left idle or pending has to serve the next one.
            for (const auto size :
@@ -531,7 +632,7 @@ constexpr Clause kSizesClauses[] = {
 
     {.id = "suite/many",
      .rule = "Thousands of blocks live side by side, large and small, and tens of thousands one "
-             "after the other; hundreds of regions and page-locked blocks do.",
+             "after the other; a thousand regions and page-locked blocks do.",
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
@@ -544,28 +645,42 @@ constexpr Clause kSizesClauses[] = {
              if (b.decided()) return;
            }
            on_roomy_device(b, "64GiB", [](Bench& on) {
-             constexpr std::uint64_t kLive = 10'500, kInTurn = 134'000;
-             std::vector<BenchMemory> blocks;
+             // Half of the oldest blocks outlive 65,536 requests and half 131,072, after which a
+             // number of 16 or 17 bits comes again, and end while blocks live that were made then.
+             // The loop replaces the other blocks in turn. It comes to each of them, since 11 has
+             // no factor in common with their number.
+             constexpr std::uint64_t kOldest = 2'000, kLive = 8'500, kInTurn = 134'000;
+             constexpr std::uint64_t kFirstEnd = 70'000, kSecondEnd = 133'500;
+             std::vector<BenchMemory> oldest, blocks;
              for (std::uint64_t i = 0; i < kInTurn && !on.decided(); ++i) {
                const auto size = i % 64 == 63 ? 1 + i * 37 % 40'000 : 1 + i % 256;
+               if (i == kFirstEnd && oldest.size() == kOldest)
+                 oldest.erase(oldest.begin(), oldest.begin() + kOldest / 2);
+               if (i == kSecondEnd) oldest.clear();
                auto block = on.try_memalloc(size);
                if (!block && block.error().code != Errc::not_supported) {
                  const auto why = on.why_wrongly_refused(size, {});
                  on.expect(why.empty(),
-                           text::format("block {}, {} of them alive", i + 1, blocks.size()),
+                           text::format("block {}, {} of them alive", i + 1,
+                                        oldest.size() + blocks.size()),
                            text::format("{}: {}", describe(block.error()), why), "memory");
-                 if (blocks.empty() || on.decided()) return;
+                 if ((oldest.empty() && blocks.empty()) || on.decided()) return;
+                 oldest.clear();
                  blocks.clear();
                  continue;
                }
                if (!on.gives(block, size)) return;
-               if (blocks.size() < kLive) {
+               if (i < kOldest) {
+                 oldest.push_back(*std::move(block));
+               } else if (blocks.size() < kLive) {
                  blocks.push_back(*std::move(block));
                } else {
-                 blocks[i * 7 % kLive] = *std::move(block);
+                 blocks[i * 11 % kLive] = *std::move(block);
                }
              }
            });
+           if (b.decided()) return;
+           on_roomy_device(b, "64GiB", hold_many_blocks);
            if (b.decided()) return;
            on_roomy_device(b, "64GiB", [](Bench& on) {
              // Each of these may be an allocation of the driver.
@@ -648,6 +763,8 @@ constexpr Clause kSizesClauses[] = {
              Asking asking(on, false);  // what is idle may be cut for other sizes
              go_at_random(on, asking, 1'500 * on.effort(), 8_MiB);
              go_at_random(on, asking, 1'500 * on.effort(), 2_MiB);
+             const auto deferred = on.defer();
+             go_at_random(on, asking, 1'500 * on.effort(), 8_MiB);
            });
          }},
 
@@ -670,7 +787,26 @@ constexpr Clause kSizesClauses[] = {
              if (!on.is_simulated()) on.leave_on_device(kRoom);
              Asking asking(on);
              std::vector<std::optional<Marked>> live;
-             const auto ask = [&](std::uint64_t size) { live.push_back(asking.ask(size)); };
+             const auto ask = [&](std::uint64_t size) {
+               const auto largest = on.manager().state().largest_free_bytes;
+               const auto from_device = [&on] {
+                 const auto& ledger = on.watch().ledger();
+                 std::uint64_t made = 0;
+                 for (const auto call : {Call::mem_alloc, Call::mem_create, Call::runtime_malloc,
+                                         Call::mem_alloc_async, Call::mem_alloc_from_pool_async})
+                   made += ledger.calls(call).made;
+                 return made;
+               };
+               const auto before = from_device();
+               live.push_back(asking.ask(size));
+               if (largest && live.back() && on.watch().total() != 0 && from_device() == before)
+                 on.expect_rule("accounts/reserved", *largest >= size,
+                                text::format("a request for {} bytes, which needs nothing of the "
+                                             "device",
+                                             size),
+                                text::format("largest_free_bytes was {}", *largest),
+                                text::format("{} or more", size));
+             };
              const auto end = [&](std::size_t at) {
                if (live[at]) live[at]->end();
                live[at].reset();
@@ -682,6 +818,11 @@ constexpr Clause kSizesClauses[] = {
                if (const auto said = on.manager().state().live_bytes)
                  on.expect_rule("accounts/live_bytes", *said == bytes, "blocks of many GiB",
                                 text::format("live bytes {}", *said), text::format("{}", bytes));
+               if (const auto said = on.manager().statistics().requested_bytes.current)
+                 on.expect_rule("accounts/peaks", *said == bytes,
+                                "requested_bytes.all.current of statistics(), with blocks of many "
+                                "GiB alive",
+                                text::format("{}", *said), text::format("{}", bytes));
                if (const auto said = on.manager().state().reserved_bytes)
                  on.expect_rule("accounts/reserved", *said >= bytes, "blocks of many GiB",
                                 text::format("reserved bytes {}", *said),
@@ -708,6 +849,7 @@ constexpr Clause kSizesClauses[] = {
              for (int i = 0; i < 12; ++i) ask(3_GiB + 512);
            });
            if (!b.decided()) compare_joined(b);
+           if (!b.decided()) on_roomy_device(b, "40GiB", sweep_large);
            if (!b.decided() && b.is_simulated() && b.subject().standins == nullptr)
              on_roomy_device(b, "40GiB", ask_for_other_kinds);
          }},

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "base/host_memory.hpp"
@@ -35,6 +37,14 @@ class StreamProgram {
     }
     if (random_.chance(0.5))
       b_.leave_on_device(std::array{64_MiB, 64_MiB, 24_MiB, 12_MiB}[random_.below(4)]);
+    // Few sizes in a program: its memory goes round. Half of the programs have sizes of their own,
+    // one of each band, or large ones alone, which are often neighbours.
+    if (random_.chance(0.2)) {
+      for (auto& size : sizes_) size = 8_MiB + random_.below(6_MiB);
+    } else if (random_.chance(0.4)) {
+      sizes_ = {1 + random_.below(2_KiB), 2_KiB + random_.below(1_MiB),
+                1_MiB + random_.below(5_MiB), 6_MiB + random_.below(18_MiB)};
+    }
     resets_ = random_.chance(0.3);
     is_faulty_ = faults;
     for (int i = 0; i < steps && !b_.decided() && !is_over_; ++i) {
@@ -60,7 +70,8 @@ class StreamProgram {
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
-    // A manager that has to release memory and cannot wait for its work has no right way left.
+    // A manager that must release memory and cannot wait for its work can do nothing right any
+    // more.
     is_over_ = is_faulty_ && hazard.how != How::handed_out;
     if (is_over_) return;
     const auto what = hazard.how == How::handed_out
@@ -103,7 +114,8 @@ class StreamProgram {
   /// While one lives, the device refuses some of the calls that order work.
   class Refusing {
    public:
-    /// A request may be refused where nothing can be waited for. A free always has a wait left.
+    /// A request may be refused where nothing can be waited for. For a free there is always a way
+    /// to wait.
     Refusing(StreamProgram& program, bool waits_too) : program_(program) {
       if (!program_.is_faulty_ || !program_.random_.chance(0.5)) return;
       const auto count = waits_too ? kCalls.size() : kOfEvents;
@@ -133,10 +145,11 @@ class StreamProgram {
   }
 
   void make() {
-    const auto size = std::array{4_KiB, 64_KiB, 1_MiB, 5_MiB}[random_.below(4)];
+    const auto size = sizes_[random_.below(sizes_.size())];
     const auto stream = any();
     auto block = ask(size, stream);
     if (!block && (block.error().code == Errc::out_of_memory || is_faulty_)) return;
+    if (!block && ids_ != 0 && size > 5_MiB) return;  // beyond what it gives in one block
     if (!block && block.error().code == Errc::not_supported) {
       return ids_ == 0 ? b_.not_applicable(describe(block.error())) : void();
     }
@@ -147,10 +160,11 @@ class StreamProgram {
     live_.push_back(std::move(one));
   }
 
-  /// Where the device takes it; its order counts all the same.
+  /// Puts work on the memory if the device takes it. Its order counts all the same.
   void work_on(const Live& one, StreamHandle stream) {
     const auto value = static_cast<std::uint8_t>(random_.below(256));
-    if (!b_.device().memset_d8_async(one.block.device(), value, 1_KiB, stream)) return;
+    const auto size = std::min<std::uint64_t>(one.block.size(), 1_KiB);
+    if (!b_.device().memset_d8_async(one.block.device(), value, size, stream)) return;
   }
 
   void use() {
@@ -163,7 +177,7 @@ class StreamProgram {
     if (stream != one.stream) one.also.push_back(stream);
   }
 
-  /// What `later` gets from here on comes after what `earlier` has.
+  /// Puts what `later` gets from here on behind what `earlier` has.
   void wait(StreamHandle later, StreamHandle earlier) {
     auto event = b_.ordered().event_create();
     if (!event && is_faulty_) {  // memory went where work was pending, and the context with it
@@ -214,12 +228,14 @@ class StreamProgram {
   bool is_faulty_ = false;
   bool is_over_ = false;
   std::vector<StreamHandle> streams_{{}};
+  std::array<std::uint64_t, 4> sizes_{4_KiB, 64_KiB, 1_MiB, 5_MiB};
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;
 };
 
+constexpr std::int32_t kNotReady = 600;
+
 void run_stream_programs(Bench& b) {
-  constexpr std::int32_t kNotReady = 600;
   const std::uint64_t kPrograms = 80 * b.effort();
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -228,33 +244,40 @@ void run_stream_programs(Bench& b) {
     subject.seed += i;
     auto fresh = Bench::create(subject, "stream/hazards");
     if (!fresh) return b.inconclusive(describe(fresh.error()));
-    if (i % 4 == 3)  // events take their time
+    if (i % 8 == 3)  // events take their time
       (*fresh)->watch().fail_always(Call::event_query, kNotReady);
+    if (i % 8 == 7) {  // some of them do
+      (*fresh)->watch().fail(
+          Call::event_query,
+          {0,         kNotReady, 0, 0,         kNotReady, 0,         kNotReady, kNotReady,
+           0,         kNotReady, 0, 0,         0,         kNotReady, kNotReady, 0,
+           kNotReady, 0,         0, kNotReady, 0,         kNotReady, 0,         kNotReady});
+    }
     StreamProgram(**fresh, subject.seed).run(120, i % 4 == 1);
     b.take(**fresh);
   }
 }
 
-/// Two streams that wait for nobody, on a bench whose order is checked.
-class TwoStreams {
+/// Streams that wait for nobody, on a bench that checks their order.
+class OwnStreams {
  public:
-  explicit TwoStreams(Bench& bench) : b_(bench), order_(bench.watch_order()) {
+  explicit OwnStreams(Bench& bench) : b_(bench), order_(bench.watch_order()) {
     b_.untraceable();
     b_.expect(true, {}, {}, {});
     for (auto& stream : streams_) {
       auto made = b_.ordered().stream_create(StreamKind::non_blocking);
       if (made) stream = *made;
     }
-    if (streams_[1].value == 0) b_.inconclusive("the device has no streams");
+    if (streams_.back().value == 0) b_.inconclusive("the device has no streams");
   }
-  ~TwoStreams() {
+  ~OwnStreams() {
     for (const auto stream : streams_) {
       if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
         return;  // the device goes next
     }
   }
-  TwoStreams(const TwoStreams&) = delete;
-  TwoStreams& operator=(const TwoStreams&) = delete;
+  OwnStreams(const OwnStreams&) = delete;
+  OwnStreams& operator=(const OwnStreams&) = delete;
   StreamHandle operator[](std::size_t at) const noexcept { return streams_[at]; }
   order::Checker& order() noexcept { return order_; }
   void expect_order(std::string_view done) {
@@ -268,14 +291,83 @@ class TwoStreams {
  private:
   Bench& b_;
   order::Checker& order_;
-  std::array<StreamHandle, 2> streams_{};
+  std::array<StreamHandle, 4> streams_{};
 };
+
+/// A manager of its own on the streams' device, each of whose driver calls two hooks hear: before()
+/// as it begins, after() when all else has heard of its end.
+class HookedManager {
+ public:
+  explicit HookedManager(Bench& bench) : driver_(bench.ordered(), hooks_) {
+    auto made = bench.subject().factory.make({.driver = &driver_,
+                                              .runtime = bench.runtime(),
+                                              .clock = &bench.platform().clock(),
+                                              .observer = &bench.observer(),
+                                              .profile = bench.subject().profile});
+    if (made && (*made)->initialize()) manager_ = *std::move(made);
+  }
+  explicit operator bool() const noexcept { return manager_ != nullptr; }
+  MemoryManager& operator*() noexcept { return *manager_; }
+  MemoryManager* operator->() noexcept { return manager_.get(); }
+  /// What it returns but 0 is the call's answer.
+  std::function<std::int32_t(const CallEvent&)>& before() noexcept { return hooks_.hears_before; }
+  std::function<void(const CallEvent&)>& after() noexcept { return hooks_.hears_after; }
+  /// False where no allocation was heard of: the manager calls the runtime, whose waits are not
+  /// heard either.
+  bool is_heard() const noexcept { return hooks_.has_heard; }
+
+ private:
+  struct Hooks final : CallHook {
+    std::function<std::int32_t(const CallEvent&)> hears_before;
+    std::function<void(const CallEvent&)> hears_after;
+    std::atomic<bool> has_heard{false};
+    std::int32_t before(const CallEvent& event) override {
+      if (event.call == Call::mem_alloc || event.call == Call::mem_create ||
+          event.call == Call::mem_alloc_async || event.call == Call::mem_alloc_from_pool_async)
+        has_heard = true;
+      return hears_before ? hears_before(event) : 0;
+    }
+    void after(const CallEvent& event) override {
+      if (hears_after) hears_after(event);
+    }
+  };
+  Hooks hooks_;
+  ForwardingDriver driver_;
+  std::unique_ptr<MemoryManager> manager_;
+};
+
+/// Runs `act` on another thread, and waits for it as long as a manager may take that holds no lock
+/// here. The thread is joined when this ends.
+class Meanwhile {
+ public:
+  ~Meanwhile() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void run(std::function<void()> act) {
+    if (thread_.joinable()) return;
+    thread_ = start_thread([this, act = std::move(act)] {
+      act();
+      is_done_ = true;
+    });
+    for (int i = 0; i < 200 && !is_done_; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::atomic<bool> is_done_{false};
+  std::thread thread_;
+};
+
+bool is_wait(Call call) {
+  return call == Call::ctx_synchronize || call == Call::stream_synchronize ||
+         call == Call::event_synchronize;
+}
 
 /// A block that is used and freed on another stream than its own, again and again.
 void change_streams_often(Bench& b) {
   constexpr std::uint32_t kTimes = 1'100;
   b.untraceable();
-  TwoStreams streams(b);
+  OwnStreams streams(b);
   b.manager();
   for (std::uint32_t i = 1; i <= kTimes && !b.decided(); ++i) {
     auto block = b.try_memalloc(64_KiB, streams[0]);
@@ -288,10 +380,10 @@ void change_streams_often(Bench& b) {
   }
 }
 
-/// One block on each of many streams, in turn: what one freed is no other's.
+/// Uses one block on each of many streams in turn. No stream may get what another one freed.
 void use_many_streams(Bench& b) {
   constexpr std::uint32_t kStreams = 300;
-  TwoStreams streams(b);
+  OwnStreams streams(b);
   b.manager();
   std::vector<StreamHandle> all;
   for (std::uint32_t i = 1; i <= kStreams && !b.decided(); ++i) {
@@ -310,124 +402,383 @@ void use_many_streams(Bench& b) {
   }
 }
 
-/// Hears of each call of a manager after all else has.
-class Afterwards final : public CallHook {
- public:
-  std::function<void(const CallEvent&)> hears;
-  std::int32_t before(const CallEvent&) override { return 0; }
-  void after(const CallEvent& event) override {
-    if (hears) hears(event);
-  }
-};
-
 /// Memory runs out, and the manager waits for the device. What another thread frees when that wait
 /// is over was not waited for.
 void free_after_a_wait(Bench& b) {
   constexpr auto kSize = 4_MiB;
-  TwoStreams streams(b);
+  OwnStreams streams(b);
   b.leave_on_device(64_MiB);
-  Afterwards afterwards;
-  ForwardingDriver driver(b.ordered(), afterwards);
-  auto made = b.subject().factory.make({.driver = &driver,
-                                        .runtime = b.runtime(),
-                                        .clock = &b.platform().clock(),
-                                        .observer = &b.observer(),
-                                        .profile = b.subject().profile});
-  if (!made || !(*made)->initialize()) return;
-  auto& manager = **made;
+  HookedManager manager(b);
+  if (!manager) return;
   std::vector<MemoryPointer> blocks;
   const auto allocated = [&](const MemoryPointer& block, std::size_t stream) {
     streams.order().allocated(0, static_cast<std::uint32_t>(blocks.size() + 1),
                               block.device_pointer(), kSize, streams[stream]);
   };
   while (blocks.size() < 20) {
-    auto block = manager.memalloc(kSize, streams[0]);
+    auto block = manager->memalloc(kSize, streams[0]);
     if (!block) break;
     allocated(*block, 0);
     blocks.push_back(*std::move(block));
   }
   if (blocks.size() < 4) return;
-  std::atomic<bool> is_due{true}, is_freed{false};
-  std::thread other;
-  afterwards.hears = [&](const CallEvent& event) {
-    const bool waits = event.call == Call::ctx_synchronize ||
-                       event.call == Call::stream_synchronize ||
-                       event.call == Call::event_synchronize;
-    if (!waits || !is_due.exchange(false)) return;
-    other = start_thread([&] {
+  Meanwhile meanwhile;
+  std::atomic<bool> is_due{true};
+  manager.after() = [&](const CallEvent& event) {
+    if (!is_wait(event.call) || !is_due.exchange(false)) return;
+    meanwhile.run([&] {
       streams.order().ending(0, 2, blocks[1].device_pointer(), streams[0]);
       static_cast<void>(blocks[1].free(streams[0]).has_value());
-      is_freed = true;
     });
-    // A manager that holds a lock here waits no longer for the free than that.
-    for (int i = 0; i < 200 && !is_freed; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  const auto next = manager.memalloc(kSize, streams[1]);
+  const auto next = manager->memalloc(kSize, streams[1]);
   is_due = false;
-  if (other.joinable()) other.join();
   if (next) allocated(*next, 1);
   streams.expect_order(
       "memalloc where memory is out, and a free on another stream after the manager's wait");
 }
 
+/// Memory that waits for another stream's work is handed out to its own stream, used and freed
+/// there, just after the manager has waited, or asked, for that work on behalf of a third stream:
+/// what it knows then is of the past.
+void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
+  constexpr auto kSize = 4_MiB;
+  constexpr std::uint32_t kBlocks = 8;
+  OwnStreams streams(b);
+  if (!queries) b.leave_on_device(kBlocks * kSize + 2_MiB);
+  HookedManager manager(b);
+  if (!manager) return;
+  std::uint32_t ids = 0;
+  const auto allocate = [&](std::uint64_t size, StreamHandle stream) {
+    auto block = manager->memalloc(size, stream);
+    if (block) streams.order().allocated(0, ++ids, block->device_pointer(), size, stream);
+    return block;
+  };
+  std::vector<MemoryPointer> blocks;
+  while (blocks.size() < kBlocks) {
+    auto block = allocate(kSize, streams[0]);
+    if (!block) break;
+    blocks.push_back(*std::move(block));
+  }
+  if (blocks.size() < 4 || !manager.is_heard()) return;
+  for (std::uint32_t id = 1; auto& block : blocks) {
+    streams.order().ending(0, id++, block.device_pointer(), streams[1]);
+    if (!block.free(streams[1])) return;
+  }
+  manager.before() = [&](const CallEvent& event) {
+    return !queries && event.call == Call::event_query ? kNotReady : 0;
+  };
+  Meanwhile meanwhile;
+  std::atomic<std::size_t> waits{0};
+  manager.after() = [&](const CallEvent& event) {
+    if (queries ? event.call != Call::event_query : !is_wait(event.call)) return;
+    if (++waits != nth) return;
+    meanwhile.run([&] {
+      auto again = allocate(kSize, streams[0]);
+      if (!again) return;
+      streams.order().ending(0, ids, again->device_pointer(), streams[0]);
+      static_cast<void>(again->free(streams[0]).has_value());
+    });
+  };
+  const auto size = queries ? kSize : 2 * kSize;
+  std::vector<MemoryPointer> next;
+  while (next.size() < kBlocks) {
+    auto block = manager->memalloc(size, streams[2]);
+    waits = nth;
+    if (!block) break;
+    streams.order().allocated(0, ++ids, block->device_pointer(), size, streams[2]);
+    next.push_back(*std::move(block));
+  }
+  streams.expect_order(
+      "memalloc, and the use and free on another stream of memory that it has just waited for");
+}
+
+void use_again_after_waits(Bench& b) {
+  for (const bool queries : {false, true}) {
+    for (std::size_t nth = 1; nth <= 3; ++nth)
+      b.apart([&](Bench& on) { use_again_after_a_wait(on, nth, queries); });
+  }
+}
+
+/// Of neighbours some were freed on their own stream and some on another one, whose work goes on.
+/// Those whose work is over serve alone, whatever they are merged with.
+void ask_beside_pending_neighbours(Bench& b) {
+  constexpr std::uint32_t kBlocks = 24;
+  for (const auto size : {64_KiB, 1_MiB, 10_MiB}) {
+    b.apart([&](Bench& on) {
+      OwnStreams streams(on);
+      HookedManager manager(on);
+      if (!manager) return;
+      std::mutex mutex;
+      std::map<std::uint64_t, StreamHandle> recorded;
+      manager.before() = [&](const CallEvent& event) {
+        const std::lock_guard lock(mutex);
+        if (event.call == Call::event_record) recorded[event.pointer] = event.stream;
+        return event.call == Call::event_query && recorded[event.pointer] == streams[1] ? kNotReady
+                                                                                        : 0;
+      };
+      std::uint32_t ids = 0;
+      const auto allocate = [&](std::uint64_t bytes) {
+        auto block = manager->memalloc(bytes, streams[0]);
+        if (block) streams.order().allocated(0, ++ids, block->device_pointer(), bytes, streams[0]);
+        return block;
+      };
+      std::vector<MemoryPointer> blocks, next;
+      while (blocks.size() < kBlocks) {
+        auto block = allocate(size);
+        if (!block) break;
+        blocks.push_back(*std::move(block));
+      }
+      if (!manager.is_heard()) return;
+      for (std::uint32_t id = 1; id <= blocks.size(); ++id) {
+        const auto on_stream = streams[id / 2 % 2];
+        streams.order().ending(0, id, blocks[id - 1].device_pointer(), on_stream);
+        if (!blocks[id - 1].free(on_stream)) return;
+      }
+      while (next.size() < kBlocks) {
+        auto block = allocate(next.size() % 2 == 0 ? size : 2 * size);
+        if (!block) break;
+        next.push_back(*std::move(block));
+      }
+      streams.expect_order(
+          text::format("blocks of {} bytes freed on two streams, and some asked for again", size));
+    });
+  }
+}
+
+/// A request comes while a free records the event that it must wait for.
+void ask_while_a_free_records(Bench& b) {
+  OwnStreams streams(b);
+  HookedManager manager(b);
+  if (!manager) return;
+  std::uint32_t ids = 0;
+  for (const auto freed_on : {streams[0], streams[1]}) {
+    auto block = manager->memalloc(64_KiB, streams[0]);
+    if (!block) return;
+    streams.order().allocated(0, ++ids, block->device_pointer(), 64_KiB, streams[0]);
+    streams.order().ending(0, ids, block->device_pointer(), freed_on);
+    std::optional<Result<MemoryPointer>> next;
+    std::atomic<bool> is_due{true};
+    std::optional<Meanwhile> meanwhile(std::in_place);
+    manager.before() = [&](const CallEvent& event) {
+      if (event.call == Call::event_record && is_due.exchange(false))
+        meanwhile->run([&] { next = manager->memalloc(64_KiB, streams[2]); });
+      return 0;
+    };
+    const auto freed = block->free(freed_on);
+    is_due = false;
+    meanwhile.reset();
+    manager.before() = nullptr;
+    if (!freed) return;
+    if (!next || !*next) continue;
+    streams.order().allocated(0, ++ids, (*next)->device_pointer(), 64_KiB, streams[2]);
+    streams.expect_order("memalloc on a third stream while a free records its event");
+    streams.order().ending(0, ids, (*next)->device_pointer(), streams[2]);
+  }
+}
+
 /// Memory that the host can touch has no stream when it is handed out: work on it has ended by
-/// then.
+/// then, however it was freed and whatever the device refused.
 void hand_out_what_the_host_sees(Bench& b) {
   constexpr int kWrites = 16;
+  struct Way {
+    std::string_view words;
+    std::initializer_list<Call> refused_at_free{}, refused_at_request{};
+    bool resets = false;
+  };
+  static const Way kWays[] = {
+      {.words = "freed on a stream that works on them"},
+      {.words = "freed on a stream that works on them, the device refusing events",
+       .refused_at_free = {Call::event_create, Call::event_record}},
+      {.words = "freed on a stream that works on them, where asking for that work fails",
+       .refused_at_request = {Call::event_query, Call::stream_query}},
+      {.words = "which a reset in a deferral ended while a stream worked on them", .resets = true}};
   b.untraceable();
   b.expect(true, {}, {}, {});
   if (b.keeps_host_memory()) return;
-  const auto stream = b.stream();
+  const auto stream = b.device().stream_create(StreamKind::non_blocking);
+  if (!stream) return b.inconclusive(describe(stream.error()));
   const std::array makes{
       +[](Bench& on, std::uint64_t size) { return on.try_hosted(size, {.mapped = true}); },
       +[](Bench& on, std::uint64_t size) { return on.try_managed(size); }};
-  for (const auto make : makes) {
-    for (const auto size : {std::uint64_t{2000}, 64_KiB, 600_KiB, 3_MiB}) {
-      auto block = make(b, size);
-      if (!block || block->device().value == 0) break;
-      for (int i = 0; i < kWrites; ++i)
-        if (!b.device().memset_d8_async(block->device(), 1, size, stream)) return;
-      const auto begin = block->address();
-      const auto is_managed = block->host() == nullptr;
-      if (!block->free(stream)) return;
-      const auto next = make(b, size);
-      if (!next || next->address() >= begin + size || begin >= next->address() + size) continue;
-      const auto is_done = b.device().stream_query(stream);
-      b.expect(!is_done || *is_done,
-               text::format("{} bytes of {} memory freed on a stream that works on them, and as "
-                            "many asked for",
-                            size, is_managed ? "managed" : "mapped"),
-               "the same memory is handed out, and the work on it is pending",
-               "other memory, or the same once that work has ended");
+  const auto refuse = [&](std::initializer_list<Call> calls, std::int32_t native) {
+    for (const auto call : calls) b.watch().fail_always(call, native);
+  };
+  const auto judge = [&](auto make, std::uint64_t size, const Way& way) {
+    auto block = make(b, size);
+    if (!block || block->device().value == 0) return false;
+    for (int i = 0; i < kWrites; ++i)
+      if (!b.device().memset_d8_async(block->device(), 1, size, *stream)) return false;
+    const auto begin = block->address();
+    const auto is_managed = block->host() == nullptr;
+    std::optional<Deferral> deferred;
+    if (way.resets) {
+      deferred.emplace(b.defer());
+      b.reset();
+    } else {
+      refuse(way.refused_at_free, 700);
+      const auto freed = block->free(*stream);
+      refuse(way.refused_at_free, 0);
+      if (!freed) return way.refused_at_free.size() != 0;
+    }
+    refuse(way.refused_at_request, 700);
+    const auto next = make(b, size);
+    refuse(way.refused_at_request, 0);
+    if (!next || next->address() >= begin + size || begin >= next->address() + size) return true;
+    const auto is_done = b.device().stream_query(*stream);
+    b.expect(!is_done || *is_done,
+             text::format("{} bytes of {} memory {}, and as many asked for", size,
+                          is_managed ? "managed" : "mapped", way.words),
+             "the same memory is handed out, and the work on it is pending",
+             "other memory, or the same once that work has ended");
+    return true;
+  };
+  for (const auto& way : kWays) {
+    if (way.resets && b.is_numba()) break;  // its reset leaves memory alive: RST-5
+    for (const auto make : makes) {
+      for (const auto size : {std::uint64_t{2000}, 64_KiB, 600_KiB, 3_MiB})
+        if (!b.decided() && !judge(make, size, way)) break;
+    }
+  }
+  if (!b.device().ctx_synchronize() || !b.device().stream_destroy(*stream)) return;
+}
+
+/// Three blocks that were freed on another stream serve again together, though the device refused
+/// for a while to order its work.
+void ask_again_after_refusals(Bench& b) {
+  constexpr std::size_t kBlocks = 3;
+  constexpr std::array kAtFree{Call::event_create, Call::event_record};
+  constexpr std::array kAtRequest{Call::stream_wait_event, Call::event_query,
+                                  Call::event_synchronize, Call::ctx_synchronize};
+  for (const auto parts : {std::size_t{1}, kBlocks}) {
+    for (std::size_t way = 0; way < 2 * (kAtFree.size() + 1) && !b.decided(); ++way) {
+      b.apart([&](Bench& on) {
+        const auto at_free = way / 2, freed_on = way % 2;
+        OwnStreams streams(on);
+        on.leave_on_device(64_MiB);
+        on.manager();
+        const auto size = on.affordable(64_MiB) / 8 * 5 / parts;
+        std::vector<BenchMemory> blocks;
+        for (std::uint32_t id = 1; id <= parts; ++id) {
+          auto block = on.try_memalloc(size, streams[0]);
+          if (!block) return;
+          streams.order().allocated(0, id, block->device(), size, streams[0]);
+          blocks.push_back(*std::move(block));
+        }
+        if (at_free < kAtFree.size()) on.watch().fail_always(kAtFree[at_free], 700);
+        for (std::uint32_t id = 1; auto& block : blocks) {
+          streams.order().ending(0, id++, block.device(), streams[freed_on]);
+          if (!block.free(streams[freed_on])) return;
+        }
+        if (at_free < kAtFree.size()) on.watch().fail_always(kAtFree[at_free], 0);
+        for (const auto call : kAtRequest) {
+          on.watch().fail_always(Call::event_query, kNotReady);
+          on.watch().fail_always(call, 700);
+          // Its answer is its own affair.
+          static_cast<void>(on.manager().memalloc(size * parts, streams[2]).has_value());
+          on.watch().fail_always(call, 0);
+          on.watch().fail_always(Call::event_query, 0);
+        }
+        on.expect_ok("flush()", on.manager().flush());
+        std::vector<BenchMemory> again;
+        while (again.size() < parts) {
+          auto block = on.try_memalloc(size, streams[2]);
+          if (!on.expect_ok(text::format("{} bytes asked for on another stream, after {} blocks of "
+                                         "that size were freed, the device having refused to "
+                                         "order the work on them, which it does no longer",
+                                         size, parts),
+                            block))
+            return;
+          again.push_back(*std::move(block));
+        }
+      });
     }
   }
 }
 
-/// What was freed on another stream serves again, though the device refused for a while to order
-/// its work.
-void ask_again_after_refusals(Bench& b) {
-  TwoStreams streams(b);
-  b.leave_on_device(64_MiB);
-  b.manager();
-  const auto size = b.affordable(64_MiB) / 8 * 5;
-  auto block = b.try_memalloc(size, streams[0]);
-  if (!block) return;
-  streams.order().allocated(0, 1, block->device(), size, streams[0]);
-  streams.order().ending(0, 1, block->device(), streams[1]);
-  if (!block->free(streams[1])) return;
-  for (const auto call : {Call::stream_wait_event, Call::event_query, Call::event_synchronize,
-                          Call::ctx_synchronize}) {
-    b.watch().fail_always(call, 700);
-    // Its answer is its own affair.
-    static_cast<void>(b.manager().memalloc(size, streams[0]).has_value());
-    b.watch().fail_always(call, 0);
+/// Of two calls that order a block's work, the device refuses the second. No other stream may get
+/// the memory then, whether it asks at once or after others.
+void refuse_the_second(Bench& b) {
+  constexpr std::array kCalls{Call::event_create,      Call::event_record, Call::stream_wait_event,
+                              Call::event_synchronize, Call::event_query,  Call::stream_synchronize,
+                              Call::ctx_synchronize};
+  constexpr std::uint64_t kSize = 6_MiB;
+  enum class Device { has_room, is_full, is_full_and_slow };
+  for (const auto device : {Device::has_room, Device::is_full, Device::is_full_and_slow}) {
+    for (const auto call : kCalls) {
+      if (b.decided()) return;
+      b.apart([&](Bench& on) {
+        OwnStreams streams(on);
+        if (device != Device::has_room) on.leave_on_device(3 * kSize + 2_MiB);
+        if (device == Device::is_full_and_slow && call != Call::event_query)
+          on.watch().fail_always(Call::event_query, kNotReady);
+        on.manager();
+        std::uint32_t ids = 0;
+        const auto allocate = [&](std::uint64_t size, StreamHandle stream) {
+          auto block = on.try_memalloc(size, stream);
+          if (block) streams.order().allocated(0, ++ids, block->device(), size, stream);
+          return block;
+        };
+        std::vector<BenchMemory> blocks;
+        for (std::size_t i = 0; i < 3; ++i) {
+          auto block = allocate(kSize, streams[i]);
+          if (!block) return;
+          blocks.push_back(*std::move(block));
+        }
+        const bool at_free = call == Call::event_create || call == Call::event_record;
+        for (std::size_t i = 0; i < blocks.size(); ++i) {
+          const auto freed_on = streams[(i + 1) % 3];
+          streams.order().used(0, static_cast<std::uint32_t>(i + 1), blocks[i].device(), freed_on);
+          streams.order().ending(0, static_cast<std::uint32_t>(i + 1), blocks[i].device(),
+                                 freed_on);
+          if (at_free) on.watch().fail(call, {0, 700});
+          if (!blocks[i].free(freed_on)) return;
+          if (at_free) on.watch().fail(call, {});
+        }
+        std::vector<BenchMemory> kept;
+        for (const auto size : {kSize, 2 * kSize}) {
+          for (const std::size_t stream : {3, 0, 1}) {
+            if (!at_free) on.watch().fail(call, {0, 700});
+            auto next = allocate(size, streams[stream]);
+            on.watch().fail(call, {});
+            streams.expect_order(
+                text::format("{} refused when it is called for the second time for {}, and {} "
+                             "bytes asked for on another stream",
+                             call_info(call).cuda_name, at_free ? "a free" : "a request", size));
+            if (!next) continue;
+            streams.order().ending(0, ids, next->device(), streams[stream]);
+            kept.push_back(*std::move(next));
+          }
+        }
+        for (auto& block : kept) block.drop();
+      });
+    }
   }
-  b.expect_ok("flush()", b.manager().flush());
-  b.expect_ok(text::format("memalloc({}) of what was freed on another stream, after the device "
-                           "refused to order the work on it and does so no longer",
-                           size),
-              b.try_memalloc(size, streams[0]));
+}
+
+/// While the memory that is freed is worked on, the manager writes to it behind that work alone.
+void judge_writes_of_a_free(Bench& b, StreamHandle stream) {
+  for (const auto size : {4_KiB, 3_MiB}) {
+    auto block = b.try_memalloc(size, stream);
+    if (!block) return;
+    const auto begin = block->address();
+    for (int i = 0; i < 16; ++i)
+      if (!b.device().memset_d8_async(block->device(), 1, size, stream)) return;
+    std::atomic<bool> too_soon{false};
+    b.watch().during = [&](const CallEvent& event) {
+      const bool writes = event.call == Call::memset_d8 ||
+                          (event.call == Call::memset_d8_async && event.stream != stream);
+      if (!writes || event.pointer < begin || event.pointer >= begin + size) return;
+      const auto is_done = b.device().stream_query(stream);
+      if (is_done && !*is_done) too_soon = true;
+    };
+    const auto freed = block->free(stream);
+    b.watch().during = nullptr;
+    b.expect(!too_soon, text::format("free() of {} bytes on a stream that works on them", size),
+             "the manager writes to them while that work is pending",
+             "it writes behind that work, or not at all");
+    if (!freed || !b.device().stream_synchronize(stream)) return;
+  }
 }
 
 /// What the manager writes comes before what its new owner does, on whatever stream.
@@ -435,6 +786,7 @@ void check_own_writes(Bench& b) {
   b.untraceable();
   const auto stream = b.device().stream_create(StreamKind::non_blocking);
   if (!stream) return b.inconclusive(describe(stream.error()));
+  judge_writes_of_a_free(b, *stream);
   for (int i = 0; i < 24 && !b.decided(); ++i) {
     const auto size = std::array{4_KiB, 64_KiB, 1_MiB, 3_MiB}[static_cast<std::size_t>(i % 4)];
     const auto value = static_cast<std::uint8_t>(i + 1);
@@ -461,12 +813,11 @@ constexpr Clause kStreamsClauses[] = {
      .may_fail_with = "stream/reuse_waits suite/cross_stream_free threads/default_streams",
      .check =
          [](Bench& b) {
-           for (const auto check : {change_streams_often, use_many_streams, free_after_a_wait,
-                                    ask_again_after_refusals, hand_out_what_the_host_sees}) {
-             auto fresh = Bench::create(b.subject(), b.clause());
-             if (!fresh) return b.inconclusive(describe(fresh.error()));
-             check(**fresh);
-             b.take(**fresh);
+           for (const auto check :
+                {change_streams_often, use_many_streams, free_after_a_wait, use_again_after_waits,
+                 ask_beside_pending_neighbours, ask_while_a_free_records, ask_again_after_refusals,
+                 refuse_the_second, hand_out_what_the_host_sees}) {
+             b.apart(check);
              if (b.decided()) return;
            }
            run_stream_programs(b);

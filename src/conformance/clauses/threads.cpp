@@ -24,8 +24,8 @@ namespace {
 using namespace emm::conformance;
 using std::chrono::steady_clock;
 
-/// Who owns each 256 bytes of memory that is handed out, as threads claim them at once and without
-/// a lock. Places that share an entry with another live one are not looked at.
+/// Knows who owns each 256 bytes of memory that is handed out. Threads claim them at once and
+/// without a lock. A place whose entry another live place has is not checked.
 class ClaimTable {
  public:
   /// False where another has claimed a part.
@@ -56,7 +56,8 @@ class ClaimTable {
 
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
-/// Four threads that ask for small blocks and free them, half of them those of another thread.
+/// Runs four threads that ask for small blocks and free them. Half of the blocks are freed by
+/// another thread than asked for them.
 class Crowd {
  public:
   explicit Crowd(Bench& bench) : manager_(bench.manager()), seed_(bench.seed()) {
@@ -140,7 +141,7 @@ class Crowd {
 
 // The accounts of a manager at rest.
 
-/// One number of a manager's own, which is the same whenever the same memory is alive.
+/// One of a manager's own numbers. It is the same whenever the same memory is alive.
 struct RestingNumber {
   std::string_view name;
   std::optional<std::uint64_t> value;
@@ -201,8 +202,8 @@ void check_accounts(Bench& b) {
 
 // Two threads in the driver at once.
 
-/// Holds each of two threads before a driver call until the other one is before one too, or has
-/// ended. What a manager reads before a call and writes after it, without a lock, is lost then.
+/// Holds each of two threads before a driver call until the other is before one too, or has ended.
+/// A number is lost then that a manager reads before a call and writes after it without a lock.
 class Meeting {
  public:
   explicit Meeting(Bench& bench) : b_(bench) {
@@ -310,10 +311,11 @@ constexpr ThreadsKind kThreadsKinds[] = {
     {"a region", [](MemoryManager& m, HostRange region) { return block_of(m.mempin(region, {})); }},
 };
 
-/// What a manager says of itself where nothing is alive: after flush() and trim(0).
+/// What a manager says of itself where nothing is alive, after flush() and trim(0).
 struct AtRest {
   std::vector<RestingNumber> numbers;
-  RestingNumber reserved{.name = "reserved_bytes of state()", .value = {}};
+  /// Numbers that depend on what is held of the device.
+  std::vector<RestingNumber> of_held;
   std::uint64_t held = 0;  ///< From the device.
 };
 
@@ -321,16 +323,22 @@ struct AtRest {
 std::optional<AtRest> at_rest(Bench& b) {
   if (!b.manager().flush()) return std::nullopt;
   static_cast<void>(b.manager().trim(0).has_value());
-  AtRest rest{.numbers = resting_numbers(b.manager()), .held = b.held()};
+  AtRest rest{.numbers = resting_numbers(b.manager()), .of_held = {}, .held = b.held()};
   const auto state = b.manager().state();
   rest.numbers.push_back({"pending_count of state()", state.pending_count});
   rest.numbers.push_back({"pending_bytes of state()", state.pending_bytes});
   // What the driver's own pools hold is theirs.
   const auto& ledger = b.watch().ledger();
   if (ledger.calls(Call::mem_alloc_async).made +
-          ledger.calls(Call::mem_alloc_from_pool_async).made ==
+          ledger.calls(Call::mem_alloc_from_pool_async).made !=
       0)
-    rest.reserved.value = state.reserved_bytes;
+    return rest;
+  rest.of_held = {
+      {"reserved_bytes of state()", state.reserved_bytes},
+      {"segment.all.current of statistics()", b.manager().statistics().segment.current}};
+  // Other processes use a real device, too.
+  if (const auto info = b.manager().get_memory_info(); info && b.is_simulated())
+    rest.of_held.push_back({"free bytes of get_memory_info()", info->free});
   return rest;
 }
 
@@ -358,8 +366,11 @@ std::optional<OtherNumber> other_than(Bench& b, const AtRest& before) {
       if (differs(before.numbers[i], now->numbers[i]))
         return told(before.numbers[i], now->numbers[i]);
     }
-    if (before.held == now->held && differs(before.reserved, now->reserved))
-      return told(before.reserved, now->reserved);
+    if (before.held != now->held) return std::nullopt;
+    for (std::size_t i = 0; i < std::min(before.of_held.size(), now->of_held.size()); ++i) {
+      if (differs(before.of_held[i], now->of_held[i]))
+        return told(before.of_held[i], now->of_held[i]);
+    }
     return std::nullopt;
   };
   auto other = look();
@@ -438,6 +449,13 @@ void check_two_at_once(Bench& b) {
   leave_idle_and_pending();
   meeting.run([&](std::size_t) { static_cast<void>(manager.trim(0).has_value()); });
   expect_same_rest(b, *rest, "trim(0) by two threads at once");
+  for (int i = 0; i < 4; ++i) {
+    meeting.run([&](std::size_t at) {
+      kThreadsKinds[at + 1].make(manager, regions[at]);
+      static_cast<void>(manager.trim(0).has_value());
+    });
+    expect_same_rest(b, *rest, "3 and 24 MiB asked for, freed and trimmed by two threads at once");
+  }
   if (b.is_numba() || b.decided()) return;
   leave_idle_and_pending();
   meeting.run([&](std::size_t) { manager.reset(); });
@@ -445,6 +463,9 @@ void check_two_at_once(Bench& b) {
   auto state = *rest;
   for (auto& number : state.numbers) {
     if (!number.name.ends_with("state()")) number.value = {};
+  }
+  for (auto& number : state.of_held) {
+    if (number.name.ends_with("statistics()")) number.value = {};
   }
   expect_same_rest(b, state, "reset() by two threads at once");
 }
@@ -567,6 +588,13 @@ void check_living_threads(Bench& b) {
 
 // Frees that threads make at once.
 
+/// Whether a thread does step `i`. It looks at the clock at times only, and not at first: on a busy
+/// machine it may begin when its time is over.
+bool goes_on(std::uint64_t i, steady_clock::time_point until) {
+  constexpr std::uint64_t kBetween = 8;
+  return i < kBetween || i % kBetween != 0 || steady_clock::now() < until;
+}
+
 void check_frees_at_once(Bench& b) {
   b.untraceable();
   auto& manager = b.manager();
@@ -577,7 +605,7 @@ void check_frees_at_once(Bench& b) {
   std::atomic<std::uint64_t> ended{0};
   const auto until = steady_clock::now() + std::chrono::milliseconds(60);
   run_interrupted(b, kThreads, [&](std::size_t at) {
-    for (std::uint64_t i = 0; i % 8 != 0 || steady_clock::now() < until; ++i) {
+    for (std::uint64_t i = 0; goes_on(i, until); ++i) {
       const InManager in_manager;
       const auto host = manager.memhostalloc(64, {.mapped = i % 2 == 0});
       const auto managed = manager.memallocmanaged(64, AttachFlags::global);
@@ -587,6 +615,7 @@ void check_frees_at_once(Bench& b) {
       if (i % kThreads == at && !manager.flush()) return;
     }
   });
+  if (ended == 0) return b.not_applicable("this manager gives none of the memory asked for here");
   b.expect_balance(text::format(
       "{} blocks of every kind that four threads freed at once, flush(), the manager's end",
       ended.load()));
@@ -625,8 +654,10 @@ void begin_and_reset_at_once(Bench& b) {
     std::vector<BenchMemory> alive;
     for (std::uint64_t at = 0; at < 160; ++at) {
       auto block = at % 4 == 3 ? on.try_hosted(64, {}) : on.try_memalloc(1 + at * 100);
+      if (!block && block.error().code == Errc::not_supported) block = on.try_managed(1 + at * 100);
       if (block) alive.push_back(*std::move(block));
     }
+    if (alive.empty()) return;
     if (!on.is_numba()) {
       awaited = 2;
       run_interrupted(on, 2, [&](std::size_t) {
@@ -641,14 +672,26 @@ void begin_and_reset_at_once(Bench& b) {
   }
 }
 
+/// Device memory, or what else the manager has.
+ThreadsBlock ask_for_any(MemoryManager& manager, std::uint64_t size, HostRange region) {
+  auto made = manager.memalloc(size);
+  if (made || made.error().code != Errc::not_supported) return block_of(std::move(made));
+  auto managed = block_of(manager.memallocmanaged(size, AttachFlags::global));
+  return managed.memory ? managed : block_of(manager.mempin(region, {}));
+}
+
 /// Everything but a reset, by four threads.
 void call_every_slot_at_once(Bench& b) {
+  constexpr std::size_t kThreads = 4;
   auto& manager = b.manager();
+  std::array<HostRange, kThreads> regions;
+  for (auto& region : regions) region = b.buffer();
+  std::atomic<bool> any{false};
   const auto until = steady_clock::now() + std::chrono::milliseconds(80);
-  run_interrupted(b, 4, [&](std::size_t at) {
+  run_interrupted(b, kThreads, [&](std::size_t at) {
     Prng random(b.seed() + at);
-    std::array<std::optional<MemoryPointer>, 40> held;
-    for (std::uint64_t i = 0; i % 8 != 0 || steady_clock::now() < until; ++i) {
+    std::array<ThreadsBlock, 40> held;
+    for (std::uint64_t i = 0; goes_on(i, until); ++i) {
       const InManager in_manager;
       if (random.chance(0.02)) held = {};
       switch (random.below(16)) {
@@ -673,19 +716,26 @@ void call_every_slot_at_once(Bench& b) {
         case 6: {
           const auto deferred = manager.defer_cleanup();
           const auto host = manager.memhostalloc(64, {});
+          if (host) any = true;
           break;
         }
+        case 7:
+          if (const auto& slot = held[random.below(held.size())]; slot.memory)
+            static_cast<void>(manager.get_ipc_handle({{slot.begin}, slot.size}).has_value());
+          break;
         default: {
           auto& slot = held[random.below(held.size())];
-          if (slot) {
-            slot.reset();
-          } else if (auto made = manager.memalloc(random.log_uniform(1, 3_MiB))) {
-            slot.emplace(*std::move(made));
+          if (slot.memory) {
+            slot = {};
+          } else {
+            slot = ask_for_any(manager, random.log_uniform(1, 3_MiB), regions[at]);
+            if (slot.memory) any = true;
           }
         }
       }
     }
   });
+  if (!any) return b.not_applicable("this manager gives none of the memory asked for here");
   if (!b.is_numba())
     b.expect_balance("every slot called by four threads at once, then the manager's end");
 }
@@ -1030,6 +1080,35 @@ void run_default_stream_programs(Bench& b) {
   }
 }
 
+/// Several threads make managers of the library, which are initialized and ended one after the
+/// other.
+void make_managers_at_once(Bench& b) {
+  constexpr std::size_t kThreads = 4, kManagers = 60;
+  std::array<std::vector<std::unique_ptr<MemoryManager>>, kThreads> made;
+  std::array<std::string, kThreads> answers;
+  run_interrupted(b, kThreads, [&](std::size_t at) {
+    for (std::size_t i = 0; i < kManagers; ++i) {
+      const InManager in_manager;
+      auto one = b.subject().factory.make({.driver = &b.driver(),
+                                           .runtime = b.runtime(),
+                                           .clock = &b.platform().clock(),
+                                           .observer = &b.observer(),
+                                           .profile = b.subject().profile});
+      if (one)
+        made[at].push_back(*std::move(one));
+      else
+        answers[at] = describe(one.error());
+    }
+  });
+  for (std::size_t at = 0; at < kThreads; ++at) {
+    b.expect(answers[at].empty(), "create() on four threads at once", answers[at], "a manager");
+    for (std::size_t i = 0; i < made[at].size(); i += 20)
+      b.expect_ok("initialize() of one of 240 managers that four threads have made at once",
+                  made[at][i]->initialize());
+    made[at].clear();
+  }
+}
+
 constexpr Clause kThreadsClauses[] = {
     {.id = "threads/accounts",
      .rule = "What threads do at once is counted to the last byte and the last block.",
@@ -1109,6 +1188,7 @@ constexpr Clause kThreadsClauses[] = {
              if (!b.decided() && can_reset) reset_neighbours(b, other);
              if (b.decided()) return;
            }
+           b.apart(make_managers_at_once);
          }},
 
     {.id = "threads/default_streams",

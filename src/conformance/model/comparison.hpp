@@ -15,7 +15,7 @@ namespace emm::model {
 /// Plays a sequence from its start on something, into a trail that is empty.
 using Runner = std::function<void(const Sequence&, Trail&)>;
 
-/// Of a model that keeps `rules`. Reuses its memory from call to call.
+/// Returns a runner of a model that keeps `rules`. It reuses its memory from call to call.
 Runner runner_of(const Rules& rules);
 
 struct Mismatch {
@@ -25,12 +25,11 @@ struct Mismatch {
   std::string story;          ///< Seed, operations, and both sides, for a person.
 };
 
-/// Plays the sequences of the seeds from `first_seed` on, `count` of them, on both, until they
-/// differ.
+/// Plays `count` sequences on both, of the seeds from `first_seed` on, until the two differ.
 std::optional<Mismatch> find_mismatch(const Runner& expected, const Runner& actual,
                                       std::uint64_t first_seed, std::size_t count);
 
-/// The operations without which the two do not differ, and no others.
+/// Returns only those operations without which the two do not differ.
 Sequence shrink(Sequence sequence, const Runner& expected, const Runner& actual);
 
 }  // namespace emm::model

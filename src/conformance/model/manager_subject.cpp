@@ -12,7 +12,8 @@
 namespace emm::model {
 namespace {
 
-/// A CUresult, or what the model calls an error of the pointer itself. Any other is a mismatch.
+/// Returns a CUresult, or what the model calls an error of the pointer itself. Any other code is a
+/// mismatch.
 std::int32_t code_of(const Error& error) {
   if (error.code == Errc::not_supported) return kNotSupported;
   if (error.native != 0) return error.native;
@@ -20,7 +21,7 @@ std::int32_t code_of(const Error& error) {
   return -1'000 - static_cast<std::int32_t>(error.code);
 }
 
-/// Ends that the driver refused, from call `first` on.
+/// Counts the ends that the driver refused, from call `first` on.
 std::size_t failed_frees(const Trail& trail, std::size_t first) {
   std::size_t failed = 0;
   for (auto i = first; i < trail.calls.size(); ++i) {

@@ -27,9 +27,10 @@ std::string describe(const CallRecord& record);
 /// records show.
 class ScriptedDevice {
  public:
-  /// Empty again. `log` receives the calls and outlives the run.
+  /// Empties the device. `log` receives the calls and outlives the run.
   void restart(const DeviceSetup& setup, std::vector<CallRecord>& log);
-  /// Faults count from here. `in_first_free`, if not null, is called inside the next free, once.
+  /// Counts faults from here on. `in_first_free`, if not null, is called once, inside the next
+  /// free.
   void begin_operation(const Faults& faults, std::function<void()> in_first_free);
   void end_operation();
 

@@ -150,7 +150,7 @@ class Generator {
     }
   }
 
-  /// Of memory held, usually of the latest; sometimes of memory freed or reset before.
+  /// Ends memory that is held, usually the latest; sometimes memory that was freed or reset before.
   Operation end_of_memory() {
     if (held_.empty()) return make({.ask = Ask::memalloc});
     auto at = static_cast<std::size_t>(random_.below(held_.size()));

@@ -7,7 +7,7 @@
 namespace emm {
 namespace {
 
-/// Finds functions by name and remembers the first that is missing.
+/// Finds functions by name, and keeps the name of the first missing one.
 class Symbols {
  public:
   explicit Symbols(void* library) noexcept : library_(library) {}
@@ -36,7 +36,7 @@ const char* find_all(CudaApi& api, void* library) noexcept {
   return symbols.missing();
 }
 
-// The library stays loaded to the end of the process: it has threads and exit handlers of its own.
+// The library stays loaded until the process ends, because it has threads and exit handlers.
 Result<const CudaApi*> load_once() {
   static CudaApi api{};
   auto* library = open_shared_object("libcuda.so.1", RTLD_NOW | RTLD_LOCAL).handle;

@@ -4,14 +4,14 @@
 
 #include "base/result.hpp"
 
-// By the name that has had no argument since CUDA 2: newer headers map it to another.
+// The name that has had no argument since CUDA 2. Newer headers map it to another function.
 #undef cuCtxSynchronize
 extern "C" CUresult CUDAAPI cuCtxSynchronize();
 
 namespace emm {
 
 // clang-format off
-/// What the implementation needs of libcuda beside the calls of the seam.
+/// The functions of libcuda that the implementation needs besides calls.def.
 #define EMM_FURTHER_CUDA_CALLS(call)                    \
   call(init, cuInit)                                    \
   call(device_get_count, cuDeviceGetCount)              \
@@ -24,9 +24,9 @@ namespace emm {
   call(ctx_get_current, cuCtxGetCurrent)
 // clang-format on
 
-/// The functions of libcuda that are used here, found by their versioned names at run time, so that
-/// the program needs no driver to start. Their types come from <cuda.h>, whose macros also give the
-/// versions; their code comes from the machine.
+/// The functions of libcuda that this folder uses. They are found at run time by their versioned
+/// names, so that the program starts without a driver. <cuda.h> gives their types, and its macros
+/// the versions.
 struct CudaApi {
 #define EMM_CUDA_CALL(name, cuda) decltype(&::cuda) name;
 #define EMM_CALL(result, name, cuda, ...) EMM_CUDA_CALL(name, cuda)
@@ -35,8 +35,7 @@ struct CudaApi {
 #undef EMM_CUDA_CALL
 };
 
-/// Loads libcuda.so.1, once for the process, and starts it. Fails with no_device. Any thread may
-/// call.
+/// Loads and initializes libcuda.so.1, once for the process. Error no_device. Any thread may call.
 Result<const CudaApi*> load_cuda();
 
 }  // namespace emm

@@ -11,13 +11,13 @@
 
 namespace emm {
 
-/// A hold on the primary context of one device, up to its reset. The driver and the runtime of a
-/// device share one. Any thread may call.
+/// Retains the primary context of one device, until its reset. The driver and the runtime of a
+/// device share it. Any thread may call.
 class CudaContext {
  public:
   static constexpr std::int32_t kContextDestroyed = 709;
 
-  /// Owns a retain that was made of `device`.
+  /// Takes over a retain of the primary context of `device`.
   CudaContext(const CudaApi& api, CUdevice device, CUcontext context) noexcept
       : api_(api), device_(device), context_(context) {}
   CudaContext(const CudaContext&) = delete;
@@ -32,9 +32,9 @@ class CudaContext {
   HeldPhysical& held_physical() noexcept { return held_physical_; }
   /// Makes held_bytes() count a stream-ordered pool.
   void count_pool(CUmemoryPool pool);
-  /// The same for the pool that mem_alloc_async takes from.
+  /// Likewise for the pool that mem_alloc_async takes memory from.
   void count_default_pool();
-  /// Ends that. Answers whether the pool was counted.
+  /// Stops counting the pool. Answers whether it was counted.
   bool forget_pool(CUmemoryPool pool) noexcept;
   std::uint64_t held_bytes() noexcept;
   bool is_dead() const noexcept { return dead_.load(std::memory_order_acquire); }
@@ -46,8 +46,8 @@ class CudaContext {
     pools_.clear();
   }
 
-  /// Makes `call` with this context current on the thread, and leaves the thread's stack of
-  /// contexts as it was. 709 after a reset: a context made anew can have the same handle.
+  /// Makes `call` with this context current on the thread, and restores the thread's stack of
+  /// contexts. Returns 709 after a reset, since a new context may have the same handle.
   template <class MakeCall>
   std::int32_t with_current(MakeCall call) noexcept {
     if (is_dead()) return kContextDestroyed;

@@ -44,8 +44,8 @@ Result<DevicePtr> CudaDriver::mem_alloc(std::uint64_t size) {
   return DevicePtr{ptr};
 }
 
-// The count goes down before the call: the driver may give the address to another thread before
-// this one runs on, and that thread's add() must not meet the old entry.
+// The count falls before the call: the driver may give the address to another thread before this
+// one continues, and that thread's add() must not meet the old entry.
 Status CudaDriver::mem_free(DevicePtr ptr) {
   return make(Call::mem_free, [&](const CudaApi& api) {
     const auto size = context_->held().remove(ptr.value);
@@ -157,10 +157,9 @@ Result<bool> CudaDriver::can_access_peer(const DeviceIdentity& peer) {
   return answer != 0;
 }
 
-// CUDA's memsets and copies on the device may return before they are done, and calls of this seam
-// are done when they return. They are work on the legacy default stream, so this waits for that
-// stream. It must not wait for the whole context: that would order non-blocking streams, which CUDA
-// does not.
+// CUDA's memsets and copies on the device may return before they are done, but ContentCalls promise
+// to be done. They are work on the legacy default stream, so this waits for that stream. It must
+// not wait for the whole context: that would order non-blocking streams, which CUDA does not.
 Status CudaDriver::memset_d8(DevicePtr ptr, std::uint8_t value, std::uint64_t size) {
   return make(Call::memset_d8, [&](const CudaApi& api) {
     const auto native = api.memset_d8(ptr.value, value, size);
@@ -177,8 +176,8 @@ Status CudaDriver::memset_d32(DevicePtr ptr, std::uint32_t value, std::uint64_t 
 
 Status CudaDriver::memcpy_htod(DevicePtr to, std::span<const std::byte> from) {
   return make(Call::memcpy_htod, [&](const CudaApi& api) {
-    // A copy from pageable memory returns when the bytes are staged, not when they have arrived.
-    // Another process would see the old content for a while.
+    // A copy from pageable memory returns when the bytes are staged, before they arrive. Another
+    // process might then still see the old content.
     const auto native = api.memcpy_htod(to.value, from.data(), from.size());
     return native != 0 ? native : api.stream_synchronize(CU_STREAM_LEGACY);
   });
@@ -198,7 +197,7 @@ Status CudaDriver::memcpy_dtod(DevicePtr to, DevicePtr from, std::uint64_t size)
 }
 
 Result<LibraryHandle> CudaDriver::library_load(std::span<const std::byte> image) {
-  // CUDA reads PTX up to a zero byte, which the caller's span need not have.
+  // CUDA reads PTX up to a zero byte, which the caller's span may lack.
   std::string code(reinterpret_cast<const char*>(image.data()), image.size());
   CUlibrary library = nullptr;
   auto made = make(Call::library_load, [&](const CudaApi& api) {

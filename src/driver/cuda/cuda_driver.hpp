@@ -8,9 +8,9 @@
 
 namespace emm {
 
-/// The driver API over one primary context of a real device. A call is CUDA's, made with the
-/// context current; its answer is CUDA's too. After primary_ctx_reset every call but
-/// ctx_pop_current answers 709. Any thread may call.
+/// The driver API over the primary context of a real device. Each method makes the CUDA call with
+/// the context current, and returns CUDA's result. After primary_ctx_reset every call except
+/// ctx_pop_current returns 709. Any thread may call.
 class CudaDriver final : public Driver {
  public:
   CudaDriver(std::shared_ptr<CudaContext> context, int ordinal);
@@ -33,12 +33,12 @@ class CudaDriver final : public Driver {
     if (native != 0) return driver_error(call, native);
     return {};
   }
-  /// Makes a call of libcuda in the context, and answers its code as a Status.
+  /// Makes a call of libcuda in the context, and returns its code as a Status.
   template <class MakeCall>
   Status make(Call call, MakeCall make_call) {
     return status_of(call, context_->with_current([&] { return make_call(context_->api()); }));
   }
-  /// Makes a call that asks whether something is done, and turns its code into the answer.
+  /// Makes a call that asks whether work is done: false for the code "not ready".
   template <class MakeCall>
   Result<bool> ask(Call call, MakeCall make_call) {
     constexpr std::int32_t kNotReady = 600;

@@ -1,7 +1,7 @@
 #include "driver/cuda/cuda_driver.hpp"
 #include "driver/cuda/handles.hpp"
 
-// Streams, events, the work on them, and access between devices.
+// Streams, events, work on them, and access between devices.
 namespace emm {
 
 using cuda::native;

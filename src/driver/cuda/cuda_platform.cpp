@@ -14,7 +14,7 @@
 namespace emm {
 namespace {
 
-/// The devices by the numbers that CUDA gives them, all or some of them.
+/// All or some of the real devices, by CUDA's numbers.
 class CudaPlatform final : public Platform {
  public:
   CudaPlatform(const CudaApi& api, std::vector<int> devices, std::string spec)
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
   if ((*api)->device_get_count(&count) != 0 || count == 0) {
     return fail(Errc::no_device, "no CUDA device (the driver found none); --device sim needs none");
   }
-  // A launcher may show each rank its own device alone.
+  // A launcher may show each rank only its own device.
   if (local && count == 1) number = 0;
   if (number && *number >= static_cast<std::uint64_t>(count)) {
     return fail(Errc::no_device, "no device {}: there are {}, counted from 0", *number, count);

@@ -11,7 +11,7 @@ using cuda::number;
 
 namespace {
 
-/// The policies are an int, the rest are 64 bits (CUmemPool_attribute).
+/// A policy is an int; every other attribute has 64 bits (CUmemPool_attribute).
 bool is_policy(PoolAttribute attribute) { return attribute < PoolAttribute::release_threshold; }
 
 }  // namespace
@@ -59,7 +59,7 @@ Result<PoolHandle> CudaDriver::mem_pool_create(std::uint64_t max_size) {
 }
 
 // The count forgets the pool before the call, since the driver may reuse the handle at once. Memory
-// that is still allocated from the pool is not counted afterwards, since the driver does not tell.
+// that is still allocated from the pool is no longer counted, since the driver does not report it.
 Status CudaDriver::mem_pool_destroy(PoolHandle pool) {
   return make(Call::mem_pool_destroy, [&](const CudaApi& api) {
     const bool was_counted = context_->forget_pool(native(pool));
@@ -95,7 +95,7 @@ Status CudaDriver::mem_pool_set_attribute(PoolHandle pool, PoolAttribute attribu
 }
 
 Result<std::uint64_t> CudaDriver::mem_pool_get_attribute(PoolHandle pool, PoolAttribute attribute) {
-  std::uint64_t value = 0;  // of a policy the low half, on a little-endian machine
+  std::uint64_t value = 0;  // a policy fills the low half, on a little-endian machine
   auto made = make(Call::mem_pool_get_attribute, [&](const CudaApi& api) {
     return api.mem_pool_get_attribute(native(pool), static_cast<CUmemPool_attribute>(attribute),
                                       &value);
@@ -124,7 +124,7 @@ Result<DevicePtr> CudaDriver::mem_alloc_from_pool_async(std::uint64_t size, Pool
   return DevicePtr{ptr};
 }
 
-// It frees memory of mem_alloc too (measured on an H200).
+// It also frees memory from mem_alloc (measured on an H200).
 Status CudaDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
   return make(Call::mem_free_async, [&](const CudaApi& api) {
     const auto size = context_->held().remove(ptr.value);

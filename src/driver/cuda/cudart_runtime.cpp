@@ -11,7 +11,7 @@
 namespace emm {
 namespace {
 
-/// The functions of libcudart that are used here. Their codes for memory have CUresult's numbers.
+/// The functions of libcudart that this file uses. Their codes for memory equal CUresult's.
 struct CudartApi {
   int (*malloc)(void**, std::size_t) = nullptr;
   int (*free)(void*) = nullptr;
@@ -80,7 +80,7 @@ class CudartRuntime final : public Runtime {
   }
 
  private:
-  // cudart works in the context that is current, and keeps a failure until it is asked for.
+  // cudart works in the current context, and keeps a failure until cudaGetLastError.
   template <class MakeCall>
   std::int32_t make(MakeCall call) {
     return context_->with_current([&] {

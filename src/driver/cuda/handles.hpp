@@ -8,7 +8,7 @@
 
 namespace emm::cuda {
 
-/// libcuda's handles are pointers; the seam's are numbers.
+/// libcuda's handles are pointers; Driver's are numbers.
 inline std::uint64_t number(const void* handle) { return reinterpret_cast<std::uintptr_t>(handle); }
 
 template <class Handle>

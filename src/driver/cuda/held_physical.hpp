@@ -11,13 +11,14 @@ namespace emm {
 /// The physical memory that a context created for mapping, in bytes. A released handle holds its
 /// memory until its last mapping ends (measured on an H200). Any thread may call.
 ///
-/// What a call ends is taken off the count before the call is made: the driver may hand the same
-/// number to another thread before this one runs on. It is restored where the driver refuses.
+/// The count falls before a call that frees: the driver may give the same number to another thread
+/// before this one continues. If the driver refuses, the count is restored.
 class HeldPhysical {
  public:
   struct PhysicalBlock {
     std::uint64_t size = 0;
-    std::uint64_t references = 0;  ///< One of the handle until its release, and one a mapping.
+    std::uint64_t references =
+        0;  ///< One for the handle until its release, and one for each mapping.
   };
   struct HeldMapping {
     std::uint64_t address = 0;
@@ -26,11 +27,12 @@ class HeldPhysical {
   };
 
   void create(std::uint64_t handle, std::uint64_t size);
-  /// Null where the handle is not known.
+  /// Null if the handle is unknown.
   std::shared_ptr<PhysicalBlock> release(std::uint64_t handle) noexcept;
   void restore(std::uint64_t handle, std::shared_ptr<PhysicalBlock> block);
   void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle);
-  /// Takes off the mappings in [address, address + size). Nothing where they are not whole ones.
+  /// Removes and returns the mappings in [address, address + size). Changes nothing and returns
+  /// none if they do not cover the range exactly.
   std::vector<HeldMapping> unmap(std::uint64_t address, std::uint64_t size);
   void restore(const std::vector<HeldMapping>& mappings);
   void clear() noexcept;

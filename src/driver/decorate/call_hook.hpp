@@ -7,27 +7,27 @@
 
 namespace emm {
 
-/// One call of the seam, as a hook sees it. What a call does not have is 0.
+/// A driver call as a hook sees it. Members that a call does not have are 0.
 struct CallEvent {
   Call call{};
-  std::uint64_t pointer =
-      0;  ///< The address or the handle that the call is about; of a copy, its target.
+  std::uint64_t pointer = 0;  ///< The address or handle of the call; the target of a copy.
   std::uint64_t other =
-      0;                   ///< Flags, the value of a memset, or the source of a copy on the device.
-  std::uint64_t size = 0;  ///< Bytes asked for; of memset_d32, 4 times its count.
-  StreamHandle stream{};   ///< On which the call puts work, or memory in order.
-  std::int32_t native = 0;   ///< The answer: 0 is success. Not known before the call.
-  std::uint64_t result = 0;  ///< The address, handle or number that came back.
+      0;  ///< The flags, the value of a memset, or the source of a copy on the device.
+  std::uint64_t size = 0;    ///< Requested bytes; for memset_d32, 4 times the count.
+  StreamHandle stream{};     ///< The stream of the call's work, or of stream-ordered memory.
+  std::int32_t native = 0;   ///< The result code; 0 is success. Unknown before the call.
+  std::uint64_t result = 0;  ///< The returned address, handle or number.
 };
 
 /// "mem_alloc(4096) -> 0x1000000000000", "mem_free(0x1000000000000) -> CUDA_ERROR_INVALID_VALUE".
 std::string to_text(const CallEvent& event);
 
-/// What a decorator does around each call of a driver and of its runtime. Any thread may call.
+/// Called around each call of a driver and of its runtime. Any thread may call.
 class CallHook {
  public:
   virtual ~CallHook() = default;
-  /// A code other than 0 is the call's answer: it is not made, and after() does not come.
+  /// A code other than 0 becomes the call's result: the call is not made, and after() is not
+  /// called.
   virtual std::int32_t before(const CallEvent&) { return 0; }
   virtual void after(const CallEvent&) {}
 };

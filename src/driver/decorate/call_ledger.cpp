@@ -92,11 +92,11 @@ void CallLedger::after(const CallEvent& event) {
 }
 
 void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags) {
-  if (what == 0) return;  // nothing was asked for, and nothing is owed
+  if (what == 0) return;  // a request for nothing needs no free
   auto& book = account(kind);
   book.live[what] = {.size = size, .flags = flags};
   book.ended.erase(what);
-  // An address serves device and managed memory in turn.
+  // Device and managed memory may use an address in turn.
   if (kind == Kind::managed) account(Kind::device).ended.erase(what);
   book.bytes += size;
 }
@@ -106,7 +106,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   auto& book = account(kind);
   const auto found = book.live.find(event.pointer);
   if (found == book.live.end()) {
-    // If it succeeded, the thing is older than the ledger. If it is 709, a reset ended it.
+    // After a success the thing is older than the ledger. After 709 a reset has ended it.
     if (event.native == 0 || event.native == 709) return;
     ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
     return;
@@ -114,8 +114,8 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   if (event.native != 0) return;
   book.bytes -= found->second.size;
   book.live.erase(found);
-  // A free does not say which kind it means, so device and managed memory share the list in which a
-  // second free is looked up.
+  // A free does not name its kind, so device and managed memory share the list that detects a
+  // second free.
   account(kind == Kind::managed ? Kind::device : kind).ended.insert(event.pointer);
 }
 

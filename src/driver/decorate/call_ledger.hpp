@@ -12,12 +12,12 @@
 
 namespace emm {
 
-/// Counts every call that one context received, and checks whether its accounts balance: everything
-/// handed out was freed once. A context reset settles what it ends. Any thread may call. A reader
-/// sees the numbers of whole calls.
+/// Counts every call of one context, and checks that all things it gave were freed once. A context
+/// reset counts as the free of what it ends. Any thread may call. A reader sees the counts of
+/// complete calls.
 class CallLedger final : public CallHook {
  public:
-  /// The kinds of things that are handed out and freed.
+  /// The kinds of things that calls give and free.
   enum class Kind : std::uint8_t {
     device,
     managed,
@@ -36,7 +36,7 @@ class CallLedger final : public CallHook {
 
   struct Calls {
     std::uint64_t made = 0;
-    std::uint64_t failed = 0;  ///< How many of those failed.
+    std::uint64_t failed = 0;  ///< Calls that failed.
     bool operator==(const Calls&) const = default;
   };
   struct Live {
@@ -45,12 +45,11 @@ class CallLedger final : public CallHook {
     bool operator==(const Live&) const = default;
   };
 
-  /// One thing that is handed out.
+  /// A live thing.
   struct Thing {
-    std::uint64_t base = 0;  ///< Its address.
-    std::uint64_t size = 0;  ///< As requested.
-    std::uint64_t flags =
-        0;  ///< Of host, registered and managed memory: those that were asked for.
+    std::uint64_t base = 0;   ///< Its address.
+    std::uint64_t size = 0;   ///< As requested.
+    std::uint64_t flags = 0;  ///< The requested flags of host, registered and managed memory.
     bool operator==(const Thing&) const = default;
   };
 
@@ -59,21 +58,21 @@ class CallLedger final : public CallHook {
   Calls calls(Call call) const;
   Calls calls() const;  ///< The sum over all calls.
   Live live(Kind kind) const;
-  /// The thing of this kind in which `address` lies. Looks at each, unless one begins there.
+  /// The thing of this kind that contains `address`. Looks at all of them unless one begins there.
   std::optional<Thing> find(Kind kind, std::uint64_t address) const;
-  /// How many frees were asked for of what was freed already, and of what was never handed out
-  /// here. Null does not count.
+  /// The number of frees of things that were already freed, and of things that were never given
+  /// here. Frees of null do not count.
   std::uint64_t double_ends() const;
   std::uint64_t foreign_ends() const;
 
   bool balances() const;
-  /// "balanced", or what is not: "2 device (8192 bytes), 1 event not released; 1 released
+  /// "balanced", or the differences: "2 device (8192 bytes), 1 event not released; 1 released
   /// twice".
   std::string verdict() const;
 
  private:
   struct LedgerEntry {
-    std::uint64_t size = 0;  // of imported memory, how often it is open
+    std::uint64_t size = 0;  // for imported memory, how often it is open
     std::uint64_t flags = 0;
   };
   struct Account {

@@ -7,7 +7,7 @@ std::uint64_t shown(const Driver& driver, std::uint64_t address) {
   return driver.log_address(reinterpret_cast<const std::byte*>(address));  // NOLINT
 }
 
-/// Shows what the log writes as an address: of those, some are the host's.
+/// Replaces the values that the log writes as addresses, since some are host addresses.
 CallEvent with_shown_addresses(const Driver& driver, CallEvent event) {
   const auto shape = call_info(event.call).shape;
   const auto bar = shape.find('|');

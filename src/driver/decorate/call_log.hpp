@@ -8,18 +8,18 @@
 
 namespace emm {
 
-/// Like to_text(CallEvent), with host addresses as `driver` shows them in logs, so that the text is
-/// the same in every run on a simulated device.
+/// Like to_text(CallEvent), but with the log addresses of `driver` for host memory, so that the
+/// text is the same in every run on a simulated device.
 std::string to_text(const CallEvent& event, const Driver& driver);
 
-/// Keeps every call with its arguments and its answer, in the order in which the calls returned.
+/// Keeps every call with its arguments and its result, in the order in which the calls returned.
 /// Any thread may call.
 class CallLog final : public CallHook {
  public:
   void after(const CallEvent& event) override;
 
   std::vector<CallEvent> events() const;
-  /// Answers one line for each call, as to_text(CallEvent, Driver) writes it.
+  /// One line for each call, as by to_text(CallEvent, Driver).
   std::string text(const Driver& driver) const;
   void clear();
 

@@ -16,9 +16,9 @@ namespace emm {
 ///   any:10             the tenth call of any kind fails
 ///   rate=0.01,seed=7   each call fails with this probability; call=mem_alloc: each of that kind
 struct FaultPlan {
-  std::optional<Call> call;  ///< Nothing: any.
-  std::uint64_t nth = 0;     ///< Counted from 1; 0 where `rate` decides.
-  std::int32_t native = 0;   ///< 0: the call's usual fault.
+  std::optional<Call> call;  ///< Empty means any call.
+  std::uint64_t nth = 0;     ///< Counted from 1; 0 if `rate` decides.
+  std::int32_t native = 0;   ///< 0 means the call's usual fault.
   double rate = 0;
   std::uint64_t seed = 0;
 
@@ -26,8 +26,8 @@ struct FaultPlan {
   static Result<FaultPlan> parse(std::string_view text);
 };
 
-/// Fails calls as planned. A failed call does not reach the device. Any thread may call; which of
-/// several concurrent calls is the n-th is then a race.
+/// Fails calls as planned. A failed call does not reach the device. Any thread may call, but it is
+/// then a race which of several concurrent calls is the n-th.
 class FaultInjector final : public CallHook {
  public:
   explicit FaultInjector(const FaultPlan& plan) noexcept : plan_(plan), random_(plan.seed) {}

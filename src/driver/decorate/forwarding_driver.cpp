@@ -6,8 +6,7 @@
 namespace emm {
 namespace {
 
-constexpr std::int32_t kUnknown =
-    999;  // CUDA_ERROR_UNKNOWN, of a failure that no CUresult is behind
+constexpr std::int32_t kUnknown = 999;  // CUDA_ERROR_UNKNOWN, for a failure without a CUresult
 
 std::uint64_t number(HostPtr ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 std::uint64_t number(std::uint64_t value) { return value; }

@@ -7,10 +7,10 @@
 
 namespace emm {
 
-/// A driver that passes every call to another, with a hook around it: the one place where
-/// decorators see calls. It answers what the other answers, unless the hook refuses. Questions that
-/// are no call of CUDA's (names, held_bytes, ...) bypass the hook. The other driver and the hook
-/// must outlive it. Its threads are theirs.
+/// A driver that passes every call to another one, with a hook around it. Returns the other
+/// driver's result unless the hook refuses. Queries that are not CUDA calls (names, held_bytes,
+/// ...) bypass the hook. The other driver and the hook must outlive it. It may be called on the
+/// threads that both allow.
 class ForwardingDriver : public Driver {
  public:
   ForwardingDriver(Driver& inner, CallHook& hook) noexcept : inner_(inner), hook_(hook) {}
@@ -48,8 +48,8 @@ class ForwardingRuntime final : public Runtime {
   CallHook& hook_;
 };
 
-/// Puts `hook` around every call of a device's driver and runtime. The answer owns what it
-/// decorates.
+/// Puts `hook` around every call of a device's driver and runtime. The result owns the device that
+/// it decorates.
 OpenedDevice hooked(OpenedDevice device, CallHook& hook);
 
 }  // namespace emm

@@ -23,8 +23,8 @@ enum Native : std::int32_t {
   kNotSupported = 801,
 };
 
-/// What a device answers to a call: a code, the value where that is success, the bytes on which the
-/// cost of the call depends, and a cost beyond that.
+/// A device's answer to a call: a code, the value on success, the bytes on which the cost of the
+/// call depends, and an extra cost.
 template <class T>
 struct Answer {
   std::int32_t native = kSuccess;

@@ -6,7 +6,7 @@
 
 namespace emm::sim {
 
-/// One 2 MiB page that small allocations share, in units of 512 bytes. Each allocation takes the
+/// A 2 MiB page that small allocations share, in units of 512 bytes. Each allocation takes the
 /// lowest free range that is long enough. (Measured on an H200: sizes up to 1 MiB share 2 MiB
 /// chunks at 512-byte steps.) One thread at a time.
 class Chunk {
@@ -23,7 +23,7 @@ class Chunk {
 
   std::uint16_t longest() const noexcept { return longest_; }
   bool empty() const noexcept { return longest_ == kUnits; }
-  /// First unit of the block that begins at or below `unit`; kUnits where none does.
+  /// First unit of the nearest block that begins at or below `unit`; kUnits if there is none.
   std::uint32_t begin_at_or_below(std::uint32_t unit) const noexcept;
 
  private:

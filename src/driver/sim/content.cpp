@@ -8,20 +8,21 @@
 namespace emm::sim {
 namespace {
 
-constexpr std::size_t kSmall = 4096;      // adjoining writes up to this size grow one run
-constexpr std::size_t kBounce = 262'144;  // bytes at a time where content has to be written out
+constexpr std::size_t kSmall = 4096;      // adjacent writes up to this size extend one run
+constexpr std::size_t kBounce = 262'144;  // bytes at a time when content must be written out
 
-/// Writes the pattern as it stands at `offset`.
+/// Writes the pattern with its phase at `offset`.
 void put(std::span<std::byte> bytes, std::uint64_t offset, Pattern pattern) noexcept {
   repeat(bytes, std::rotr(pattern.value, static_cast<int>(offset % 4 * 8)));
 }
 
-/// Whether the bytes are a pattern: a run of it costs nothing. Short ones are not worth the look.
+/// Answers whether the bytes repeat a pattern, since a run of a pattern costs nothing. Short runs
+/// are not worth the test.
 bool repeats(std::span<const std::byte> bytes) noexcept {
   return bytes.size() >= 64 && std::memcmp(bytes.data(), bytes.data() + 4, bytes.size() - 4) == 0;
 }
 
-/// Writes `from` XOR the pattern: into shared memory, and out of it again.
+/// Writes `from` XOR the pattern. Converts to the form in shared memory, and back.
 void mask(std::span<std::byte> to, std::span<const std::byte> from, std::uint64_t offset,
           Pattern pattern) noexcept {
   std::byte pad[4];
@@ -39,7 +40,7 @@ void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept {
   if (bytes.empty()) return;
   const auto first = std::min(sizeof value, bytes.size());
   std::memcpy(bytes.data(), &value, first);
-  // The copied part doubles up to what a cache holds, and is then copied again and again.
+  // The copied part doubles until it reaches the size of a cache, and is then copied repeatedly.
   for (auto done = first; done < bytes.size();) {
     const auto more = std::min({done, bytes.size() - done, kBounce});
     std::memcpy(bytes.data() + done, bytes.data(), more);
@@ -156,8 +157,8 @@ const SharedMemory* Content::share(std::uint64_t size) {
 
 void Content::copy(Position to, Position from, std::uint64_t size) {
   if (to.content.shared_ || from.content.shared_) {
-    // A copy to higher addresses goes from the end, so that it reads an overlap before it writes
-    // there.
+    // A copy to higher addresses starts at the end, so that it reads an overlap before it writes
+    // it.
     const bool backwards = &to.content == &from.content && to.offset > from.offset;
     std::vector<std::byte> bounce(std::min<std::uint64_t>(size, kBounce));
     for (std::uint64_t done = 0; done < size;) {
@@ -169,8 +170,8 @@ void Content::copy(Position to, Position from, std::uint64_t size) {
     }
     return;
   }
-  // Runs are copied whole, so the source is cut at both ends first. They are taken by value: target
-  // and source may be one content, whose runs the fill below changes.
+  // Runs are copied whole, so the source is cut at both ends first. They are taken by value,
+  // because the fill below changes the runs if target and source are the same content.
   from.content.cut(from.offset);
   from.content.cut(from.offset + size);
   const auto& source = from.content.runs_;

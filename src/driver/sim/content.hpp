@@ -11,7 +11,7 @@
 
 namespace emm::sim {
 
-/// A 32-bit value that repeats; its lowest byte stands at offsets that are multiples of four.
+/// A repeating 32-bit value; its lowest byte is at offsets that are multiples of four.
 struct Pattern {
   std::uint32_t value = 0;
   bool operator==(const Pattern&) const = default;
@@ -20,17 +20,17 @@ struct Pattern {
 /// The pattern that has `value`'s lowest byte at `offset`.
 Pattern pattern_at(std::uint64_t offset, std::uint32_t value) noexcept;
 
-/// Fills `bytes` with `value`, over and over from their start.
+/// Fills `bytes` with `value`, repeated from their start.
 void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept;
 
 /// The content of an allocation of device memory, without the memory: runs of a repeating pattern,
-/// and bytes only where bytes were copied in. Bytes that nobody wrote to read as `fresh`. A fill of
-/// a terabyte costs what a fill of a word does. The caller checks offsets and sizes. One thread at
-/// a time.
+/// and real bytes only where bytes were copied in. Bytes that were never written read as `fresh`. A
+/// fill of a terabyte costs as much as a fill of a word. The caller checks offsets and sizes. One
+/// thread at a time.
 class Content {
  public:
   explicit Content(Pattern fresh) noexcept : fresh_(fresh) {}
-  /// Shares its bytes with the process that `memory` came from. Both must agree on `fresh`.
+  /// Shares the bytes with the process that `memory` came from. Both must agree on `fresh`.
   Content(Pattern fresh, SharedMemory memory) noexcept
       : fresh_(fresh), shared_(std::move(memory)) {}
 
@@ -39,34 +39,34 @@ class Content {
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
   /// Moves the content of an allocation of `size` bytes into memory that other processes can map.
-  /// Null where the system has none; then nothing has changed.
+  /// Null if the system has none; then nothing has changed.
   const SharedMemory* share(std::uint64_t size);
 
   struct Position {
     Content& content;
     std::uint64_t offset;
   };
-  /// The two may overlap, as with memmove.
+  /// `to` and `from` may overlap, as in memmove.
   static void copy(Position to, Position from, std::uint64_t size);
 
  private:
   struct Run {
     std::uint64_t size = 0;
-    Pattern pattern;               // of a run without bytes
-    std::vector<std::byte> bytes;  // all of the run, or empty
+    Pattern pattern;               // if the run has no bytes
+    std::vector<std::byte> bytes;  // the whole run, or empty
   };
   using Runs = std::map<std::uint64_t, Run>;
 
   /// The run that holds all of [offset, offset + size) as bytes, or end().
   Runs::iterator bytes_around(std::uint64_t offset, std::uint64_t size);
-  /// Makes a run begin at `at`, where one lies across it.
+  /// Splits the run that lies across `at`, if there is one.
   void cut(std::uint64_t at);
   void clear(std::uint64_t offset, std::uint64_t size);
 
   Pattern fresh_;
   Runs runs_;  // by offset; none overlap; a gap is fresh
-  // Holds each byte XOR fresh_. The system's pages are zero until they are written, so an untouched
-  // page reads as fresh in every process, and costs no memory in any.
+  // Holds each byte XOR fresh_. New pages of the system are zero, so an untouched page reads as
+  // fresh in every process and takes no memory.
   std::optional<SharedMemory> shared_;
 };
 

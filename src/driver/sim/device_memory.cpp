@@ -6,8 +6,8 @@
 namespace emm::sim {
 namespace {
 
-// A device has eight times the addresses that its memory fills. The lowest fit then runs out of
-// memory before it runs out of addresses, but in contrived cases.
+// A device has eight times as many addresses as memory, so that the lowest fit runs out of memory
+// before addresses, except in contrived cases.
 constexpr std::uint32_t kMostPages = 1u << 22;
 
 std::uint32_t address_pages(std::uint32_t pages) {

@@ -12,17 +12,16 @@
 namespace emm::sim {
 
 inline constexpr std::uint64_t kPageBytes = 2u << 20;
-inline constexpr std::uint64_t kLargestShared =
-    1u << 20;  ///< Larger allocations have pages of their own.
+inline constexpr std::uint64_t kLargestShared = 1u
+                                                << 20;  ///< Larger allocations do not share pages.
 
 /// The memory of one device. Decides which address and how many physical pages an allocation gets.
 ///
-/// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger one takes whole pages of its
-/// own. (Measured on an H200: 1,048,576 bytes take 2 MiB of what cuMemGetInfo shows, as 1,048,577
-/// do; 3 MiB take 4 MiB.) Each gets the lowest address that it fits at, a small one in the pages
-/// that others share before it takes one more, so that the same calls give the same addresses. Any
-/// free physical pages will do, wherever they are: there is no fragmentation of pages. One thread
-/// at a time.
+/// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger allocation takes whole
+/// pages. (Measured on an H200 with cuMemGetInfo: 1,048,576 bytes take 2 MiB, and so do 1,048,577;
+/// 3 MiB take 4 MiB.) Each gets the lowest address where it fits, and a small one uses shared pages
+/// before it takes another page, so that the same calls give the same addresses. An allocation may
+/// use any free physical pages, so physical memory does not fragment. One thread at a time.
 class DeviceMemory {
  public:
   struct DeviceBlock {
@@ -31,22 +30,22 @@ class DeviceMemory {
   };
   struct Found {
     std::uint64_t base = 0;
-    DeviceBlock* block = nullptr;  ///< Null where there is none.
+    DeviceBlock* block = nullptr;  ///< Null if there is none.
   };
 
   /// `pages` physical pages at addresses from `base`, which is a multiple of the page size.
   DeviceMemory(std::uint64_t base, std::uint32_t pages);
 
-  /// Answers the address, or 0 where there is no room. REQUIRES: size > 0.
+  /// Returns the address, or 0 if there is no room. REQUIRES: size > 0.
   std::uint64_t allocate(std::uint64_t size);
-  /// Answers the size of what was freed, 0 where no allocation begins at `address`.
+  /// Returns the freed size; 0 if no allocation begins at `address`.
   std::uint64_t free(std::uint64_t address);
-  /// Takes physical pages that get their addresses elsewhere. False where there are not that many.
+  /// Takes physical pages without addresses. False if there are not enough.
   bool take_unplaced(std::uint64_t pages) noexcept;
   void release_unplaced(std::uint64_t pages) noexcept {
     taken_ -= static_cast<std::uint32_t>(pages);
   }
-  /// Finds the allocation whose bytes `address` is among.
+  /// Finds the allocation that contains `address`.
   Found find(std::uint64_t address) noexcept;
   void clear();
 
@@ -68,7 +67,7 @@ class DeviceMemory {
   std::uint32_t taken_ = 0;
   PageTree tree_;
   MaxTree longest_free_;                        // by page, in a Chunk's units
-  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page, null where it is no chunk
+  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page; null if the page is not shared
   std::vector<std::uint64_t>
       begins_;  // one bit for each page: a chunk or a large allocation begins here
   std::unordered_map<std::uint64_t, DeviceBlock> blocks_;

@@ -24,8 +24,8 @@ void FreeAddresses::release(std::uint64_t at, std::uint64_t size) {
   by_size_.emplace(size, at);
 }
 
-// A range fits if it holds the size and all that alignment could cost. The smallest range of the
-// size is tried first: it may happen to be aligned.
+// A range surely fits if it holds the size plus the most that alignment can cost. The smallest
+// range of the bare size is tried first, since it may happen to be aligned.
 std::optional<std::uint64_t> FreeAddresses::take(std::uint64_t size, std::uint64_t alignment) {
   const auto aligned = [&](std::uint64_t at) { return (at + alignment - 1) & ~(alignment - 1); };
   auto fit = by_size_.lower_bound({size, 0});

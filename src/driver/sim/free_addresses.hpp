@@ -8,16 +8,16 @@
 
 namespace emm::sim {
 
-/// Says which addresses are free. Takes from the smallest free range that fits, the lowest of
-/// these, in time logarithmic in the number of ranges. One thread at a time.
+/// The free addresses of a space. Takes from the smallest free range that fits, the lowest of equal
+/// ones, in time logarithmic in the number of ranges. One thread at a time.
 class FreeAddresses {
  public:
-  /// Makes [at, at + size) free, which it was not. Neighbours become one range.
+  /// Makes [at, at + size) free, and coalesces it with its neighbours. REQUIRES: it is not free.
   void release(std::uint64_t at, std::uint64_t size);
-  /// Takes `size` bytes at a multiple of `alignment`, a power of two, and answers where. Nothing
-  /// where no range is large enough whatever its address.
+  /// Takes `size` bytes at a multiple of `alignment`, a power of two, and returns their address.
+  /// Empty if no range is large enough for every alignment of its start.
   std::optional<std::uint64_t> take(std::uint64_t size, std::uint64_t alignment = 1);
-  /// Takes that range. False where it is not free.
+  /// Takes this range. False if it is not free.
   bool take_at(std::uint64_t at, std::uint64_t size);
 
  private:

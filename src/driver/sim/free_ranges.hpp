@@ -13,10 +13,10 @@
 namespace emm::sim {
 
 /// The free memory of a stream-ordered pool, by address. A range belongs to the stream that freed
-/// it and is free once the work before the free is done; a range of stream 0 is anyone's. What a
-/// stream freed last is `recent` until the stream is given other work. Ranges that touch are joined
-/// where they belong to one stream and both are recent or neither is. Of ranges of one size the
-/// oldest is taken. Costs are logarithmic. One thread at a time.
+/// it, and is free once the work before the free is done. A range of stream 0 is free for every
+/// stream. The last frees of a stream are `recent` until it is given other work. Adjacent ranges
+/// are coalesced if they belong to one stream and both are recent or neither is. Of ranges of one
+/// size, the oldest is taken. Costs are logarithmic. One thread at a time.
 class FreeRanges {
  public:
   struct FreeRange {
@@ -32,15 +32,15 @@ class FreeRanges {
   };
 
   void add(FreeRange range);
-  /// Takes what lies there, whoever it belongs to. What is left of a range stays as it was.
+  /// Takes all free memory in [begin, end), of any stream. The rest of a cut range does not change.
   void remove(std::uint64_t begin, std::uint64_t end);
-  /// Finds the smallest recent range of a stream that is large enough.
+  /// The smallest recent range of the stream that is large enough.
   std::optional<FreeRange> recent_fit(std::uint64_t stream, std::uint64_t size) const;
-  /// Finds the smallest range that is anyone's, or the stream's and not recent, that is large
-  /// enough and does not end at `top`.
+  /// The smallest range that is large enough and does not end at `top`, among those of stream 0 and
+  /// the stream's own that are not recent.
   std::optional<FreeRange> fit(std::uint64_t stream, std::uint64_t size, std::uint64_t top) const;
-  /// Finds a range of another stream of which `allowed` says yes. Looks at the 64 smallest that fit
-  /// of each stream, which bounds the cost.
+  /// A range of another stream that `allowed` accepts. Looks at the 64 smallest that fit of each
+  /// stream, to bound the cost.
   template <class Allowed>
   std::optional<FreeRange> fit_of_others(std::uint64_t stream, std::uint64_t size,
                                          Allowed allowed) const {
@@ -55,10 +55,10 @@ class FreeRanges {
     }
     return std::nullopt;
   }
-  /// Takes what is recent of a stream, the last freed first.
+  /// Takes the recent ranges of a stream, the last freed first.
   std::vector<FreeRange> take_recent(std::uint64_t stream);
-  /// Takes a range that is first on its stream and of whose free `is_over` says yes. What is recent
-  /// on stream `but` is left out.
+  /// Takes a range that is the first of its stream and whose free `is_over`. Leaves out recent
+  /// ranges of stream `but`.
   template <class IsOver>
   std::optional<FreeRange> take_finished(std::uint64_t but, IsOver is_over) {
     for (const auto& [owner, ranges] : owners_) {
@@ -70,7 +70,7 @@ class FreeRanges {
     }
     return std::nullopt;
   }
-  /// Whether all of it is anyone's.
+  /// Answers whether all of [begin, begin + size) is free for every stream.
   bool is_free(std::uint64_t begin, std::uint64_t size) const;
   std::optional<FreeRange> ending_at(std::uint64_t end) const;
   std::optional<FreeRange> beginning_at(std::uint64_t begin) const;
@@ -98,7 +98,7 @@ class FreeRanges {
   void erase(const FreeRange& range);
 
   std::map<std::uint64_t, ListedRange> ranges_;
-  std::map<OwnerId, Owner> owners_;  // those that have ranges
+  std::map<OwnerId, Owner> owners_;  // only owners with ranges
   std::uint64_t turns_ = 0;
 };
 

@@ -13,9 +13,9 @@
 namespace emm::sim {
 namespace {
 
-/// Logs show host memory from this address on; it really is there if that range is free.
+/// Logs show host memory from this address on. It really lies there if that range is free.
 constexpr std::uint64_t kShownBase = 0x4800'0000'0000;
-/// All the host memory there can be; a machine has less, an address space more.
+/// The size of the range. A machine has less memory, and an address space has more room.
 constexpr std::uint64_t kMost = 1_TiB;
 constexpr std::uint64_t kPage = 4096;
 
@@ -47,7 +47,7 @@ HostSpace::~HostSpace() {
 
 void HostSpace::reserve() {
   if (base_ != 0) return;
-  // A limit on address space (ulimit -v) leaves less of it.
+  // A limit on the address space (ulimit -v) may allow only a smaller range.
   for (auto size = kMost; size >= 16_MiB; size /= 4) {
     auto* range = mmap(pointer_to(kShownBase), size, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -147,7 +147,7 @@ void HostSpace::end(HostBlocks::iterator block) {
   blocks_.erase(block);
   if (what.kind == Kind::registered) return;
   const auto size = whole_pages(what.size);
-  // A new mapping frees the memory and makes the addresses fault, in one step.
+  // A new mapping frees the memory and makes accesses fault, in one step.
   static_cast<void>(mmap(pointer_to(address), size, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0));
   free_.release(address - base_, size);

@@ -11,16 +11,14 @@
 
 namespace emm::sim {
 
-/// What the devices of a platform know of host memory: page-locked memory that they handed out,
-/// managed memory, and memory that its owner registered. All of it is real memory of this process,
-/// at device addresses that are the host addresses (measured on an H200: dev==host, also without
-/// DEVICEMAP).
+/// The host memory that the devices of a platform know: page-locked and managed allocations, and
+/// registered memory. All of it is real memory of this process. Device addresses equal host
+/// addresses (measured on an H200, also without DEVICEMAP).
 ///
-/// Handed-out memory lies in one reserved range of addresses, each block in the smallest free range
-/// that it fits, so that offsets in the range are the same in every run. Touching freed memory
-/// faults.
-/// Managed memory takes no device memory: on a device it does so only as kernels touch it, and none
-/// run. Any thread may call. The native codes returned are CUDA's, measured where a test says so.
+/// Allocations lie in one reserved range of addresses, each in the smallest free range that fits,
+/// so that offsets in the range are the same in every run. An access to freed memory faults.
+/// Managed memory takes no device memory: on a device only kernels that touch it cause that, and
+/// none run. Any thread may call. The native codes are CUDA's, measured where a test says so.
 class HostSpace {
  public:
   enum class Kind : std::uint8_t { page_locked, managed, registered };
@@ -40,14 +38,13 @@ class HostSpace {
   HostSpace& operator=(const HostSpace&) = delete;
   ~HostSpace();
 
-  /// Answers zeroed memory, null where there is no room. REQUIRES: kind is not registered, size >
-  /// 0.
+  /// Returns zeroed memory; null if there is no room. REQUIRES: kind is not registered, size > 0.
   HostPtr allocate(Kind kind, std::uint64_t size, ContextHandle owner);
-  /// Frees what begins at `ptr`, if it is of `kind`.
+  /// Frees the allocation of `kind` that begins at `ptr`.
   Freed free(Kind kind, HostPtr ptr);
   std::int32_t register_range(HostRange range, ContextHandle owner);
   Freed unregister(HostPtr ptr);
-  /// Ends all that belongs to a context.
+  /// Ends all allocations and registrations of a context.
   void release(ContextHandle owner);
 
   std::optional<Found> find(std::uint64_t address) const;
@@ -73,8 +70,8 @@ class HostSpace {
 
   mutable std::mutex mutex_;
   HostBlocks blocks_;                   // by address
-  FreeAddresses free_;                  // of the range, by offset
-  std::atomic<std::uint64_t> base_{0};  // of the range; 0 until it is needed
+  FreeAddresses free_;                  // offsets in the range
+  std::atomic<std::uint64_t> base_{0};  // the range's start; 0 until it is reserved
   std::atomic<std::uint64_t> size_{0};
 };
 

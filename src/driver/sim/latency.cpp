@@ -14,7 +14,8 @@ struct CostPoint {
   std::uint64_t size, ns;
 };
 
-/// What a kind of call costs: points on a line over sizes. calls.def says which call has which.
+/// The cost of a kind of call, as points of a line over sizes. calls.def assigns the costs to
+/// calls.
 struct Cost {
   constexpr Cost(std::initializer_list<CostPoint> line, bool of_nothing = false)
       : count(line.size()), can_be_of_nothing(of_nothing) {
@@ -24,7 +25,8 @@ struct Cost {
 
   std::array<CostPoint, 4> storage{};
   std::size_t count;
-  bool can_be_of_nothing;  ///< A request for nothing, a free of null or of a mapped handle.
+  bool can_be_of_nothing;  ///< Size 0 has a cost: a request for nothing, a free of null or of a
+                           ///< mapped handle.
 };
 
 constexpr bool kOrOfNothing = true;
@@ -59,8 +61,8 @@ constexpr Cost kMap({{2_MiB, 900}, {1_GiB, 7'800}});
 constexpr Cost kUnmap({{2_MiB, 13'300}, {256_MiB, 20'600}});
 constexpr Cost kAccess({{2_MiB, 22'000}, {1_GiB, 99'000}});
 constexpr Cost kReset({{0, 55'000'000}});
-// These are not measured. They have the order of magnitude that the bandwidths of PCIe 5 and of the
-// device's memory give.
+// Not measured. The order of magnitude follows from the bandwidths of PCIe 5 and of the device's
+// memory.
 constexpr Cost kCopyHost({{0, 8'000}, {1_GiB, 20'000'000}});
 constexpr Cost kCopyDevice({{0, 5'000}, {1_GiB, 550'000}});
 constexpr Cost kFill({{0, 5'000}, {1_GiB, 280'000}});
@@ -82,8 +84,8 @@ constexpr Cost kCosts[] = {
 
 const Cost& cost_of(Call call) noexcept { return kCosts[static_cast<std::size_t>(call)]; }
 
-// Below the first point this is the first cost; above the last it follows the last line. It is all
-// integers, so that every machine has the same times.
+// Below the first point returns the first cost, and above the last point extends the last line.
+// Uses only integers, so that every machine gets the same times.
 std::uint64_t on_line(std::span<const CostPoint> points, std::uint64_t size) noexcept {
   if (size <= points.front().size || points.size() == 1) return points.front().ns;
   std::size_t upper = 1;
@@ -98,7 +100,7 @@ std::uint64_t on_line(std::span<const CostPoint> points, std::uint64_t size) noe
 
 constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 47;
 
-// What a refusal costs. The device is searched before a request for more than there is fails. A
+// The cost of a refusal. A request for too much memory fails only after the device was searched. A
 // request that no address space could hold fails sooner, and a wrong argument sooner still.
 std::uint64_t refusal(Call call, std::uint64_t size, std::int32_t native) noexcept {
   if (native != 2) return 1'500;
@@ -119,7 +121,7 @@ std::uint64_t latency_ns(Call call, std::uint64_t size, std::int32_t native) noe
 }
 
 std::uint64_t work_ns(Call call, std::uint64_t size) noexcept {
-  constexpr std::uint64_t kStart = 3'500;  // of the 5,000 that a call on 0 bytes costs
+  constexpr std::uint64_t kStart = 3'500;  // part of the 5,000 ns of a call on 0 bytes
   return on_line(cost_of(call).points(), size) - kStart;
 }
 

@@ -5,8 +5,8 @@
 
 namespace emm::sim {
 
-// Virtual memory is locked first, then devices in the order of their addresses, host memory after
-// them, so that two accesses cannot wait for each other.
+// Locks virtual memory first, then devices in the order of their addresses, then host memory. The
+// fixed order prevents a deadlock of two accesses.
 MemoryAccess::MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second)
     : platform_(platform) {
   auto* lower = platform.device_at(std::min(first, second).value);
@@ -43,8 +43,8 @@ bool MemoryAccess::holds(DevicePtr at, std::uint64_t size, Use use) {
   return true;
 }
 
-/// Acts on one spot after the other. Looks first whether there is memory everywhere, so that a
-/// refused access changes nothing.
+/// Calls `act` for one spot after the other. First checks that there is memory everywhere, so that
+/// a refused access changes nothing.
 template <class Act>
 std::int32_t MemoryAccess::each(DevicePtr at, std::uint64_t size, Use use, Act act) {
   auto spot = find(at, size, use);
@@ -101,9 +101,9 @@ void MemoryAccess::move(const Spot& to, const Spot& from, std::uint64_t size) {
   }
 }
 
-// Over several mappings the copy goes from the start, as far as both spots reach. Where the target
-// lies above its source and overlaps it, the copy goes from the end, so that the overlap is read
-// before it is written. It then goes page by page, since a spot is known by its start only.
+// Across several mappings the copy starts at the front and goes as far as both spots reach. If the
+// target overlaps its source from above, the copy starts at the end, so that it reads the overlap
+// before it writes it. It then goes page by page, since a spot can be found only by its start.
 std::int32_t MemoryAccess::copy(DevicePtr to, DevicePtr from, std::uint64_t size) {
   const auto target = find(to, size, Use::write);
   const auto source = find(from, size, Use::read);

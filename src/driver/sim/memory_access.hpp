@@ -9,42 +9,41 @@
 
 namespace emm::sim {
 
-/// Reads and writes at addresses of any device, of virtual memory and of host memory that a device
-/// can see, which share one space. While it lives, the memory that its addresses belong to cannot
-/// be freed. Each answer is a native code: invalid value where the bytes are not all within one
-/// allocation, or in mappings that follow each other and may be accessed; then nothing has been
-/// done.
+/// Reads and writes at addresses of any device, of virtual memory and of host memory that devices
+/// see; they share one address space. While it lives, the memory at its addresses cannot be freed.
+/// Results are native codes: invalid value unless all bytes lie in one allocation, or in adjacent
+/// mappings that may be accessed. A refused access changes nothing.
 class MemoryAccess {
  public:
   /// For one address, or for two.
   MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
   MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
 
-  /// Accesses as a kernel of a device does: the memory of another device only where access to that
-  /// peer was enabled, and virtual memory only where the device itself has access. Without this, as
-  /// copies do, it reaches everything that any device reaches (documented: unified addressing,
-  /// staged where need be).
+  /// Accesses memory like a kernel of `device`: memory of another device only with peer access, and
+  /// virtual memory only if the device itself has access. Without this it works like a copy, which
+  /// reaches all memory that any device reaches (documented: unified addressing, staged if need
+  /// be).
   MemoryAccess& by(int device) noexcept {
     device_ = device;
     return *this;
   }
 
-  /// Whether there are `size` bytes at `at` that may be used so.
+  /// Answers whether `size` bytes from `at` on may be used in this way.
   bool holds(DevicePtr at, std::uint64_t size, Use use);
-  /// `value` repeats every 4 bytes from `at` on.
+  /// Fills memory from `at` on with `value`, which repeats every 4 bytes.
   std::int32_t fill(DevicePtr at, std::uint32_t value, std::uint64_t size);
   std::int32_t write(DevicePtr at, std::span<const std::byte> bytes);
   std::int32_t read(DevicePtr at, std::span<std::byte> bytes);
   std::int32_t copy(DevicePtr to, DevicePtr from, std::uint64_t size);
 
  private:
-  /// Memory as content or as bytes, never both. It goes up to the end of what is asked for, or to
-  /// the end of a mapping before that.
+  /// A piece of memory, as content or as bytes, never both. It ends with the request, or with a
+  /// mapping before that.
   struct Spot {
     Content* content = nullptr;
     std::uint64_t offset = 0;
     std::byte* bytes = nullptr;
-    std::uint64_t size = 0;  ///< 0: there is no memory.
+    std::uint64_t size = 0;  ///< 0 if there is no memory.
   };
   Spot find(DevicePtr at, std::uint64_t size, Use use);
   template <class Act>

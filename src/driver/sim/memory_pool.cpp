@@ -15,7 +15,7 @@ constexpr std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) {
   return (size + unit - 1) / unit * unit;
 }
 
-constexpr std::uint64_t kRow = 1_TiB;  // more than a device has memory for
+constexpr std::uint64_t kRow = 1_TiB;  // more than a device's memory
 constexpr std::uint64_t kUnit = 512;
 
 }  // namespace
@@ -74,8 +74,8 @@ std::optional<MemoryPool::Growth> MemoryPool::place(std::uint64_t size,
   const auto usable = [&](const std::optional<FreeRanges::FreeRange>& range) {
     return range && range->usable_on(stream);
   };
-  std::uint64_t begin = row_, end = row_;  // of the free range that is looked at: gaps and what
-                                           // is free on both sides of them
+  std::uint64_t begin = row_,
+                end = row_;  // the range in question: a gap with the free ranges on both sides
   std::uint64_t best = ~std::uint64_t{0};
   Growth growth;
   const auto look = [&] {
@@ -233,7 +233,7 @@ void MemoryPool::release_highest() {
   if (pieces_.empty()) platform_.virtual_memory().free({row_}, kRow);
 }
 
-// Documented: high marks are set to 0 only, current ones not at all.
+// Documented: high marks can only be set to 0, and current values not at all.
 std::int32_t MemoryPool::set(PoolAttribute attribute, std::uint64_t value) {
   switch (attribute) {
     case PoolAttribute::reuse_follow_event_dependencies:

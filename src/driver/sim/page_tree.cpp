@@ -1,5 +1,7 @@
 #include "driver/sim/page_tree.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -9,18 +11,23 @@
 namespace emm::sim {
 namespace {
 
-// calloc, not new: its zero pages cost nothing until they are written to.
+// Pages of the system cost nothing until they are written to. Those of calloc() cost what a device
+// of that size would, where glibc's heap checks write them all.
 template <class T>
-T* zeroed(std::size_t count) {
-  auto* memory = static_cast<T*>(std::calloc(count, sizeof(T)));
-  if (memory == nullptr) out_of_host_memory();
-  return memory;
+std::unique_ptr<T[], Unmapped> zeroed(std::size_t count) {
+  const auto bytes = count * sizeof(T);
+  auto* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) out_of_host_memory();
+  return {static_cast<T*>(memory), Unmapped{.bytes = bytes}};
 }
 
-/// The place of a node's lower half; the upper one follows it.
+/// The index of a node's lower half. The upper half follows it.
 constexpr std::size_t children_of(std::uint32_t node) { return std::size_t{2} * node; }
 
 }  // namespace
+
+void Unmapped::operator()(void* table) const noexcept { munmap(table, bytes); }
 
 PageTree::PageTree(std::uint32_t pages)
     : pages_(std::bit_ceil(pages)), nodes_(zeroed<Node>(std::size_t{pages_} * 2)) {}

@@ -1,11 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 
 namespace emm::sim {
+
+/// Gives the system the pages of a table back.
+struct Unmapped {
+  std::size_t bytes = 0;
+  void operator()(void* table) const noexcept;
+};
 
 /// Says which pages of an address space are free. Finds the lowest run of free pages that is long
 /// enough, in time logarithmic in the number of pages. It touches memory only where pages have been
@@ -26,9 +32,9 @@ class PageTree {
   std::uint32_t longest() const noexcept { return pages_ - nodes_[1].longest; }
 
  private:
-  /// How many pages the free runs of a subtree (at its start, at its end, the longest anywhere)
-  /// lack to be all of it. All zero is "all free", so that untouched memory is right as it is: the
-  /// tree of an empty device costs no memory. A node that is all free or all taken does not keep
+  /// How many pages the free runs of a subtree (at its start, at its end, the longest) are shorter
+  /// than the subtree. All zero means "all free", so that zeroed memory is a valid tree, and the
+  /// tree of an empty device takes no memory. A node that is all free or all taken does not keep
   /// its children up to date; assign() writes them when it splits the node.
   struct Node {
     std::uint32_t prefix, suffix, longest;
@@ -37,20 +43,18 @@ class PageTree {
     std::uint32_t first, count;
     bool free;
   };
-  struct Freed {
-    void operator()(Node* nodes) const noexcept { std::free(nodes); }
-  };
 
   void assign(std::uint32_t node, std::uint32_t begin, std::uint32_t length,
               const Change& change) noexcept;
   void merge(std::uint32_t node, std::uint32_t length) noexcept;
 
   std::uint32_t pages_;
-  std::unique_ptr<Node[], Freed> nodes_;  // node 1 is the root; the children of n are 2n and 2n+1
+  std::unique_ptr<Node[], Unmapped>
+      nodes_;  // node 1 is the root; the children of n are 2n and 2n+1
 };
 
-/// A value for each page, 0 at first. Finds the lowest page whose value is at least some other, at
-/// the same costs.
+/// A value for each page, 0 at first. Finds the lowest page whose value is at least a given one, at
+/// the same cost.
 class MaxTree {
  public:
   explicit MaxTree(std::uint32_t pages);
@@ -59,11 +63,8 @@ class MaxTree {
   std::uint16_t max() const noexcept { return values_[1]; }
 
  private:
-  struct Freed {
-    void operator()(std::uint16_t* values) const noexcept { std::free(values); }
-  };
   std::uint32_t pages_;
-  std::unique_ptr<std::uint16_t[], Freed> values_;
+  std::unique_ptr<std::uint16_t[], Unmapped> values_;
 };
 
 }  // namespace emm::sim

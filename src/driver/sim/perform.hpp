@@ -6,9 +6,9 @@
 
 namespace emm::sim {
 
-/// Does the work of a stream, but for host functions, and says how long that takes a device, in
-/// nanoseconds. Memory that is not there, or that the device may not touch, is a fault of the
-/// context: every later call in it answers 700 until the context is reset.
+/// Does work of a stream, except host functions, and returns the nanoseconds that it takes a
+/// device. Access to memory that does not exist or that the device may not use is a fault of the
+/// context: every later call in it returns 700 until the context is reset.
 std::uint64_t perform(SimPlatform& platform, Asker asker, const Work& work);
 
 }  // namespace emm::sim

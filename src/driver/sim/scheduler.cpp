@@ -31,7 +31,7 @@ std::int32_t Scheduler::check(Asker asker, StreamHandle stream) {
   return stream_of(asker, stream) != nullptr ? kSuccess : kInvalidHandle;
 }
 
-// Documented (multi-device system): a copy may go to a stream of another device, other work may
+// Documented (multi-device system): a copy may be put on a stream of another device; other work may
 // not.
 std::int32_t Scheduler::put(Asker asker, StreamHandle handle, const Work& work) {
   Lock lock(mutex_);
@@ -43,8 +43,8 @@ std::int32_t Scheduler::put(Asker asker, StreamHandle handle, const Work& work) 
   return kSuccess;
 }
 
-// Documented: an event and the stream that it records are of one device. Where nothing is pending,
-// so that the event has nothing to wait for, it is done at once.
+// Documented: an event and the stream that it records must belong to one device. If nothing is
+// pending before it, the record is done at once.
 std::int32_t Scheduler::record(Asker asker, EventHandle handle, StreamHandle stream_handle) {
   Lock lock(mutex_);
   auto* event = table_.event(handle);

@@ -11,12 +11,12 @@ namespace emm::sim {
 namespace {
 
 constexpr std::size_t kQueueDepth = 1024;
-constexpr std::uint64_t kPatience = 16;  // vain queries before one does work itself
+constexpr std::uint64_t kPatience = 16;  // queries that find work pending before one does work
 
 }  // namespace
 
-// What work that is put on the stream now comes after without an event: the legacy default stream
-// and the blocking streams of a device order with each other.
+// Returns the work that precedes new work on the stream even without an event, since the legacy
+// default stream and the blocking streams of a device order each other.
 VectorClock Scheduler::before(const Stream& stream) {
   VectorClock before;
   const auto& busy = table_.timeline(stream.device).busy;
@@ -29,8 +29,8 @@ VectorClock Scheduler::before(const Stream& stream) {
   return before;
 }
 
-// All that has to be done for the stream to be done. To wait for the legacy default stream is to
-// wait for the blocking streams too.
+// Returns all work that must be done before the stream is done. A wait for the legacy default
+// stream includes the blocking streams.
 VectorClock Scheduler::all_of(const Stream& stream) {
   auto all = stream.legacy ? before(stream) : VectorClock();
   all.add({stream.id, stream.put});
@@ -48,8 +48,8 @@ void Scheduler::push(Stream& stream, QueuedWork queued) {
   queued.after.add(before(stream));
   queued.put_ns = now_ns();
   stream.known.add(queued.after);
-  // What is done needs no order any more: without this a stream that waits often would grow for
-  // ever.
+  // Finished work needs no order, and would let the clock of a stream that waits often grow without
+  // end.
   stream.known.drop_if([&](Point point) { return table_.is_done(point); });
   stream.pending.push_back(std::move(queued));
   ++stream.put;
@@ -70,8 +70,8 @@ bool Scheduler::is_ready(const Stream& stream) {
          !first_undone(queued.after);
 }
 
-// Does work that nothing waits for yet, as WorkOrder says. Host functions are left out: a program
-// may not expect them before it waits.
+// Does work that nothing waits for yet, as WorkOrder says. Not host functions, which a program may
+// not expect before it waits.
 void Scheduler::turn(Lock& lock) {
   if (order_ == WorkOrder::late) return;
   for (;;) {
@@ -94,9 +94,9 @@ bool Scheduler::pass_vain_query(Point point, Lock& lock) {
   return true;
 }
 
-// Goes depth first over what each item of work comes after. That was always put earlier, so there
-// is no cycle and the path ends. A stream whose first work is a host function on another thread is
-// waited for; afterwards the path is looked at again, since a reset may have ended any of it.
+// Goes depth first through the work that each item must follow. That work was put earlier, so there
+// is no cycle and the path ends. If another thread runs a stream's first host function, this waits
+// for it and then checks the path again, since a reset may have ended streams of it.
 void Scheduler::run_to(Point target, Lock& lock, bool one_only) {
   std::vector<Point> path{target};
   while (!path.empty()) {
@@ -138,7 +138,7 @@ void Scheduler::run_front(Stream& stream, Lock& lock) {
   lock.unlock();
   work.function(work.argument);
   lock.lock();
-  // A reset may have ended the stream while the lock was free.
+  // A reset may have ended the stream while the lock was released.
   if (auto* same = table_.find(point.stream)) {
     same->running = false;
     if (same->done + 1 == point.number) end_front(*same, start_ns);

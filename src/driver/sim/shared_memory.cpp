@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x314350494d4d45;  // "EMMIPC1"
 constexpr const char* kName = "emm-sim";
-constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  // more than this, no machine has room for
+constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  // no machine has room for more
 
-/// The content of the 64 bytes. The inode shows whether the descriptor still is the one that the
-/// handle was made of, or was closed and used again.
+/// The content of the 64 bytes. The inode shows whether the descriptor was closed and reused since
+/// the handle was made.
 struct Ticket {
   std::uint64_t magic = 0;
   std::uint64_t size = 0;
@@ -61,8 +61,8 @@ std::optional<SharedMemory> SharedMemory::open(const IpcMemHandle& handle) {
   const auto ticket = read_ticket(handle);
   if (ticket.magic != kMagic || ticket.size == 0) return std::nullopt;
   const auto path = text::format("/proc/{}/fd/{}", ticket.pid, ticket.fd);
-  // By now the descriptor may be a terminal or a pipe, and opening those has effects. The link says
-  // what it is without opening it.
+  // The descriptor may now be a terminal or a pipe, and opening those has side effects. The link
+  // shows what it is without opening it.
   char link[64] = {};
   const auto length = readlink(path.c_str(), link, sizeof link - 1);
   if (length <= 0 || std::string_view(link).find(kName) == std::string_view::npos)

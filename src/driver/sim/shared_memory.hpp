@@ -9,13 +9,13 @@
 
 namespace emm::sim {
 
-/// Memory that another process can map: a memfd, which it opens through /proc/<pid>/fd. It has no
-/// name in the file system, so nothing stays behind however the processes end. Pages that nobody
-/// wrote to are zero and take no memory.
+/// Memory that another process can map: a memfd, which the process opens through /proc/<pid>/fd. It
+/// has no name in the file system, so nothing is left however the processes end. Pages that were
+/// never written are zero and take no memory.
 class SharedMemory {
  public:
   static std::optional<SharedMemory> create(std::uint64_t size);
-  /// Maps what `handle` names. Nothing where that is gone, or was not made by a simulated device.
+  /// Maps the memory that `handle` names. Empty if it is gone, or no simulated device made it.
   static std::optional<SharedMemory> open(const IpcMemHandle& handle);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -29,11 +29,11 @@ class SharedMemory {
  private:
   SharedMemory(int fd, std::span<std::byte> bytes) noexcept : fd_(fd), bytes_(bytes) {}
 
-  int fd_;  // -1 in a process that opened it, which needs the mapping only
+  int fd_;  // -1 in a process that opened it, which needs only the mapping
   std::span<std::byte> bytes_;
 };
 
-/// Whether the process that made `handle` is this one.
+/// Answers whether this process made `handle`.
 bool made_here(const IpcMemHandle& handle) noexcept;
 
 }  // namespace emm::sim

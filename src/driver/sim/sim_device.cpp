@@ -74,7 +74,8 @@ Answer<Nothing> SimDevice::mem_free(ContextHandle context, DevicePtr ptr) {
   if (!leaving_.empty() && leaving_.count(ptr.value) != 0) return {.native = kInvalidValue};
   if (const auto size = memory_.free(ptr.value); size != 0)
     return {.native = kSuccess, .value = {}, .size = size};
-  // Measured: 0 for an address of the context before the reset, once a context is current again.
+  // Measured: a free of an address from before the reset returns 0, once a context is current
+  // again.
   if (buried_.erase(ptr.value) != 0) return {};
   return {.native = kInvalidValue};
 }
@@ -176,7 +177,7 @@ void SimDevice::end_free(DevicePtr ptr) {
   if (leaving_.erase(ptr.value) != 0) memory_.free(ptr.value);
 }
 
-// Loading is lazy: what is no image is found out when it is used.
+// Loading is lazy: CUDA checks an image only when it is used.
 Answer<LibraryHandle> SimDevice::library_load(ContextHandle context) {
   const std::lock_guard lock(mutex_);
   if (const auto native = state_locked(context); native != 0) return {.native = native};

@@ -14,24 +14,23 @@
 
 namespace emm::sim {
 
-/// What one simulated device is like.
+/// The properties of a simulated device.
 struct DeviceSpec {
   int ordinal = 0;
   std::uint64_t total = 0;     ///< Bytes, as cuMemGetInfo shows them.
   std::uint64_t reserved = 0;  ///< The part that is never free: the system's and the context's.
-  Pattern fresh;               ///< What memory that nobody wrote to reads as.
+  Pattern fresh;               ///< The content of memory that was never written.
 };
 
-/// One device, its primary context, and the memory and objects in that.
+/// A device, its primary context, and the memory and objects of that context.
 ///
-/// A call names the context that it is made in; one that has been reset answers 709. Whatever a
-/// call refuses changes nothing. Any thread may call; a call is atomic. The codes are those that an
-/// H200 gave (driver 580.159.04, CUDA 13.0), as tests/driver pins them.
+/// A call names its context; a reset context returns 709. A refused call changes nothing. Any
+/// thread may call; a call is atomic. The codes are those of an H200 (driver 580.159.04, CUDA
+/// 13.0), which tests/driver checks.
 class SimDevice {
  public:
-  /// Device addresses are above any that a process of 47 or 48 bits of address space can have, and
-  /// apart from those of every other device: 8 TiB of its own memory, 8 TiB of that of other
-  /// processes.
+  /// Device addresses are above all addresses of a process with 47 or 48 address bits. Each device
+  /// has its own range: 8 TiB for its memory, and 8 TiB for memory of other processes.
   static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 48;
   static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 44;
 
@@ -40,11 +39,10 @@ class SimDevice {
   int ordinal() const noexcept { return spec_.ordinal; }
   bool owns(std::uint64_t address) const noexcept { return address - base_ < kAddresses; }
 
-  /// Answers the primary context, and makes it where there is none, as cuDevicePrimaryCtxRetain
-  /// does.
+  /// Returns the primary context, and makes it if there is none, like cuDevicePrimaryCtxRetain.
   ContextHandle retain();
-  /// What every call in a context is answered: 0; 709 after its reset; 700 after work on its
-  /// streams touched memory that it may not (documented: the error is sticky). One load decides the
+  /// The code for every call in a context: 0; 709 after its reset; 700 after work on its streams
+  /// used memory that it must not use (documented: the error is sticky). One load decides the
   /// common case: `fit_` holds the context's handle while it has neither ended nor failed.
   std::int32_t state(ContextHandle context) const {
     const bool fit = context.value != 0 && fit_.load(std::memory_order_acquire) == context.value;
@@ -54,11 +52,12 @@ class SimDevice {
   Answer<Nothing> reset(ContextHandle context);
 
   Answer<DevicePtr> mem_alloc(ContextHandle context, std::uint64_t size);
-  /// May come from a context of another device, since addresses are one space. The caller has then
-  /// checked that context, and `context` is 0.
+  /// The call may come from a context of another device, since all devices share one address space.
+  /// The caller has then checked that context, and `context` is 0.
   Answer<Nothing> mem_free(ContextHandle context, DevicePtr ptr);
-  /// cuMemFreeAsync of memory of mem_alloc, which an H200 allows. begin_free() marks it at once, so
-  /// that a second free is refused; end_free() frees it when the stream comes to it.
+  /// cuMemFreeAsync of memory from mem_alloc, which an H200 allows. begin_free() marks the memory
+  /// at once, so that a second free is refused. end_free() frees it when the stream reaches the
+  /// free.
   Answer<Nothing> begin_free(ContextHandle context, DevicePtr ptr);
   void end_free(DevicePtr ptr);
   Answer<MemoryInfo> mem_get_info(ContextHandle context) const;
@@ -66,8 +65,9 @@ class SimDevice {
   std::uint64_t held_bytes(ContextHandle context) const;
   std::uint64_t largest_free_bytes(ContextHandle context) const;
 
-  /// Takes physical pages for virtual memory: 0, 2 where there are not that many, or the context's
-  /// state. The end of a context released its pages, so that release_pages() then does nothing.
+  /// Takes physical pages for virtual memory. Returns 0, 2 if there are not enough, or the
+  /// context's state. The end of a context releases its pages, so release_pages() then does
+  /// nothing.
   std::int32_t take_pages(ContextHandle context, std::uint64_t pages);
   void release_pages(ContextHandle context, std::uint64_t pages);
 
@@ -87,11 +87,12 @@ class SimDevice {
   ContentAt content_at(std::uint64_t address, std::uint64_t size);
   std::mutex& mutex() const noexcept { return mutex_; }
 
-  /// Whether work of this device may touch the memory of another one: access that was enabled.
+  /// Answers whether work of this device may use the memory of another device: peer access was
+  /// enabled.
   bool reaches(int ordinal) const noexcept {
     return ordinal == spec_.ordinal || (peers_.load(std::memory_order_relaxed) >> ordinal & 1) != 0;
   }
-  /// Enables or disables that. False where it changes nothing.
+  /// Enables or disables peer access. False if it changes nothing.
   bool set_reach(int ordinal, bool reach) noexcept {
     const auto bit = std::uint64_t{1} << ordinal;
     const auto before = reach ? peers_.fetch_or(bit) : peers_.fetch_and(~bit);
@@ -102,7 +103,7 @@ class SimDevice {
   struct Import {
     IpcMemHandle handle;
     std::uint64_t size = 0;
-    std::uint64_t opened = 0;  // times
+    std::uint64_t opened = 0;  // how often it is open
     Content content;
   };
   using Imports = std::map<std::uint64_t, Import>;
@@ -118,16 +119,16 @@ class SimDevice {
   const std::uint64_t base_;
   HostSpace& host_;
 
-  std::atomic<std::uint64_t> peers_{0};  // one bit for each device that it reaches
+  std::atomic<std::uint64_t> peers_{0};  // a bit for each device that it reaches
   std::atomic<std::uint64_t> fit_{0};    // the context, while it has no fault
 
   mutable std::mutex mutex_;
   ContextHandle context_;          // 0: none
-  std::int32_t fault_ = kSuccess;  // what the context answers
+  std::int32_t fault_ = kSuccess;  // the code that the context returns
   DeviceMemory memory_;
   Imports imports_;  // by address
   std::unordered_set<std::uint64_t>
-      buried_;  // allocations that a reset ended, whose address is not in use since
+      buried_;  // addresses of allocations that a reset ended, and that are unused since
   std::unordered_set<std::uint64_t> leaving_;  // between begin_free() and end_free()
   std::uint64_t last_library_ = 0;
   std::set<std::uint64_t> libraries_;

@@ -62,7 +62,7 @@ Status SimDriver::mem_free_host(HostPtr ptr) {
 
 Status SimDriver::mem_host_register(HostRange range, HostRegisterFlags flags) {
   Answer<Nothing> answer{.native = state(), .value = {}, .size = range.size};
-  // There are no other devices, so there is no memory of theirs to register.
+  // There are no I/O devices whose memory could be registered.
   if (answer.native == sim::kSuccess && flags.io) answer.native = sim::kNotSupported;
   if (answer.native == sim::kSuccess)
     answer.native = platform_.host().register_range(range, context_);
@@ -127,7 +127,7 @@ Status SimDriver::ipc_close_mem_handle(DevicePtr ptr) {
                             device_.ipc_close_mem_handle(context_, ptr));
 }
 
-// A device is not its own peer: cuDeviceCanAccessPeer answers 0 for a device and itself.
+// A device is not its own peer: cuDeviceCanAccessPeer returns 0 for a device and itself.
 Result<bool> SimDriver::can_access_peer(const DeviceIdentity& peer) {
   Answer<bool> answer{.native = sim::kInvalidDevice};
   for (int other = 0; other < platform_.device_count(); ++other) {
@@ -137,7 +137,7 @@ Result<bool> SimDriver::can_access_peer(const DeviceIdentity& peer) {
   return platform_.conclude(Call::can_access_peer, answer);
 }
 
-// Synchronous calls are work on the legacy default stream, so they wait for what that waits for.
+// Synchronous calls are work on the legacy default stream, so they wait like that stream.
 std::int32_t SimDriver::finish_before() {
   platform_.scheduler().finish_blocking(ordinal());
   return state();

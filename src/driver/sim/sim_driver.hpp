@@ -6,11 +6,11 @@
 namespace emm {
 
 /// The driver API over one context of a simulated device. sim::SimDevice and the tables of the
-/// platform do what a call does. This class finds the owner of an address, adds the cost of the
-/// call to the clock, and turns the answer into a Result. Any thread may call.
+/// platform execute the calls. This class finds the owner of an address, adds the cost of the call
+/// to the clock, and turns the answer into a Result. Any thread may call.
 ///
-/// After primary_ctx_reset every call answers 709 (measured), but for ctx_pop_current, which only
-/// takes a context off the thread's stack.
+/// After primary_ctx_reset every call returns 709 (measured), except ctx_pop_current, which only
+/// pops the thread's stack.
 class SimDriver final : public Driver {
  public:
   SimDriver(SimPlatform& platform, sim::SimDevice& device, ContextHandle context) noexcept
@@ -33,14 +33,14 @@ class SimDriver final : public Driver {
  private:
   int ordinal() const noexcept { return device_.ordinal(); }
   sim::Asker asker() const noexcept { return {ordinal(), context_}; }
-  /// 0, or what every call in the context is answered.
+  /// Returns 0, or the code for every call in the context.
   std::int32_t state() const { return device_.state(context_); }
-  /// The same after a wait: for the work before a call on the legacy stream, or for all work.
+  /// Wait for the work before a call on the legacy stream, or for all work; then return state().
   std::int32_t finish_before();
   std::int32_t finish_all();
-  /// The same after the host waited for work: pools release idle memory then.
+  /// Called after the host has waited for work: pools release idle memory. Returns state().
   std::int32_t synchronized();
-  /// Puts work on a stream, after a look whether its addresses are somebody's memory.
+  /// Puts work on a stream if its addresses belong to memory.
   Status put(Call call, StreamHandle stream, const sim::Work& work);
   template <class Ask>
   Status ask(Call call, Ask&& question);

@@ -8,7 +8,7 @@ using sim::Answer;
 using sim::MemoryAccess;
 using sim::Work;
 
-/// Makes a call that answers with a code alone, where the context is fit.
+/// Makes a call that returns only a code, if the context's state allows.
 template <class Ask>
 Status SimDriver::ask(Call call, Ask&& question) {
   auto native = state();
@@ -16,7 +16,7 @@ Status SimDriver::ask(Call call, Ask&& question) {
   return platform_.conclude(call, {.native = native});
 }
 
-// The host has waited: pools release idle memory, and the work may have been a fault.
+// The finished work may have caused a fault, so the state is read after it.
 std::int32_t SimDriver::synchronized() {
   platform_.pools().synchronized(ordinal());
   return state();
@@ -85,8 +85,8 @@ Status SimDriver::ctx_synchronize() {
   return platform_.conclude(Call::ctx_synchronize, {.native = synchronized()});
 }
 
-// Refuses an address that belongs to nothing at once. Memory that is freed afterwards is found out
-// when the work is done, and is then a fault of the context.
+// Refuses at once an address that belongs to no memory. If memory is freed later, the work finds
+// that when it is done, which is a fault of the context.
 Status SimDriver::put(Call call, StreamHandle stream, const Work& work) {
   return ask(call, [&](auto& scheduler) -> std::int32_t {
     if (work.size == 0) return scheduler.check(asker(), stream);

@@ -7,8 +7,8 @@ namespace emm {
 using sim::Answer;
 using sim::Nothing;
 
-/// Enables or disables access of this device to another's memory. Documented: 201 where no device
-/// has the context, 217 where the devices are no peers. Measured: a device is not its own peer.
+/// Enables or disables access of this device to another's memory. Documented: 201 if no device has
+/// the context, 217 if the devices cannot be peers. Measured: a device is not its own peer.
 std::int32_t SimDriver::set_peer_access(ContextHandle peer, bool enable) {
   if (const auto native = state(); native != sim::kSuccess) return native;
   const auto* other = platform_.device_of(peer);
@@ -28,7 +28,7 @@ Status SimDriver::ctx_disable_peer_access(ContextHandle peer) {
                             {.native = set_peer_access(peer, false)});
 }
 
-// Documented: serialized with all work of all three contexts.
+// Documented: the copy is serialized with all work of the three contexts.
 Status SimDriver::memcpy_peer(DevicePtr to, ContextHandle to_context, DevicePtr from,
                               ContextHandle from_context, std::uint64_t size) {
   Answer<Nothing> answer{.native = state(), .value = {}, .size = size};

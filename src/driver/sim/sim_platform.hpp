@@ -17,9 +17,9 @@
 
 namespace emm {
 
-/// What `--device sim:...` takes.
+/// The options of `--device sim:...`.
 struct SimOptions {
-  /// As measured on an H200: the total, and what is not free at start.
+  /// Measured on an H200: the total, and the bytes that are not free at start.
   static constexpr std::uint64_t kH200Total = 150'109'880'320;
   static constexpr std::uint64_t kH200Reserved = 150'109'880'320 - 149'557'477'376;
   static constexpr int kMostDevices = 64;
@@ -29,16 +29,17 @@ struct SimOptions {
   std::uint64_t capacity = kH200Total;  ///< Total bytes of each device.
   std::uint64_t reserved = 0;           ///< Bytes of these that are never free.
   int devices = 1;
-  /// Decides the content of memory that nobody wrote to, and WorkOrder::random.
+  /// Decides the content of memory that was never written, and WorkOrder::random.
   std::uint64_t seed = 0;
-  bool costs = true;  ///< Calls advance the clock by what they take on an H200.
+  bool costs = true;  ///< Calls advance the clock by their time on an H200.
   bool peers = true;  ///< Devices can access each other's memory.
   sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work on streams is done.
-  std::vector<std::uint64_t> capacities{};      ///< The capacity of each device, where they differ.
+  std::vector<std::uint64_t> capacities{};      ///< The capacity of each device, if they differ.
 };
 
-/// Simulated devices in this process, on one simulated clock. Each is an H200 but for its capacity.
-/// The same calls in the same order get the same answers, addresses and times, on any machine.
+/// Simulated devices in this process, on one simulated clock. Each is an H200 except for its
+/// capacity. The same calls in the same order get the same answers, addresses and times, on any
+/// machine.
 class SimPlatform final : public Platform {
  public:
   /// REQUIRES: the options are within the limits above, and reserved < capacity by a page or more.
@@ -53,7 +54,9 @@ class SimPlatform final : public Platform {
   // For the drivers and runtimes of this platform.
   const SimOptions& options() const noexcept { return options_; }
   sim::HostSpace& host() noexcept { return host_; }
-  std::uint64_t number() const noexcept { return number_; }  ///< By which thread_contexts knows it.
+  std::uint64_t number() const noexcept {
+    return number_;
+  }  ///< Names the platform in thread_contexts.
   sim::Scheduler& scheduler() noexcept { return scheduler_; }
   sim::VirtualMemory& virtual_memory() noexcept { return virtual_memory_; }
   sim::PoolTable& pools() noexcept { return pools_; }
@@ -61,9 +64,9 @@ class SimPlatform final : public Platform {
   sim::SimDevice& device(int ordinal) noexcept {
     return *devices_[static_cast<std::size_t>(ordinal)];
   }
-  /// The device that has the context, null where none has.
+  /// The device that has the context; null if none has.
   sim::SimDevice* device_of(ContextHandle context) noexcept;
-  /// The device that an address belongs to, null for host and virtual memory.
+  /// The device that an address belongs to; null for host and virtual memory.
   sim::SimDevice* device_at(std::uint64_t address) noexcept;
   /// Disables all access to a device, after its reset.
   void forget_peer(int ordinal) noexcept;

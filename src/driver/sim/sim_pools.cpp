@@ -6,7 +6,7 @@ namespace emm {
 using sim::Answer;
 using sim::Nothing;
 
-/// Asks the platform's pools, where the context is fit.
+/// Makes a call of the platform's pools, if the context's state allows.
 template <class Value, class Ask>
 Result<Value> SimDriver::ask_pools(Call call, Ask&& question) {
   using Given = std::conditional_t<std::is_void_v<Value>, Nothing, Value>;
@@ -66,7 +66,7 @@ Result<DevicePtr> SimDriver::mem_alloc_from_pool_async(std::uint64_t size, PoolH
   });
 }
 
-// Measured: it also takes memory of cuMemAlloc, which it frees when the stream comes to it.
+// Measured: it also takes memory from cuMemAlloc, and frees it when the stream reaches the free.
 Status SimDriver::mem_free_async(DevicePtr ptr, StreamHandle stream) {
   return ask_pools<void>(Call::mem_free_async, [&](auto& pools) -> std::int32_t {
     auto& scheduler = platform_.scheduler();

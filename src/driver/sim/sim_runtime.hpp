@@ -5,8 +5,8 @@
 
 namespace emm {
 
-/// cudart's door to a simulated device. As measured: malloc of 0 bytes succeeds with null, and
-/// cudart's codes for memory are those of the driver. Any thread may call.
+/// cudart for a simulated device. As measured: malloc of 0 bytes succeeds with null, and cudart's
+/// codes for memory are those of the driver. Any thread may call.
 class SimRuntime final : public Runtime {
  public:
   SimRuntime(SimPlatform& platform, sim::SimDevice& device, ContextHandle context) noexcept

@@ -1,13 +1,13 @@
 #include "driver/sim/sim_driver.hpp"
 
-// Virtual memory. No call waits for running work (measured). A caller cannot change the mappings of
+// Virtual memory. No call waits for running work (measured). Programs cannot change the mappings of
 // a pool.
 namespace emm {
 
 using sim::Answer;
 using sim::Nothing;
 
-/// Asks the platform's virtual memory, where the context is fit.
+/// Makes a call of the platform's virtual memory, if the context's state allows.
 template <class Value, class Ask>
 Result<Value> SimDriver::ask_memory(Call call, Ask&& question) {
   using Given = std::conditional_t<std::is_void_v<Value>, Nothing, Value>;

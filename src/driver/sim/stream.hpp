@@ -8,7 +8,7 @@
 
 namespace emm::sim {
 
-/// What a stream is asked to do. Work that does nothing only waits.
+/// An item of work for a stream. Work that does nothing only waits.
 struct Work {
   enum class Kind : std::uint8_t { nothing, fill, copy, host_function, free, record };
   Kind kind = Kind::nothing;
@@ -24,32 +24,32 @@ struct Work {
 /// Work in the queue of a stream.
 struct QueuedWork {
   Work work;
-  VectorClock after;  ///< What has to be done first on other streams.
+  VectorClock after;  ///< Work on other streams that must be done first.
   std::uint64_t put_ns = 0;
 };
 
-/// A queue of work, which is done in its order. Work is numbered from 1. Of the `put` items the
-/// first `done` have been done, and the rest is pending.
+/// A queue of work that is done in order. Work is numbered from 1. Of `put` items the first `done`
+/// are done, and the rest is pending.
 struct Stream {
   std::uint64_t id = 0;
   int device = 0;
   ContextHandle context;
-  bool blocking = true;    ///< The legacy default stream orders with it.
-  bool legacy = false;     ///< It is that stream.
-  bool destroyed = false;  ///< No handle names it; it lives until its work is done.
+  bool blocking = true;    ///< It and the legacy default stream order each other.
+  bool legacy = false;     ///< It is the legacy default stream.
+  bool destroyed = false;  ///< It has no handle any more, and lives until its work is done.
   bool running = false;    ///< A thread runs its first work, with the scheduler unlocked.
   std::deque<QueuedWork> pending;
   std::uint64_t put = 0;
   std::uint64_t done = 0;
-  std::uint64_t end_ns = 0;  ///< When the work that has been done ended, by the model.
-  VectorClock known;         ///< What its next work comes after on other streams.
+  std::uint64_t end_ns = 0;  ///< When the work done so far ended, by the model.
+  VectorClock known;         ///< Work on other streams that its next work must follow.
 };
 
-/// What an event recorded last.
+/// The last record of an event.
 struct Event {
   int device = 0;
-  Point point;        ///< Stream 0: it recorded nothing.
-  VectorClock known;  ///< What the stream knew then.
+  Point point;        ///< Stream 0 if it has recorded nothing.
+  VectorClock known;  ///< `known` of the stream at that moment.
   std::uint64_t end_ns = 0;
 };
 

@@ -5,7 +5,8 @@
 namespace emm::sim {
 namespace {
 
-// Default streams are numbered apart, so that the handles of the others do not depend on them.
+// Default streams have separate numbers, so that the handles of other streams do not depend on
+// them.
 constexpr std::uint64_t kLegacyIds = std::uint64_t{1} << 62;
 constexpr std::uint64_t kPerThreadIds = std::uint64_t{1} << 63;
 
@@ -85,8 +86,8 @@ void StreamTable::drop(int device) {
   std::erase_if(streams_, [&](const auto& entry) {
     return entry.second.device == device && entry.first < kLegacyIds;
   });
-  // The default streams come again. They count on, so that no point from before the reset seems to
-  // lie ahead.
+  // The default streams come back after the reset. Their numbers continue, so that no point from
+  // before the reset seems to lie ahead.
   for (auto& [id, stream] : streams_) {
     if (stream.device != device) continue;
     stream.pending.clear();

@@ -15,11 +15,12 @@ namespace emm::sim {
 /// time.
 class StreamTable {
  public:
-  /// How far the streams of one device are.
+  /// The progress of one device's streams.
   struct Timeline {
-    std::set<std::uint64_t> busy;       ///< Streams with pending work.
-    std::uint64_t end_ns = 0;           ///< When the work done so far ended, on all streams.
-    std::uint64_t blocking_end_ns = 0;  ///< The same on those that the legacy stream orders with.
+    std::set<std::uint64_t> busy;  ///< Streams with pending work.
+    std::uint64_t end_ns = 0;      ///< When the work done so far ended, on all streams.
+    std::uint64_t blocking_end_ns =
+        0;  ///< Likewise on the streams that order with the legacy stream.
   };
 
   explicit StreamTable(int devices) : timelines_(static_cast<std::size_t>(devices)) {}
@@ -28,12 +29,12 @@ class StreamTable {
   int devices() const noexcept { return static_cast<int>(timelines_.size()); }
 
   std::uint64_t create_stream(int device, ContextHandle context, StreamKind kind);
-  /// False where there is no such stream.
+  /// False if there is no such stream.
   bool destroy_stream(StreamHandle handle);
-  /// Finds a stream by its handle, null where there is none. The default streams are those of
-  /// `device` and of this thread; they are made when they are first asked for.
+  /// Finds a stream by its handle; null if there is none. The default streams are those of `device`
+  /// and of this thread, and are made at first use.
   Stream* resolve(int device, ContextHandle context, StreamHandle handle);
-  /// Finds a stream by its number, also one that was destroyed and has work left.
+  /// Finds a stream by its number, even a destroyed one with work left.
   Stream* find(std::uint64_t id);
   /// Notes that the pending work of a stream has changed. May end a destroyed stream.
   void note(Stream& stream);
@@ -42,7 +43,7 @@ class StreamTable {
   bool destroy_event(EventHandle handle) { return events_.erase(handle.value) != 0; }
   Event* event(EventHandle handle);
 
-  /// Ends all that a device has.
+  /// Ends all streams and events of a device.
   void drop(int device);
 
   bool is_done(Point point) {

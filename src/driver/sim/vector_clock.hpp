@@ -7,15 +7,15 @@
 
 namespace emm::sim {
 
-/// A point in the order of a stream: its work number `number`, counted from 1. 0 is before all.
+/// A point in the order of a stream: its work item `number`, counted from 1. 0 is before all work.
 struct Point {
   std::uint64_t stream = 0;
   std::uint64_t number = 0;
   bool operator==(const Point&) const = default;
 };
 
-/// What has to be done before something may begin: a vector clock, which holds for each stream the
-/// number of the last work that counts. It is sparse, since most work waits for few streams.
+/// A vector clock: the work that must be done before something may begin, as the number of the last
+/// such item of each stream. It is sparse, since most work waits for few streams.
 class VectorClock {
  public:
   void add(Point point) {

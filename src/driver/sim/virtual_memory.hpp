@@ -20,18 +20,19 @@ enum class Use : std::uint8_t { read, write };
 /// memory by handle, and the mappings of one onto the other.
 ///
 /// Measured on an H200: sizes and addresses are multiples of 2 MiB. A handle is mapped whole (any
-/// other size: 801), any number of times, and every mapping shows the same content. Mappings are
-/// unmapped whole (a part: 1), several with one call, also where the range has gaps. The memory of
-/// a released handle is freed by its last unmap. No call waits for running work. A reservation with
-/// mappings is not freed, mappings do not overlap, and access is set for whole mappings (code 1).
-/// That a mapping lies in one reservation is documented; an H200 does not check it. Physical pages
-/// are counted, not placed.
+/// other size returns 801), any number of times, and every mapping shows the same content. Mappings
+/// are unmapped whole (a part returns 1); one call may unmap several, even with gaps between them.
+/// The last unmap of a released handle frees its memory. No call waits for running work. To free a
+/// reservation with mappings, to map over a mapping, or to set the access of a part returns 1. A
+/// mapping must lie in one reservation by the documentation; an H200 does not check it. Physical
+/// pages are counted, not placed.
 ///
 /// Costs are logarithmic in the number of mappings, and linear in those that a call covers. Any
 /// thread may call. REQUIRES: the caller has checked the context of `asker`.
 class VirtualMemory {
  public:
-  /// One range for all devices, above all other addresses: 128 TiB, as processes have.
+  /// One range for all devices, above all other addresses: 128 TiB, the size of a process's address
+  /// space.
   static constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 51;
   static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 47;
   static bool owns(std::uint64_t address) noexcept { return address - kFirstAddress < kAddresses; }
@@ -52,9 +53,8 @@ class VirtualMemory {
   void drop(int device);
 
   std::mutex& mutex() const noexcept { return mutex_; }
-  /// What is mapped at `address`, up to the end of that mapping. `content` is null where `device`
-  /// may not use what is mapped in this way, or no device may if `device` is -1. REQUIRES: the
-  /// caller holds mutex().
+  /// The content at `address`, up to the end of its mapping. `content` is null if `device` has no
+  /// such access, or for `device` -1 if no device has. REQUIRES: the caller holds mutex().
   struct MappedContent {
     Content* content = nullptr;
     std::uint64_t offset = 0;
@@ -78,7 +78,7 @@ class VirtualMemory {
     std::uint64_t size = 0;
     std::uint64_t handle = 0;
     Physical* physical = nullptr;
-    std::uint64_t readers = 0;  // one bit a device
+    std::uint64_t readers = 0;  // a bit for each device
     std::uint64_t writers = 0;
   };
   using AddressMappings = std::map<std::uint64_t, AddressMapping>;
@@ -87,9 +87,9 @@ class VirtualMemory {
   bool is_reserved(std::uint64_t address, std::uint64_t size) const;
   /// The first of the mappings that make up the range exactly, or end().
   AddressMappings::iterator first_of(std::uint64_t address, std::uint64_t size);
-  /// Whether a mapping lies across `address`.
+  /// Answers whether a mapping lies across `address`.
   bool is_inside(std::uint64_t address) const;
-  /// Ends a mapping. True where that freed its memory.
+  /// Ends a mapping. True if that freed its memory.
   bool unmap(const AddressMapping& mapping);
   void release_physical(std::uint64_t handle);
 

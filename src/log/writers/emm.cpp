@@ -12,7 +12,7 @@ constexpr std::string_view kHeader =
     "ns,"
     "live_bytes,live_count,reserved_bytes,free_bytes,total_bytes";
 
-/// Quotes a value where RFC 4180 says so.
+/// Quotes a value if RFC 4180 requires it.
 std::string field(std::string value) {
   if (value.find_first_of(",\"\r\n") == std::string::npos) return value;
   std::string quoted = "\"";
@@ -24,8 +24,8 @@ std::string field(std::string value) {
   return quoted;
 }
 
-/// Every column of Record and Gauges. `op` of a free and of what a reset ended is followed by the
-/// operation that made it; a field that means nothing is empty.
+/// Every column of Record and Gauges. The column after `op` names the operation that made the
+/// memory, for a free and for what a reset ended. A field without a meaning is empty.
 class EmmCsv final : public LineLog {
  public:
   static Result<std::unique_ptr<LogWriter>> make(std::unique_ptr<format::ByteSink> out,
@@ -44,15 +44,15 @@ class EmmCsv final : public LineLog {
     for (const auto& context : trace.contexts()) contexts_.push_back(field(context.name));
   }
 
-  static constexpr std::size_t kColumns = 16;        // more than there are with numbers
+  static constexpr std::size_t kColumns = 16;        // more than there are numbers
   inline static const std::string kNoMemory = ",,";  // no id, no pointer
 
   static std::string_view named(const std::vector<std::string>& names, std::size_t at) {
     return at < names.size() ? std::string_view(names[at]) : std::string_view();
   }
 
-  // The text that lines have in common is made again only where it differs from the line before:
-  // the words of each operation; the id; context, thread and stream.
+  // Caches of text that consecutive lines share: the words of each operation, the id, and the names
+  // of context, thread and stream. Each is rebuilt only if it differs from the previous line.
 
   struct Words {
     bool ends = false;

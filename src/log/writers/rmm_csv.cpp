@@ -26,7 +26,7 @@ class RmmCsv final : public LineLog {
     if (!is_rmm_row(record)) return;
     const bool allocates = asks_for_device_memory(record.op);
     const bool worked = record.outcome == trace::Outcome::ok;
-    // RMM logs an allocation when its upstream has answered, a free before its upstream is asked.
+    // RMM logs an allocation after its upstream answered, and a free before it calls the upstream.
     const auto at_ns = allocates ? record.end_ns : record.begin_ns;
     rmm::append(
         lines,

@@ -12,7 +12,7 @@ namespace {
 
 namespace rmm = format::rmm;
 
-/// The first word of a frame, "model.py:88" of "model.py:88 forward", as far as it fits an unquoted
+/// The first word of a frame ("model.py:88" of "model.py:88 forward"), cut to fit an unquoted
 /// field.
 std::string_view location(std::string_view frame) {
   return frame.substr(0, frame.find_first_of(" ,\"\t\r\n"));
@@ -32,7 +32,7 @@ class RmmLegacyCsv final : public LineLog {
   RmmLegacyCsv(std::unique_ptr<format::ByteSink> out, const trace::Trace& trace, int device)
       : LineLog(std::move(out), trace, device) {}
 
-  /// std::ostream << const void*
+  /// Writes what std::ostream << const void* writes.
   static char* put_pointer(char* at, std::uint64_t value) noexcept {
     return value == 0 ? put(at, '0') : put_hex(at, value);
   }
@@ -41,7 +41,7 @@ class RmmLegacyCsv final : public LineLog {
     if (!is_rmm_row(record)) return;
     const bool allocates = asks_for_device_memory(record.op);
     if (record.outcome == trace::Outcome::ok) {
-      // The gauges count all devices, the column only the device of this log.
+      // The gauges count all devices; this column counts only the log's device.
       if (allocates) {
         ++live_;
       } else if (live_ > 0) {
@@ -64,7 +64,7 @@ class RmmLegacyCsv final : public LineLog {
     lines.push_back('\n');
   }
 
-  /// The place in the program; its text is made when a call site is first met.
+  /// The place in the program. Its text is built when a call site first occurs.
   std::string_view place_of(SiteId site) {
     if (index(site) >= places_.size()) places_.resize(index(site) + 1);
     auto& place = places_[index(site)];

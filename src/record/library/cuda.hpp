@@ -45,6 +45,39 @@ struct MemAllocNode {  // CUDA_MEM_ALLOC_NODE_PARAMS
   Size count, size;
   Address address;
 };
+struct GraphNode {  // CUgraphNodeParams
+  int type, reserved[3];
+  union {
+    MemAllocNode alloc;
+    Address free;
+  };
+};
+inline constexpr int kAllocNode = 10, kFreeNode = 11;
+struct ArrayMapInfo {
+  int resource;
+  Handle array;
+  int part;
+  alignas(8) unsigned char where[32];
+  int operation, handle_kind;
+  Handle memory;
+};
+struct MulticastProperties {
+  unsigned devices;
+  Size size;
+};
+struct ExternalMemory {  // CUDA_EXTERNAL_MEMORY_HANDLE_DESC
+  int type;
+  Handle handle[2];
+  unsigned long long size;
+};
+struct ExternalBuffer {
+  unsigned long long offset, size;
+};
+struct ExternalArray {
+  unsigned long long offset;
+  Array3dDescriptor array;
+  unsigned levels;
+};
 struct LaunchConfig {
   unsigned grid[3], block[3], shared_bytes;
   Handle stream;
@@ -73,6 +106,12 @@ inline Size array_bytes(const Array3dDescriptor& about) noexcept {
          channel_bytes(about.format);
 }
 
+/// A program may pass null, which the driver refuses.
+template <class Descriptor>
+Size array_bytes(const Descriptor* about) noexcept {
+  return about != nullptr ? array_bytes(*about) : 0;
+}
+
 /// Tells one handle from others: FNV-1a of its bytes.
 inline std::uint64_t fingerprint(const IpcHandle& handle) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325u;
@@ -85,12 +124,39 @@ inline std::uint64_t attribute_value(int attribute, const void* value) noexcept 
   return found;
 }
 
+inline bool is_device(const Location* location) noexcept {
+  return location != nullptr && location->type == 1;
+}
+inline std::uint64_t location_id(const Location* location) noexcept {
+  return location != nullptr ? static_cast<unsigned>(location->id) : 0;
+}
 constexpr Handle on_stream(Handle stream, bool own) noexcept {
   return own && stream == 0 ? 2 : stream;
 }
 /// The device of a context; 255 where the driver does not say.
 std::uint64_t context_device(Handle context) noexcept;
 inline std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
+/// The call is about `context`, which need not be the thread's.
+inline void put_context(Record& record, Handle context) noexcept {
+  if (const auto number = context_number(context); number != 0)
+    record.context = static_cast<std::uint8_t>(number);
+}
+/// Bytes that a node allocates, and the address that it gives or takes.
+inline void put_node(Record& record, const GraphNode* node, bool ok) noexcept {
+  record.stream = node != nullptr ? static_cast<unsigned>(node->type) : 0;
+  if (record.stream == kAllocNode) {
+    record.size = node->alloc.size;
+    record.address = ok ? node->alloc.address : 0;
+  } else if (record.stream == kFreeNode) {
+    record.address = node->free;
+  }
+}
+inline void put_arrays(Record& record, const ArrayMapInfo* list, unsigned count) noexcept {
+  record.size = count;
+  if (list == nullptr || count == 0) return;
+  record.address = list->array;
+  record.extra = list->memory;
+}
 
 // What the rows of wrapped.def say by.
 #define GIVEN(out) (ok && (out) != nullptr ? *(out) : 0)

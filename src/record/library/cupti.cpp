@@ -20,9 +20,10 @@ namespace {
 #define EMM_BIND(name) [[maybe_unused]] const auto& name = given.name;
 #define EMM_BINDS(...) EMM_EACH(EMM_BIND, __VA_ARGS__)
 #define EMM_FILL(symbol, own, of, args, ...)                                                  \
-  void fill_##symbol([[maybe_unused]] const void* params_of, Record& r,                       \
+  void fill_##symbol([[maybe_unused]] const void* params_of, [[maybe_unused]] Record& r,      \
                      [[maybe_unused]] bool ok) {                                              \
     [[maybe_unused]] constexpr bool kOwn = own;                                               \
+    if (params_of == nullptr) return; /* where CUPTI publishes no structure */                \
     [[maybe_unused]] const auto& given = *static_cast<const params::of##_params*>(params_of); \
     EMM_BINDS args __VA_ARGS__;                                                               \
   }
@@ -134,6 +135,7 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
       publish(thread, *record, seq);
     }
   }
+  if (function.call == Call::ctx_destroy && code == 0) forget_context(made.address);
   thread.inside = false;
 }
 
@@ -235,9 +237,21 @@ void subscribe() noexcept {
   if (void* const symbol = dlsym(driver, "cuInit"); dladdr(symbol, &about) != 0)
     std::snprintf(path, sizeof path, "%s", about.dli_fname);
   find_real(driver, path);
-  begin();
+  begin(nullptr);
   cupti::Subscriber subscriber = nullptr;
-  if (const int result = call.subscribe(&subscriber, on_call, nullptr); result != 0) {
+  char other[cupti::kSubscriberNameBytes] = "";
+  (void)find(call.subscribe_v2, "cuptiSubscribe_v2");
+  cupti::SubscriberParams params{.bytes = sizeof params,
+                                 .name = "emmctl record",
+                                 .other_name = other,
+                                 .other_name_bytes = sizeof other};
+  const int result = call.subscribe_v2 != nullptr
+                         ? call.subscribe_v2(&subscriber, on_call, nullptr, &params)
+                         : call.subscribe(&subscriber, on_call, nullptr);
+  if (result != 0) {
+    other[sizeof other - 1] = '\0';
+    if (result == cupti::kSeveralSubscribers && other[0] != '\0')
+      return say("another tool has subscribed: ", other);
     if (result == cupti::kSeveralSubscribers)
       return say("another tool has subscribed", ", as Nsight and torch.profiler do");
     const char* words = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 /// What is used of CUPTI, declared by ourselves: libcupti is found when the program runs. Where a
@@ -26,10 +27,21 @@ struct CallbackData {
 using Callback = void (*)(void* user, int domain, std::uint32_t id, const void* data);
 using Subscriber = void*;
 
+inline constexpr std::size_t kSubscriberNameBytes = 64;  // CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN
+/// The last parameter of cuptiSubscribe_v2, which writes there who has subscribed already.
+struct SubscriberParams {
+  std::size_t bytes;  ///< Of this.
+  const char* name;
+  char* other_name;
+  std::size_t other_name_bytes;
+};
+
 /// cuptiSubscribe and the others, by their names. A result of 0 is success.
 struct Functions {
   int (*get_version)(std::uint32_t*);
   int (*subscribe)(Subscriber*, Callback, void* user);
+  int (*subscribe_v2)(Subscriber*, Callback, void* user,
+                      SubscriberParams*);  ///< Null before CUDA 13.
   int (*enable_callback)(std::uint32_t enable, Subscriber, int domain, std::uint32_t id);
   int (*get_callback_name)(int domain, std::uint32_t id, const char** name);
   int (*get_result_string)(int result, const char** words);

@@ -25,7 +25,9 @@ enum Wrapped : int {
   w_cuGetProcAddress,
   w_cuGetProcAddress_v2,
   w_cuCtxSetCurrent,
+  w_cuCtxPushCurrent,
   w_cuCtxPushCurrent_v2,
+  w_cuCtxPopCurrent,
   w_cuCtxPopCurrent_v2,
   w_cuMemGetInfo_v2,
   w_cuDeviceTotalMem_v2,
@@ -75,6 +77,10 @@ Function real_function(int index) noexcept {
 #define EMM_WRAP_CONTEXT(symbol, call, point, params, args, wants, ...)    \
   EMM_WRAPPER(symbol, false, w_##symbol, call, point, params, args, wants, \
               self.context_known = false, __VA_ARGS__)
+#define EMM_WRAP_CONTEXT_END(symbol, call, point, params, args, wants, ...) \
+  EMM_WRAPPER(symbol, false, w_##symbol, call, point, params, args, wants,  \
+              self.context_known = false;                                   \
+              if (code == 0) forget_context(context), __VA_ARGS__)
 #include "record/library/wrapped.def"
 
 /// Where this library stands before the driver, the driver need not load the recorder for CUPTI:
@@ -113,21 +119,17 @@ Code wrap_cuInit(unsigned flags) {
   return code;
 }
 
-Code wrap_cuCtxSetCurrent(Handle context) {
-  const auto code = real_function<Code (*)(Handle)>(w_cuCtxSetCurrent)(context);
-  self.context_known = false;
-  return code;
-}
-Code wrap_cuCtxPushCurrent_v2(Handle context) {
-  const auto code = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2)(context);
-  self.context_known = false;
-  return code;
-}
-Code wrap_cuCtxPopCurrent_v2(Handle* context) {
-  const auto code = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2)(context);
-  self.context_known = false;
-  return code;
-}
+#define EMM_CHANGES_CONTEXT(symbol, parameter)                                 \
+  Code wrap_##symbol(parameter context) {                                      \
+    const auto code = real_function<Code (*)(parameter)>(w_##symbol)(context); \
+    self.context_known = false;                                                \
+    return code;                                                               \
+  }
+EMM_CHANGES_CONTEXT(cuCtxSetCurrent, Handle)
+EMM_CHANGES_CONTEXT(cuCtxPushCurrent, Handle)
+EMM_CHANGES_CONTEXT(cuCtxPushCurrent_v2, Handle)
+EMM_CHANGES_CONTEXT(cuCtxPopCurrent, Handle*)
+EMM_CHANGES_CONTEXT(cuCtxPopCurrent_v2, Handle*)
 
 Code wrap_cuMemGetInfo_v2(Size* free, Size* total) {
   return recorded<Call::mem_get_info, OrderPoint::exit>(
@@ -191,7 +193,9 @@ const Wrapper kWrappers[kWrapped] = {
     EMM_WRAP(cuGetProcAddress),
     EMM_WRAP(cuGetProcAddress_v2),
     EMM_WRAP(cuCtxSetCurrent),
+    EMM_WRAP(cuCtxPushCurrent),
     EMM_WRAP(cuCtxPushCurrent_v2),
+    EMM_WRAP(cuCtxPopCurrent),
     EMM_WRAP(cuCtxPopCurrent_v2),
     EMM_WRAP(cuMemGetInfo_v2),
     EMM_WRAP(cuDeviceTotalMem_v2),
@@ -309,6 +313,7 @@ void find_real(void* library, const char* path) noexcept {
   find(library, the_real.ctx_get_device, "cuCtxGetDevice");
   find(library, the_real.mem_get_info, "cuMemGetInfo_v2");
   find(library, the_real.mem_free, "cuMemFree_v2");
+  find(library, the_real.primary_ctx_get_state, "cuDevicePrimaryCtxGetState");
   for (int i = 0; i < kWrapped; ++i) real_functions[i] = dlsym(library, kWrappers[i].symbol);
 }
 
@@ -321,7 +326,9 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
                                                                const char* names,
                                                                std::uint32_t count) {
   using namespace emm::record;
-  const char* const path = std::getenv("EMM_RECORD_DRIVER");
+  // The names begin with the settings of the recording (forwarding_library.hpp).
+  begin(names + 1);
+  const char* const path = setting("EMM_RECORD_DRIVER");
   void* const library =
       path != nullptr && *path == '/' ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (library == nullptr) {
@@ -332,7 +339,6 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
   }
   the_library = library;
   find_real(library, path);
-  begin();
   for (std::uint32_t i = 0; i < count; ++i) {
     const char* const name = names + symbols[i].st_name;
     void* target = dlsym(library, name);

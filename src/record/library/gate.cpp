@@ -3,52 +3,77 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
+#include "record/library/mapped_range.hpp"
 #include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
+#include "record/run.hpp"
 
 namespace emm::record {
 namespace {
 
-constexpr std::size_t kEntries = std::size_t{1} << 20;  // live allocations at most
 constexpr Code kOutOfMemory = 2;
 // An allocation of cuMemAlloc shares pages up to this size, and has pages of its own beyond: as an
 // H200 does it, and the simulated device.
 constexpr std::uint64_t kSmallMost = std::uint64_t{1} << 20;
-constexpr std::uint64_t kPageBytes = std::uint64_t{2} << 20;
 
-/// What lives on the device, by address or handle, in a table of open addresses. A deleted entry
-/// keeps its key and has the size 0. Pages that small allocations share are in it too.
-struct DeviceObject {
-  std::uint64_t key;
-  std::uint64_t size;
-  std::uint32_t device;
+/// One name space for each kind of thing, since a mapping and what is mapped share numbers.
+enum Kind : std::uint64_t {
+  kMemory,
+  kPage,  ///< A page that small allocations share.
+  kPhysical,
+  kMapping
+};
+
+struct Account {
+  std::uint64_t key;   ///< 0: nobody's.
+  std::uint64_t size;  ///< Bytes that count against the capacity; of a mapping, its extent.
+  /// The context with which the memory ends; 0: none. Of a mapping, the handle of what it maps.
+  std::uint64_t owner;
+  std::uint32_t handles;   ///< Of physical memory; of a page, the allocations in it.
+  std::uint32_t mappings;  ///< Of physical memory.
+  std::uint8_t device;
   bool is_small;  ///< It is counted with its page.
 };
 
 constinit std::uint64_t capacity = 0;  // of each device; 0: the real one's
 constinit std::uint64_t used[256] = {};
-constinit DeviceObject* entries = nullptr;
 constinit std::atomic<bool> busy{false};
+constinit RunReport* report = nullptr;
+
+/// A table of open addresses with linear probing, at most three quarters full. It grows by mmap.
+/// Its address and the logarithm of its places are one word, so that the child of a fork finds them
+/// whole wherever the parent's threads were.
+constinit std::atomic<std::uint64_t> table{0};
+constinit std::size_t account_count = 0;
+constinit std::size_t accounts_most = ~std::size_t{0};
+constexpr std::uint64_t kBits = 4095;  // of the word; the table begins a page
+constexpr unsigned kFirstBits = 12;
+
+/// Primary contexts, by device, as far as the program asked for them.
+constinit std::uint64_t primaries[256] = {};
 
 struct Fault {
-  Call call = Call::none;
+  unsigned kind = kFaultAny;
   std::uint64_t number = 0;  ///< The call of this kind that fails, from 1.
   Code code = 0;
 };
 constexpr std::size_t kFaults = 32;
 constinit Fault faults[kFaults];
 constinit std::size_t fault_count = 0;
-constinit std::uint64_t counted[static_cast<std::size_t>(Call::count_)] = {};
+constinit std::uint64_t counted[kFaultKinds] = {};
 constinit std::uint64_t counted_all = 0;
 constinit double rate = 0;
-constinit Call rate_call = Call::none;  // none: any
+constinit unsigned rate_kind = kFaultAny;
 constinit std::uint64_t random_state = 0;
 
 /// A spin lock: `emmctl run` measures nothing. A fork's child begins with it free.
@@ -60,18 +85,98 @@ class Lock {
   ~Lock() { busy.store(false, std::memory_order_release); }
 };
 
-DeviceObject* find(std::uint64_t key, bool make) noexcept {
-  if (entries == nullptr || key == 0) return nullptr;
-  auto at = (key * 0x9e3779b97f4a7c15u) >> 44;
-  for (std::size_t tried = 0; tried < kEntries; ++tried, at = (at + 1) % kEntries) {
-    auto& entry = entries[at];
-    if (entry.key == key) return &entry;
-    if (entry.key != 0) continue;
-    if (!make) return nullptr;
-    entry.key = key;
-    return &entry;
+Account* places() noexcept {
+  return reinterpret_cast<Account*>(table.load(std::memory_order_relaxed) & ~kBits);
+}
+unsigned place_bits() noexcept {
+  return static_cast<unsigned>(table.load(std::memory_order_relaxed) & kBits);
+}
+std::size_t place_count() noexcept {
+  return places() != nullptr ? std::size_t{1} << place_bits() : 0;
+}
+std::size_t place_of(std::uint64_t key) noexcept {
+  return (key * 0x9e3779b97f4a7c15u) >> (64 - place_bits());
+}
+std::uint64_t key_of(Kind kind, std::uint64_t number) noexcept {
+  return number == 0 ? 0 : (number & ((std::uint64_t{1} << 60) - 1)) | kind << 60;
+}
+Kind kind_of(const Account& account) noexcept { return static_cast<Kind>(account.key >> 60); }
+
+Account* find(Kind kind, std::uint64_t number) noexcept {
+  const auto key = key_of(kind, number);
+  if (key == 0 || places() == nullptr) return nullptr;
+  auto* const all = places();
+  const auto last = place_count() - 1;
+  for (auto at = place_of(key); all[at].key != 0; at = (at + 1) & last) {
+    if (all[at].key == key) return &all[at];
   }
   return nullptr;
+}
+
+/// Puts an account whose key is in no place.
+Account* put(const Account& account) noexcept {
+  auto* const all = places();
+  auto at = place_of(account.key);
+  while (all[at].key != 0) at = (at + 1) & (place_count() - 1);
+  all[at] = account;
+  return &all[at];
+}
+
+/// Moves the accounts to a table of twice as many places.
+bool grow() noexcept {
+  auto* const old = places();
+  const auto old_count = place_count();
+  const auto bits = old != nullptr ? place_bits() + 1 : kFirstBits;
+  if ((std::size_t{1} << bits) / 4 * 3 > accounts_most && old != nullptr) return false;
+  void* const made = mmap(nullptr, sizeof(Account) << bits, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return false;
+  table.store(reinterpret_cast<std::uint64_t>(made) | bits, std::memory_order_relaxed);
+  for (std::size_t at = 0; at < old_count; ++at) {
+    if (old[at].key != 0) (void)put(old[at]);
+  }
+  if (old != nullptr) (void)munmap(old, sizeof(Account) * old_count);
+  return true;
+}
+
+/// Makes an account. Null where there is no memory for it.
+Account* open(const Account& account) noexcept {
+  if (account_count >= place_count() / 4 * 3 && !grow()) return nullptr;
+  ++account_count;
+  return put(account);
+}
+
+/// Moves up the accounts that had to go past this place, so that none is lost behind a hole.
+void erase(Account* account) noexcept {
+  auto* const all = places();
+  const auto last = place_count() - 1;
+  auto hole = static_cast<std::size_t>(account - all);
+  for (auto at = (hole + 1) & last; all[at].key != 0; at = (at + 1) & last) {
+    const auto home = place_of(all[at].key);
+    if (((at - home) & last) < ((at - hole) & last)) continue;
+    all[hole] = all[at];
+    hole = at;
+  }
+  all[hole].key = 0;
+  --account_count;
+}
+
+/// Erases an account whose size counts against the capacity.
+void close(Account* account) noexcept {
+  used[account->device] -= account->size;
+  erase(account);
+}
+
+void count_uncounted() noexcept {
+  if (report != nullptr) std::atomic_ref<std::uint64_t>(report->uncounted).fetch_add(1);
+}
+
+/// What a fault calls the call: queries are recorded as waits, and pools' memory as the device's.
+unsigned fault_kind(Call call, bool asks, const Record& record) noexcept {
+  if (call == Call::mem_alloc_async && record.extra != 0) return kFaultAllocFromPool;
+  if (call == Call::stream_synchronize && asks) return kFaultStreamQuery;
+  if (call == Call::event_synchronize && asks) return kFaultEventQuery;
+  return static_cast<unsigned>(call);
 }
 
 Code usual_fault(Call call) noexcept {
@@ -125,100 +230,224 @@ bool may_fail_at_random(Call call) noexcept {
          call != Call::ctx_destroy;
 }
 
-/// The driver puts it into a page with others. Which one its address tells.
+/// Answers whether the driver puts it into a page with others. Its address tells into which.
 bool is_small(Call call, std::uint64_t size) noexcept {
   return (call == Call::mem_alloc || call == Call::mem_alloc_pitch) && size <= kSmallMost;
 }
 
-/// As the program's share of the device is counted, but for what is small.
+/// Returns the size that counts against the program's share of the device. Small memory counts by
+/// its page. Managed memory does not count: a device takes it in as kernels touch it, and puts out
+/// what was there before, so that it is given beyond the device's size.
 std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
-  if (call == Call::mem_alloc_async || call == Call::mem_create) return size;
-  if (call == Call::mem_alloc || call == Call::mem_alloc_pitch)
-    return is_small(call, size) ? 0 : (size + kPageBytes - 1) / kPageBytes * kPageBytes;
-  return (size + 511) / 512 * 512;
-}
-
-/// The key of the page that small allocations share. Its entry's size is how many they are.
-constexpr std::uint64_t page_key(std::uint64_t address) noexcept {
-  return (std::uint64_t{1} << 63) | address / kPageBytes;
-}
-
-void give(Call call, std::uint64_t key, std::uint64_t size, unsigned device) noexcept {
-  auto* const entry = find(key, true);
-  if (entry == nullptr) return;
-  used[entry->device & 255] -= entry->size;  // an address that was given before
-  *entry = {
-      .key = key, .size = counted_size(call, size), .device = device & 255, .is_small = false};
-  used[device & 255] += entry->size;
-}
-/// False where it begins a page for which there is no room.
-bool give_small(std::uint64_t address, unsigned device) noexcept {
-  auto* const page = find(page_key(address), true);
-  auto* const entry = find(address, true);
-  if (page == nullptr || entry == nullptr) return true;
-  if (page->size == 0) {
-    if (used[device & 255] + kPageBytes > capacity) return false;
-    used[device & 255] += kPageBytes;
+  switch (call) {
+    case Call::mem_alloc_async:
+    case Call::mem_create:
+      return size;
+    case Call::mem_alloc:
+    case Call::mem_alloc_pitch:
+      return is_small(call, size)
+                 ? 0
+                 : (size + kDevicePageBytes - 1) / kDevicePageBytes * kDevicePageBytes;
+    case Call::array_create:
+      return (size + 511) / 512 * 512;
+    default:
+      return 0;
   }
-  *page = {.key = page->key, .size = page->size + 1, .device = device & 255, .is_small = false};
-  *entry = {.key = address, .size = 0, .device = device & 255, .is_small = true};
+}
+
+/// The device that a call asks for memory: physical memory names its own.
+std::size_t device_of(Call call, const Record& record) noexcept {
+  return (call == Call::mem_create ? record.stream : record.device) & 255;
+}
+
+/// The number of the page that small memory shares; never 0.
+constexpr std::uint64_t page_of(std::uint64_t address) noexcept {
+  return address / kDevicePageBytes + 1;
+}
+
+/// Counts memory no more: that of cuMemAlloc, an array, or stream-ordered memory. A page goes with
+/// its last allocation.
+void take(std::uint64_t address) noexcept {
+  auto* const account = find(kMemory, address);
+  if (account == nullptr) return;
+  const bool is_small = account->is_small;
+  close(account);
+  if (!is_small) return;
+  auto* const page = find(kPage, page_of(address));
+  if (page != nullptr && --page->handles == 0) close(page);
+}
+
+void give(Kind kind, std::uint64_t number, const Account& about) noexcept {
+  auto account = about;
+  account.key = key_of(kind, number);
+  if (account.key == 0) return;
+  if (auto* const former = find(kind, number); former != nullptr) {  // its end was not seen
+    if (kind == kMemory) {
+      take(number);
+    } else {
+      close(former);
+    }
+  }
+  if (open(account) == nullptr) return count_uncounted();
+  used[account.device] += account.size;
+}
+
+/// Counts small memory, and the page that it begins.
+void count_small(std::uint64_t address, std::uint64_t context, std::uint8_t device) noexcept {
+  auto* page = find(kPage, page_of(address));
+  if (page == nullptr) {
+    page = open({.key = key_of(kPage, page_of(address)),
+                 .size = kDevicePageBytes,
+                 .owner = context,
+                 .handles = 0,
+                 .mappings = 0,
+                 .device = device,
+                 .is_small = false});
+    if (page == nullptr) return count_uncounted();
+    used[device] += kDevicePageBytes;
+  }
+  ++page->handles;
+  const Account account{.key = key_of(kMemory, address),
+                        .size = 0,
+                        .owner = context,
+                        .handles = 0,
+                        .mappings = 0,
+                        .device = device,
+                        .is_small = true};
+  if (open(account) != nullptr) return;
+  count_uncounted();
+  page = find(kPage, page_of(address));
+  if (page != nullptr && --page->handles == 0) close(page);
+}
+
+/// Counts small memory. False where it begins a page for which there is no room.
+bool give_small(std::uint64_t address, std::uint64_t context, std::uint8_t device) noexcept {
+  if (address == 0) return true;
+  take(address);  // its end was not seen
+  if (find(kPage, page_of(address)) == nullptr && used[device] + kDevicePageBytes > capacity)
+    return false;
+  count_small(address, context, device);
   return true;
 }
-void take(std::uint64_t key) noexcept {
-  auto* const entry = find(key, false);
-  if (entry == nullptr) return;
-  used[entry->device & 255] -= entry->size;
-  entry->size = 0;
-  if (!entry->is_small) return;
-  entry->is_small = false;
-  auto* const page = find(page_key(key), false);
-  if (page != nullptr && page->size != 0 && --page->size == 0)
-    used[page->device & 255] -= kPageBytes;
+
+/// Physical memory ends with its last handle or mapping.
+void end_physical_if_unused(Account* physical) noexcept {
+  if (physical->handles == 0 && physical->mappings == 0) close(physical);
 }
-void take_all(unsigned device) noexcept {
-  for (std::size_t at = 0; entries != nullptr && at < kEntries; ++at) {
-    if (entries[at].device != device) continue;
-    entries[at].size = 0;
-    entries[at].is_small = false;
+void release(std::uint64_t handle) noexcept {
+  auto* const physical = find(kPhysical, handle);
+  if (physical == nullptr || physical->handles == 0) return;
+  --physical->handles;
+  end_physical_if_unused(physical);
+}
+void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle) noexcept {
+  auto* physical = find(kPhysical, handle);
+  if (physical == nullptr || address == 0) return;  // another process's
+  const Account mapping{.key = key_of(kMapping, address),
+                        .size = size,
+                        .owner = handle,
+                        .handles = 0,
+                        .mappings = 0,
+                        .device = physical->device,
+                        .is_small = false};
+  if (auto* const former = find(kMapping, address); former != nullptr) {
+    *former = mapping;
+  } else if (open(mapping) == nullptr) {
+    return count_uncounted();
   }
-  used[device & 255] = 0;
+  physical = find(kPhysical, handle);  // the table may have grown
+  if (physical != nullptr) ++physical->mappings;
 }
 
-}  // namespace
+/// What the thread's call is to end, as it was before; key 0: nothing that counts.
+thread_local Account taken __attribute__((tls_model("initial-exec"))){};
 
-namespace {
+/// The driver refused the call: what it was to end lives on.
+void give_back() noexcept {
+  const auto account = std::exchange(taken, Account{});
+  if (account.key == 0) return;
+  const auto number = account.key & ((std::uint64_t{1} << 60) - 1);
+  if (account.is_small) return count_small(number, account.owner, account.device);
+  if (auto* const physical = find(kPhysical, number);
+      physical != nullptr && kind_of(account) == kPhysical) {
+    ++physical->handles;
+  } else {
+    give(kind_of(account), number, account);
+  }
+}
+
+void unmap(std::uint64_t begin, std::uint64_t size) noexcept {
+  const auto size_at = [](std::uint64_t address) {
+    const auto* const mapping = find(kMapping, address);
+    return mapping != nullptr ? mapping->size : 0;
+  };
+  end_mappings(begin, size, size_at, [](std::uint64_t address) {
+    auto* const mapping = find(kMapping, address);
+    const auto handle = mapping->owner;
+    erase(mapping);
+    auto* const physical = find(kPhysical, handle);
+    if (physical == nullptr || physical->mappings == 0) return;
+    --physical->mappings;
+    end_physical_if_unused(physical);
+  });
+}
+
+/// With a context ends what cuMemAlloc gave in it, and arrays. Physical memory and that of pools is
+/// the device's, and stays (H200, driver 580).
+template <class Ends>
+void end_contexts(Ends ends) noexcept {
+  for (std::size_t at = 0; at < place_count();) {
+    auto& account = places()[at];
+    const bool has_context = account.key != 0 && account.owner != 0 && kind_of(account) <= kPage;
+    if (has_context && ends(account)) {
+      close(&account);  // another may have come to this place
+    } else {
+      ++at;
+    }
+  }
+}
+void end_primary(std::uint64_t device) noexcept {
+  const auto context = primaries[device & 255];
+  end_contexts([&](const Account& account) {
+    return context != 0 ? account.owner == context : account.device == device;
+  });
+}
+
+std::uint64_t current_context() noexcept {
+  Handle context = 0;
+  return real().ctx_get_current(&context) == 0 ? context : 0;
+}
 
 // The child of a fork has no memory on a device, and its parent's threads hold no lock of its own.
 void in_child() noexcept {
   busy.store(false);
   for (auto& bytes : used) bytes = 0;
-  if (entries != nullptr) (void)madvise(entries, kEntries * sizeof(DeviceObject), MADV_DONTNEED);
+  for (auto& context : primaries) context = 0;
+  account_count = 0;
+  if (places() != nullptr) (void)madvise(places(), sizeof(Account) * place_count(), MADV_DONTNEED);
 }
 
 }  // namespace
 
 void begin_gate() noexcept {
-  const char* const most = std::getenv("EMM_RUN_CAPACITY");
-  const char* const given = std::getenv("EMM_RUN_FAULTS");
+  const char* const most = setting("EMM_RUN_CAPACITY");
+  const char* const given = setting("EMM_RUN_FAULTS");
   if (most == nullptr && given == nullptr) return;
-  if (most != nullptr) {
-    capacity = std::strtoull(most, nullptr, 10);
-    void* const table = mmap(nullptr, kEntries * sizeof(DeviceObject), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (table != MAP_FAILED) entries = static_cast<DeviceObject*>(table);
-  }
-  // "CALL,NUMBER,CODE;..." and "rate,R,SEED,CALL": numbers of Call, as `emmctl run` writes them. 0
-  // is any call.
+  if (most != nullptr) capacity = std::strtoull(most, nullptr, 10);
+  if (const char* const accounts = setting("EMM_RUN_ACCOUNTS"); accounts != nullptr)
+    accounts_most = std::strtoull(accounts, nullptr, 10);  // tests
+  // "CALL,NUMBER,CODE;..." and "rate,R,SEED,CALL": numbers of Call or FaultKind, as `emmctl
+  // run` writes them. 0 is any call.
   const char* at = given != nullptr ? given : "";
   while (*at != '\0') {
     char* end = nullptr;
     if (std::strncmp(at, "rate,", 5) == 0) {
       rate = std::strtod(at + 5, &end);
       if (*end == ',') random_state = std::strtoull(end + 1, &end, 10);
-      if (*end == ',') rate_call = static_cast<Call>(std::strtoul(end + 1, &end, 10));
+      if (*end == ',') rate_kind = static_cast<unsigned>(std::strtoul(end + 1, &end, 10));
     } else {
       Fault fault;
-      fault.call = static_cast<Call>(std::strtoul(at, &end, 10));
+      fault.kind = static_cast<unsigned>(std::strtoul(at, &end, 10));
       if (*end == ',') fault.number = std::strtoull(end + 1, &end, 10);
       if (*end == ',') fault.code = static_cast<Code>(std::strtol(end + 1, &end, 10));
       if (fault_count < kFaults) faults[fault_count++] = fault;
@@ -230,72 +459,146 @@ void begin_gate() noexcept {
 }
 
 void gate_begun() noexcept {
-  const char* const path =
-      (shared.mode & mode::gating) != 0 ? std::getenv("EMM_RUN_SEEN") : nullptr;
-  if (path == nullptr) return;
-  const int file = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (file >= 0) ::close(file);
+  if ((shared.mode & mode::gating) == 0 || report != nullptr) return;
+  const char* const path = setting("EMM_RUN_SEEN");
+  const int file = path != nullptr ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
+  if (file < 0) return;
+  struct stat about {};
+  if (fstat(file, &about) == 0 && about.st_size >= static_cast<off_t>(sizeof(RunReport))) {
+    void* const page =
+        mmap(nullptr, sizeof(RunReport), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page != MAP_FAILED) report = static_cast<RunReport*>(page);
+  }
+  ::close(file);
+  if (report != nullptr) std::atomic_ref<std::uint64_t>(report->seen).store(1);
 }
 
-Code gate_before(Call call, Size wants, Record& record) noexcept {
+Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept {
+  const auto kind = fault_kind(call, asks, record);
   const Lock lock;
   ++counted_all;
-  const auto number = ++counted[static_cast<std::size_t>(call) % std::size(counted)];
+  const auto number = ++counted[kind % std::size(counted)];
   for (std::size_t i = 0; i < fault_count; ++i) {
     const auto& fault = faults[i];
-    const bool hits = fault.call == Call::none ? fault.number == counted_all
-                                               : fault.call == call && fault.number == number;
+    const bool hits = fault.kind == kFaultAny ? fault.number == counted_all
+                                              : fault.kind == kind && fault.number == number;
     if (hits) return fault.code != 0 ? fault.code : usual_fault(call);
   }
-  const bool may_fail = rate_call != Call::none ? rate_call == call : may_fail_at_random(call);
+  const bool may_fail = rate_kind != kFaultAny ? rate_kind == kind : may_fail_at_random(call);
   if (rate != 0 && may_fail && next_random() < rate) return usual_fault(call);
   if (capacity == 0) return 0;
+  taken.key = 0;
   switch (call) {  // the address may be given out again before this call has returned
     case Call::mem_free:
     case Call::mem_free_async:
     case Call::array_destroy:
-    case Call::mem_release:
+      if (const auto* const account = find(kMemory, record.address)) taken = *account;
       take(record.address);
       break;
-    case Call::ctx_reset:
-      take_all(static_cast<unsigned>(record.stream));
+    case Call::mem_release:
+      if (const auto* const physical = find(kPhysical, record.address);
+          physical != nullptr && physical->handles != 0)
+        taken = *physical;
+      release(record.address);
       break;
     default:
       break;
   }
-  if (wants != 0) {
-    const auto held = used[record.device];
-    const auto more = counted_size(call, wants);
+  if (const auto more = counted_size(call, wants); more != 0) {
+    auto& held = used[device_of(call, record)];
     if (more > capacity || held > capacity - more) return kOutOfMemory;
-    used[record.device] += more;  // until the driver has answered
+    held += more;  // until the driver has answered
   }
   return 0;
 }
 
 Code gate_after(Call call, Size wants, const Record& record) noexcept {
   if (capacity == 0 || (record.flags & record_flag::injected) != 0) return 0;
-  const Lock lock;
-  if (wants != 0) used[record.device] -= counted_size(call, wants);
-  if (record.result != 0) return 0;
-  switch (call) {
-    case Call::mem_alloc:
-    case Call::mem_alloc_pitch:
-      if (!is_small(call, record.size)) break;
-      if (give_small(record.address, record.device)) return 0;
-      (void)real().mem_free(record.address);
-      return kOutOfMemory;
-    case Call::mem_create:
-      if (record.stream == 0xffffffffu) return 0;
-      break;
-    case Call::mem_alloc_managed:
-    case Call::mem_alloc_async:
-    case Call::array_create:
-      break;
-    default:
-      return 0;
+  const auto device = static_cast<std::uint8_t>(device_of(call, record));
+  const bool succeeded = record.result == 0;
+  std::uint64_t context = 0;
+  bool ends_primary = false;
+  if (succeeded &&
+      (call == Call::mem_alloc || call == Call::mem_alloc_pitch || call == Call::array_create)) {
+    context = current_context();
+  } else if (succeeded && call == Call::ctx_release) {
+    // Libraries may hold it without a call that is seen here.
+    unsigned flags = 0;
+    int active = 0;
+    ends_primary =
+        real().primary_ctx_get_state(static_cast<int>(record.stream), &flags, &active) == 0 &&
+        active == 0;
   }
-  give(call, record.address, record.size, record.device);
-  return 0;
+  bool has_room = true;
+  {
+    const Lock lock;
+    used[device] -= counted_size(call, wants);
+    if (!succeeded) {
+      give_back();
+      return 0;
+    }
+    switch (call) {
+      case Call::mem_alloc:
+      case Call::mem_alloc_pitch:
+        if (is_small(call, record.size)) {
+          has_room = give_small(record.address, context, device);
+          break;
+        }
+        // Rows of a pitched allocation are longer than what was asked for.
+        has_room = counted_size(call, record.size) <= capacity - std::min(capacity, used[device]);
+        if (!has_room) break;
+        [[fallthrough]];
+      case Call::array_create:
+      case Call::mem_alloc_async:
+        give(kMemory, record.address,
+             {.key = 0,
+              .size = counted_size(call, record.size),
+              .owner = context,
+              .handles = 0,
+              .mappings = 0,
+              .device = device,
+              .is_small = false});
+        break;
+      case Call::mem_create:
+        if (record.stream == 0xffffffffu) break;  // the host's
+        give(kPhysical, record.address,
+             {.key = 0,
+              .size = counted_size(call, record.size),
+              .owner = 0,
+              .handles = 1,
+              .mappings = 0,
+              .device = device,
+              .is_small = false});
+        break;
+      case Call::mem_map:
+        map(record.address, record.size, record.stream);
+        break;
+      case Call::mem_retain_handle:
+        if (auto* const physical = find(kPhysical, record.address); physical != nullptr)
+          ++physical->handles;
+        break;
+      case Call::mem_unmap:
+        unmap(record.address, record.size);
+        break;
+      case Call::ctx_retain:
+        primaries[record.stream & 255] = record.address;
+        break;
+      case Call::ctx_reset:
+        end_primary(record.stream);
+        break;
+      case Call::ctx_destroy:
+        end_contexts([&](const Account& account) { return account.owner == record.address; });
+        break;
+      case Call::ctx_release:
+        if (ends_primary) end_primary(record.stream);
+        break;
+      default:
+        break;
+    }
+  }
+  if (has_room) return 0;
+  (void)real().mem_free(record.address);
+  return kOutOfMemory;
 }
 
 void gate_memory_info(Size* free, Size* total) noexcept {

@@ -3,11 +3,18 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <iterator>
+#include <utility>
+
+#include "record/library/mapped_range.hpp"
+#include "record/library/real.hpp"
+
 namespace emm::record {
 namespace {
 
 constexpr std::size_t kShards = 64;
-constexpr std::size_t kPlaces = std::size_t{1} << 14;  // of a shard; a million in all
+constexpr std::size_t kPlaces = std::size_t{1} << 15;  // of a shard; two million in all
+constexpr std::size_t kEntriesMost = kPlaces / 4 * 3;  // so that what is not there is soon known
 
 /// One name space for each kind of thing, since a range and what is mapped there share addresses.
 enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kKinds };
@@ -16,7 +23,7 @@ struct LiveEntry {
   std::uint64_t key = 0;  ///< 0: nobody's.
   Record record{};        ///< As it was made.
   std::uint64_t mappings = 0;
-  bool held = true;  ///< Physical memory whose handle has not been released.
+  std::uint64_t handles = 1;  ///< Of physical memory: how often it must be released.
 };
 
 /// Open addresses with linear probing. A spin lock, held for some 20 ns; a fork's child begins with
@@ -24,9 +31,17 @@ struct LiveEntry {
 struct Shard {
   std::atomic<bool> busy{false};
   std::size_t count = 0;
+  std::uint64_t taken[kPlaces / 64];  ///< A bit for each place: most pages of entries have none.
   LiveEntry entries[kPlaces];
 };
-constinit Shard* shards = nullptr;
+constinit Shard* shards = nullptr;  // null where there is no memory for them
+
+/// The primary context of a device, as far as the program asked for it.
+struct Primary {
+  std::atomic<std::uint64_t> context{0};
+  std::atomic<std::uint64_t> retained{0};
+};
+constinit Primary primaries[256] = {};
 
 class Lock {
  public:
@@ -55,7 +70,17 @@ LiveEntry* find(Shard& shard, std::uint64_t key) noexcept {
   return nullptr;
 }
 
-/// Moves up what had to go past the place, so that none is left behind.
+/// The first place from `at` on that has an entry; kPlaces where none has.
+std::size_t next_taken(const Shard& shard, std::size_t at) noexcept {
+  while (at < kPlaces) {
+    const auto word = shard.taken[at / 64] >> at % 64;
+    if (word != 0) return at + static_cast<std::size_t>(__builtin_ctzll(word));
+    at = (at / 64 + 1) * 64;
+  }
+  return kPlaces;
+}
+
+/// Moves up the entries that had to go past this place, so that none is lost behind a hole.
 void erase(Shard& shard, LiveEntry* entry) noexcept {
   auto hole = static_cast<std::size_t>(entry - shard.entries);
   for (auto at = (hole + 1) % kPlaces; shard.entries[at].key != 0; at = (at + 1) % kPlaces) {
@@ -66,82 +91,147 @@ void erase(Shard& shard, LiveEntry* entry) noexcept {
     hole = at;
   }
   shard.entries[hole].key = 0;
+  shard.taken[hole / 64] &= ~(std::uint64_t{1} << hole % 64);
   --shard.count;
+}
+
+void keep(const LiveEntry& made) noexcept {
+  if (shards == nullptr) return count_unkept();
+  auto& shard = shard_of(made.key);
+  const Lock lock(shard);
+  auto* entry = find(shard, made.key);
+  if (entry == nullptr) {
+    if (shard.count >= kEntriesMost) return count_unkept();
+    auto at = place_of(made.key);
+    while (shard.entries[at].key != 0) at = (at + 1) % kPlaces;
+    entry = &shard.entries[at];
+    shard.taken[at / 64] |= std::uint64_t{1} << at % 64;
+    ++shard.count;
+  }
+  *entry = made;
 }
 
 void give(Kind kind, const Record& record) noexcept {
   const auto key = key_of(kind, record.address);
-  if (key == 0) return;
-  auto& shard = shard_of(key);
-  const Lock lock(shard);
-  auto* entry = find(shard, key);
-  if (entry == nullptr) {
-    if (shard.count + 1 >= kPlaces) return;  // what is forgotten has an unmatched free
-    auto at = place_of(key);
-    while (shard.entries[at].key != 0) at = (at + 1) % kPlaces;
-    entry = &shard.entries[at];
-    ++shard.count;
-  }
-  *entry = {.key = key, .record = record, .mappings = 0, .held = true};
+  if (key != 0) keep({.key = key, .record = record, .mappings = 0, .handles = 1});
 }
 
-bool take(Kind kind, std::uint64_t address, Record* was = nullptr) noexcept {
+bool take(Kind kind, std::uint64_t address, LiveEntry* as_it_was = nullptr) noexcept {
   const auto key = key_of(kind, address);
-  if (key == 0) return false;
+  if (key == 0 || shards == nullptr) return false;
   auto& shard = shard_of(key);
   const Lock lock(shard);
   auto* const entry = find(shard, key);
   if (entry == nullptr) return false;
-  if (was != nullptr) *was = entry->record;
+  if (as_it_was != nullptr) *as_it_was = *entry;
   erase(shard, entry);
   return true;
 }
+bool look_up(Kind kind, std::uint64_t address, Record& made) noexcept {
+  const auto key = key_of(kind, address);
+  if (key == 0 || shards == nullptr) return false;
+  auto& shard = shard_of(key);
+  const Lock lock(shard);
+  const auto* const entry = find(shard, key);
+  if (entry == nullptr) return false;
+  made = entry->record;
+  return true;
+}
+
+/// What the thread's call is to end, as it was before; key 0: nothing.
+thread_local LiveEntry taken __attribute__((tls_model("initial-exec"))){};
+
+/// The driver refused the call: what it was to end lives on.
+void give_back() noexcept {
+  const auto entry = std::exchange(taken, LiveEntry{});
+  if (entry.key != 0) keep(entry);
+}
 
 /// Physical memory ends with its last handle or mapping.
-void change_physical(std::uint64_t handle, int mappings, bool released) noexcept {
+void change_physical(std::uint64_t handle, int mappings, int handles) noexcept {
   const auto key = key_of(kPhysical, handle);
-  if (key == 0) return;
+  if (key == 0 || shards == nullptr) return;
   auto& shard = shard_of(key);
   const Lock lock(shard);
   auto* const entry = find(shard, key);
   if (entry == nullptr) return;
+  if (handles < 0) taken = *entry;
   if (mappings > 0) ++entry->mappings;
   if (mappings < 0 && entry->mappings != 0) --entry->mappings;
-  if (released) entry->held = false;
-  if (!entry->held && entry->mappings == 0) erase(shard, entry);
+  if (handles > 0) ++entry->handles;
+  if (handles < 0 && entry->handles != 0) --entry->handles;
+  if (entry->handles == 0 && entry->mappings == 0) erase(shard, entry);
 }
 
-/// A range that is unmapped may hold several mappings, side by side.
 void unmap(std::uint64_t begin, std::uint64_t size) noexcept {
-  Record mapping{};
-  for (auto at = begin; at - begin < size && take(kMapping, at, &mapping); at += mapping.size)
-    change_physical(mapping.stream, -1, false);
+  const auto size_at = [](std::uint64_t address) {
+    Record mapping{};
+    return look_up(kMapping, address, mapping) ? mapping.size : 0;
+  };
+  end_mappings(begin, size, size_at, [](std::uint64_t address) {
+    Record mapping{};
+    if (look_up(kMapping, address, mapping) && take(kMapping, address))
+      change_physical(mapping.stream, -1, 0);
+  });
 }
 
 template <class Ends>
 void take_all(Ends ends) noexcept {
+  if (shards == nullptr) return;
   for (std::size_t s = 0; s < kShards; ++s) {
     auto& shard = shards[s];
     const Lock lock(shard);
-    for (std::size_t at = 0; at < kPlaces && shard.count != 0;) {
+    for (auto at = next_taken(shard, 0); at < kPlaces;) {
       auto& entry = shard.entries[at];
-      if (entry.key != 0 && ends(entry.record)) {
-        erase(shard, &entry);  // another may have come to this place
-      } else {
-        ++at;
-      }
+      const bool erases = ends(entry.record);
+      if (erases) erase(shard, &entry);
+      at = next_taken(shard, erases ? at : at + 1);  // another may have come to this place
     }
   }
+}
+
+/// Answers whether the memory ends with its context. Physical memory, addresses and the memory of
+/// pools are the device's, and live on (H200, driver 580).
+bool ends_with_context(const Record& one) noexcept {
+  switch (one.call) {
+    case Call::mem_alloc:
+    case Call::mem_alloc_pitch:
+    case Call::mem_alloc_managed:
+    case Call::mem_host_alloc:
+    case Call::mem_host_register:
+    case Call::array_create:
+      return true;
+    default:
+      return false;
+  }
+}
+void end_context(std::uint64_t number) noexcept {
+  if (number == 0) return;
+  take_all([&](const Record& one) { return one.context == number && ends_with_context(one); });
+}
+/// Ends the memory of a device's primary context. Where a library keeps the context without a call
+/// that is seen here, no number of it is known: then all memory of the device's contexts ends.
+void end_primary(std::uint64_t device) noexcept {
+  const auto context = primaries[device & 255].context.load(std::memory_order_relaxed);
+  if (context != 0) return end_context(number_of_context(context));
+  take_all([&](const Record& one) { return one.device == device && ends_with_context(one); });
+}
+bool is_primary_active(std::uint64_t device) noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  return real().primary_ctx_get_state(static_cast<int>(device), &flags, &active) != 0 ||
+         active != 0;
 }
 
 }  // namespace
 
 void begin_live() noexcept {
+  shared.mode |= mode::keeping;
   void* const table = mmap(nullptr, kShards * sizeof(Shard), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) return;
+  (void)madvise(table, kShards * sizeof(Shard), MADV_NOHUGEPAGE);  // entries lie far apart
   shards = static_cast<Shard*>(table);
-  shared.mode |= mode::keeping;
 }
 
 void live_before(const Record& record) noexcept {
@@ -151,28 +241,28 @@ void live_before(const Record& record) noexcept {
     case Call::mem_free_host:
     case Call::mem_host_unregister:
     case Call::array_destroy:
-      (void)take(kMemory, record.address);
+      (void)take(kMemory, record.address, &taken);
       return;
     case Call::mem_release:
-      return change_physical(record.address, 0, true);
-    case Call::mem_unmap:
-      return unmap(record.address, record.size);
+      return change_physical(record.address, 0, -1);
     case Call::mem_address_free:
-      (void)take(kRange, record.address);
+      (void)take(kRange, record.address, &taken);
       return;
-    case Call::ctx_reset:
-      return take_all([&](const Record& one) { return one.device == record.stream; });
-    case Call::ctx_destroy:
-      return take_all(
-          [&](const Record& one) { return one.context != 0 && one.context == record.extra; });
     default:
       return;
   }
 }
 
 void live_after(const Record& record) noexcept {
-  if (record.result != 0) return;
+  if (record.result != 0) return give_back();
+  taken.key = 0;
   switch (record.call) {
+    case Call::mem_unmap:
+      return unmap(record.address, record.size);
+    case Call::ctx_reset:
+      return end_primary(record.stream);
+    case Call::ctx_destroy:
+      return end_context(record.extra);
     case Call::mem_alloc:
     case Call::mem_alloc_pitch:
     case Call::mem_alloc_managed:
@@ -186,8 +276,24 @@ void live_after(const Record& record) noexcept {
     case Call::mem_address_reserve:
       return give(kRange, record);
     case Call::mem_map:
-      change_physical(record.stream, 1, false);
+      change_physical(record.stream, 1, 0);
       return give(kMapping, record);
+    case Call::mem_retain_handle:
+      return change_physical(record.address, 0, 1);
+    case Call::ctx_retain: {
+      auto& primary = primaries[record.stream & 255];
+      primary.context.store(record.address, std::memory_order_relaxed);
+      primary.retained.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    case Call::ctx_release: {
+      auto& retained = primaries[record.stream & 255].retained;
+      for (auto held = retained.load();
+           held != 0 && !retained.compare_exchange_weak(held, held - 1);)
+        continue;
+      if (!is_primary_active(record.stream)) end_primary(record.stream);
+      return;
+    }
     default:
       return;
   }
@@ -195,32 +301,45 @@ void live_after(const Record& record) noexcept {
 
 void live_dump(void (*put)(Record record)) noexcept {
   if (shards == nullptr) return;
+  // So that the last release in the recording is known to be the last.
+  for (std::size_t device = 0; device < std::size(primaries); ++device) {
+    auto& primary = primaries[device];
+    Record retain{};
+    retain.call = Call::ctx_retain;
+    retain.device = static_cast<std::uint8_t>(device);
+    retain.address = primary.context.load(std::memory_order_relaxed);
+    retain.stream = device;
+    for (auto held = primary.retained.load(std::memory_order_relaxed); held != 0; --held)
+      put(retain);
+  }
   for (const auto kind : {kMemory, kRange, kPhysical, kMapping}) {
     for (std::size_t s = 0; s < kShards; ++s) {
       auto& shard = shards[s];
       const Lock lock(shard);
-      for (std::size_t at = 0; at < kPlaces && shard.count != 0; ++at) {
+      for (auto at = next_taken(shard, 0); at < kPlaces; at = next_taken(shard, at + 1)) {
         const auto& entry = shard.entries[at];
-        if (entry.key != 0 && entry.key >> 60 == kind) put(entry.record);
+        if (entry.key >> 60 == kind) put(entry.record);
       }
     }
   }
-  // Handles that were released while their memory was mapped.
+  // Handles that were released while their memory was mapped, or are not the only ones.
   for (std::size_t s = 0; s < kShards; ++s) {
     auto& shard = shards[s];
     const Lock lock(shard);
-    for (std::size_t at = 0; at < kPlaces && shard.count != 0; ++at) {
+    for (auto at = next_taken(shard, 0); at < kPlaces; at = next_taken(shard, at + 1)) {
       const auto& entry = shard.entries[at];
-      if (entry.key == 0 || entry.key >> 60 != kPhysical || entry.held) continue;
-      auto released = entry.record;
-      released.call = Call::mem_release;
-      put(released);
+      if (entry.key >> 60 != kPhysical || entry.handles == 1) continue;
+      auto changed = entry.record;
+      changed.call = entry.handles == 0 ? Call::mem_release : Call::mem_retain_handle;
+      put(changed);
+      for (std::uint64_t more = 2; more < entry.handles; ++more) put(changed);
     }
   }
 }
 
 void live_in_child() noexcept {
   if (shards != nullptr) (void)madvise(shards, kShards * sizeof(Shard), MADV_DONTNEED);
+  for (auto& primary : primaries) primary.context = primary.retained = 0;
 }
 
 }  // namespace emm::record

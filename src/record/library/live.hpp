@@ -11,7 +11,8 @@ void begin_live() noexcept;
 /// Called before a call that frees something. Forgets what the call is to end, since the driver may
 /// hand out the address again before the call returns.
 void live_before(const Record& record) noexcept;
-/// Called after each call, with its result.
+/// Called after each call, with its result. Takes back what live_before() did where the call
+/// failed.
 void live_after(const Record& record) noexcept;
 /// Writes a record of all that lives, by `put`. Other threads wait.
 void live_dump(void (*put)(Record record)) noexcept;

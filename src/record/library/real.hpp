@@ -16,6 +16,7 @@ struct Real {
   std::int32_t (*ctx_get_device)(int*);
   std::int32_t (*mem_get_info)(std::size_t*, std::size_t*);
   std::int32_t (*mem_free)(std::uint64_t);
+  std::int32_t (*primary_ctx_get_state)(int, unsigned*, int*);
 };
 const Real& real() noexcept;
 const char* real_path() noexcept;

@@ -31,30 +31,49 @@ constinit Shared shared;
 
 namespace {
 
-constexpr std::size_t kSpares = 64;
+constexpr std::size_t kSpares = 4096;
 constexpr std::size_t kRingMost = std::size_t{1} << 15;  // blocks: 4 GiB
+constexpr std::size_t kRingMore = 4096;                  // for threads beyond a ring's blocks
+
+// Blocks that follow each other in the file do so in memory too, where the system takes them for
+// one mapping: a program may have some 65,000. When all of them are full they are unmapped at once,
+// since to unmap one takes as long as many.
+constexpr std::uint64_t kWindowBlocks = 32;
+constexpr std::uint64_t kWindows = std::uint64_t{1} << 16;  // 256 GiB of a file
+
+struct Window {
+  std::atomic<std::uint64_t> address{0};  ///< 0: its blocks lie anywhere.
+  std::atomic<std::uint64_t> full{0};     ///< How many of its blocks are.
+};
+constinit Window windows[kWindows];
 
 enum State : int { kNone, kOpening, kOpen, kFailed };
 
 /// All that a fork's child begins anew with.
 struct File {
   std::atomic<int> state{kNone};
-  int descriptor = -1;
+  std::atomic<int> descriptor{-1};
+  dev_t device = 0;  // These two say which file it is, whatever its descriptor's number means now.
+  ino_t inode = 0;
   FileHeader* header = nullptr;
   std::atomic<std::uint64_t> taken{0};
-  std::atomic<BlockHeader*> spares[kSpares]{};
+  std::atomic<BlockHeader*> spares[kSpares]{};  // blocks that ended threads left
   std::atomic<BlockHeader*>* ring = nullptr;  // where the file may not grow further: all its blocks
   std::uint64_t ring_blocks = 0;
+  std::atomic<std::uint64_t> ring_more{0};  // blocks that it got since all were written to
   std::atomic<bool> adding_context{false};
 };
 constinit File file;
-constinit char folder[512] = "";
+constexpr std::size_t kPathMost = 4096;
+constinit char folder[kPathMost - 64] = "";
+constinit char file_path[kPathMost] = "";
 constinit std::uint64_t blocks_most = 0;  // 0: no limit
 constinit std::uint32_t always_on = 1;
 constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
 constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
-constinit std::uint32_t* blocks_taken = nullptr;  // the Control's
+constinit Control* control_page = nullptr;  // null where it cannot be written
+constinit const char* defaults = nullptr;
 
 void complain(const char* what, const char* path, int error) noexcept {
   char words[1024];
@@ -88,16 +107,16 @@ std::size_t read_whole(const char* path, char* to, std::size_t room) noexcept {
   return size;
 }
 
-/// Room in the file for certain: a page that is mapped and has none would end the program with
-/// SIGBUS. 0, or why there is none.
+/// Makes sure that the file has room: the program would end with SIGBUS at a mapped page that has
+/// none. Returns 0, or why there is no room.
 int reserve(int descriptor, std::uint64_t offset, std::uint64_t size) noexcept {
   rlimit limit{};
   // Beyond the limit the system sends SIGXFSZ, which would end the program.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       offset + size > limit.rlim_cur)
     return EFBIG;
-  // Written rather than allocated: a page whose place on the disk is known only as "allocated"
-  // takes the file system twice as long to make writable.
+  // The room is written rather than allocated: a page whose place on the disk is known only as
+  // "allocated" takes the file system twice as long to make writable.
   static char zeros[std::size_t{64} << 10];
   while (size != 0) {
     const auto part = size < sizeof zeros ? size : sizeof zeros;
@@ -108,6 +127,39 @@ int reserve(int descriptor, std::uint64_t offset, std::uint64_t size) noexcept {
     size -= static_cast<std::uint64_t>(wrote);
   }
   return 0;
+}
+
+void add(std::uint64_t& number, std::uint64_t by) noexcept {
+  std::atomic_ref<std::uint64_t>(number).fetch_add(by, std::memory_order_relaxed);
+}
+
+bool is_the_file(int descriptor) noexcept {
+  struct stat about {};
+  return descriptor >= 0 && fstat(descriptor, &about) == 0 && about.st_dev == file.device &&
+         about.st_ino == file.inode;
+}
+
+/// Moves a descriptor to a number that programs do not close or reuse by chance: they count from
+/// 0. Leaves it where the limit of the process is as low as that.
+int moved_up(int descriptor) noexcept {
+  constexpr int kHigh = 512;
+  const int high = descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, kHigh);
+  if (high < 0) return descriptor;
+  ::close(descriptor);
+  return high;
+}
+
+/// The file's descriptor; -1 where there is none. The program may have closed it, and its number
+/// may be another file's by now, which must not be written to. Then the file is opened anew.
+int file_descriptor() noexcept {
+  int known = file.descriptor.load(std::memory_order_acquire);
+  if (is_the_file(known)) return known;
+  const int again = moved_up(::open(file_path, O_RDWR | O_CLOEXEC));
+  if (again < 0) return -1;
+  if (is_the_file(again) && file.descriptor.compare_exchange_strong(known, again)) return again;
+  ::close(again);  // the name is another file's, or another thread was first
+  known = file.descriptor.load(std::memory_order_acquire);
+  return is_the_file(known) ? known : -1;
 }
 
 void note_clocks(FileHeader& header) noexcept {
@@ -141,7 +193,7 @@ void describe_process(FileHeader& header) noexcept {
 
 /// Gives the file its name. A program that execs itself keeps its number, so that may be taken.
 void name_file(const char* from) noexcept {
-  char path[640];
+  char path[kPathMost];
   for (int again = 1; again < 1000; ++again) {
     if (again == 1) {
       std::snprintf(path, sizeof path, "%s/%d.emmraw", folder, static_cast<int>(getpid()));
@@ -149,10 +201,11 @@ void name_file(const char* from) noexcept {
       std::snprintf(path, sizeof path, "%s/%d.%d.emmraw", folder, static_cast<int>(getpid()),
                     again);
     }
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return;
-    if (errno == EEXIST) continue;
+    bool named = renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0;
+    if (!named && errno == EEXIST) continue;
     // A file system that cannot tell.
-    if (::access(path, F_OK) != 0 && std::rename(from, path) == 0) return;
+    named = named || (::access(path, F_OK) != 0 && std::rename(from, path) == 0);
+    if (named) return copy_text(file_path, sizeof file_path, path);
   }
 }
 
@@ -163,23 +216,29 @@ bool open_file() noexcept {
     while (file.state.load(std::memory_order_acquire) == kOpening) sched_yield();
     return file.state.load(std::memory_order_acquire) == kOpen;
   }
-  char path[640];
+  char path[kPathMost];
   int error = 0;
   // Under another name until the header is whole, so that whoever finds a recording can read it.
   std::snprintf(path, sizeof path, "%s/%d.new", folder, static_cast<int>(getpid()));
-  file.descriptor = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int opened = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   error = errno;
-  if (file.descriptor >= 0) {
-    error = reserve(file.descriptor, 0, kHeaderBytes);
-    void* const mapped = error == 0 ? mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE,
-                                           MAP_SHARED, file.descriptor, 0)
-                                    : MAP_FAILED;
+  const bool created = opened >= 0;
+  opened = moved_up(opened);
+  struct stat about {};
+  if (opened >= 0 && fstat(opened, &about) == 0) {
+    file.device = about.st_dev;
+    file.inode = about.st_ino;
+    file.descriptor = opened;
+    error = reserve(opened, 0, kHeaderBytes);
+    void* const mapped =
+        error == 0 ? mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, opened, 0)
+                   : MAP_FAILED;
     if (mapped != MAP_FAILED) file.header = static_cast<FileHeader*>(mapped);
     if (error == 0 && mapped == MAP_FAILED) error = errno;
   }
   if (file.header != nullptr && blocks_most != 0) {
-    void* const pointers = mmap(nullptr, blocks_most * sizeof(void*), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const pointers = mmap(nullptr, (blocks_most + kRingMore) * sizeof(void*),
+                                PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pointers != MAP_FAILED) {
       file.ring = static_cast<std::atomic<BlockHeader*>*>(pointers);
       file.ring_blocks = blocks_most;
@@ -187,6 +246,9 @@ bool open_file() noexcept {
   }
   if (file.header == nullptr) {
     complain("the program runs without a recording, because of", path, error);
+    if (created) ::unlink(path);
+    if (const int useless = file.descriptor.exchange(-1); useless >= 0) ::close(useless);
+    if (control_page != nullptr) add(control_page->failed, 1);
     file.state.store(kFailed, std::memory_order_release);
     return false;
   }
@@ -202,11 +264,7 @@ bool is_open() noexcept {
   return state != kFailed && open_file();
 }
 
-void add(std::uint64_t& number, std::uint64_t by) noexcept {
-  std::atomic_ref<std::uint64_t>(number).fetch_add(by, std::memory_order_relaxed);
-}
-
-/// A block that a thread left when it ended.
+/// Takes a block that a thread left when it ended.
 BlockHeader* take_spare() noexcept {
   for (auto& spare : file.spares) {
     if (spare.load(std::memory_order_relaxed) == nullptr) continue;
@@ -215,11 +273,13 @@ BlockHeader* take_spare() noexcept {
   return nullptr;
 }
 
-/// The oldest full block of a ring, emptied.
+/// Takes the oldest full block of a ring, and empties it.
 BlockHeader* take_oldest() noexcept {
   for (;;) {
     BlockHeader* oldest = nullptr;
-    for (std::uint64_t at = 0; at < file.ring_blocks; ++at) {
+    const auto more = file.ring_more.load(std::memory_order_relaxed);
+    const auto blocks = file.ring_blocks + (more < kRingMore ? more : kRingMore);
+    for (std::uint64_t at = 0; at < blocks; ++at) {
       auto* const block = file.ring[at].load(std::memory_order_acquire);
       if (block == nullptr || std::atomic_ref<std::uint64_t>(block->state).load() != 2) continue;
       if (oldest == nullptr || block->turn < oldest->turn) oldest = block;
@@ -233,7 +293,8 @@ BlockHeader* take_oldest() noexcept {
   }
 }
 
-/// A block that `emmctl record` made room for: its number from 1; 0 where there is none.
+/// Takes a block that `emmctl record` made room for. Returns its number from 1; 0 where there is
+/// none.
 std::uint64_t take_ready() noexcept {
   for (auto& place : file.header->ready) {
     const std::atomic_ref<std::uint64_t> ready(place);
@@ -244,11 +305,56 @@ std::uint64_t take_ready() noexcept {
   return 0;
 }
 
-/// `emmctl record` makes room for more.
+/// Tells `emmctl record` that a block was taken, so that it makes room for more.
 void tell_taken() noexcept {
-  if (blocks_taken == nullptr) return;
-  std::atomic_ref<std::uint32_t>(*blocks_taken).fetch_add(1, std::memory_order_release);
-  (void)syscall(SYS_futex, blocks_taken, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (control_page == nullptr) return;
+  std::atomic_ref<std::uint32_t>(control_page->taken).fetch_add(1, std::memory_order_release);
+  (void)syscall(SYS_futex, &control_page->taken, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+/// Where the block `number`, from 0, belongs in memory; 0: anywhere.
+std::uint64_t place_of_block(std::uint64_t number) noexcept {
+  if (number / kWindowBlocks >= kWindows) return 0;
+  auto& window = windows[number / kWindowBlocks];
+  auto address = window.address.load();
+  if (address == 0) {
+    constexpr std::size_t kBytes = kWindowBlocks * kBlockBytes;
+    void* const reserved =
+        mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return 0;
+    const auto ours = reinterpret_cast<std::uint64_t>(reserved);
+    if (window.address.compare_exchange_strong(address, ours)) {
+      address = ours;
+    } else {
+      (void)munmap(reserved, kBytes);  // another thread was first
+    }
+  }
+  return address + number % kWindowBlocks * kBlockBytes;
+}
+
+/// Maps the block `number`, from 0, of the file. MAP_FAILED where the system refuses.
+void* map_block(int descriptor, std::uint64_t number) noexcept {
+  const auto place = place_of_block(number);
+  void* const mapped = mmap(reinterpret_cast<void*>(place), kBlockBytes, PROT_READ | PROT_WRITE,
+                            place != 0 ? MAP_SHARED | MAP_FIXED : MAP_SHARED, descriptor,
+                            static_cast<off_t>(kHeaderBytes + number * kBlockBytes));
+  // Its place may be another's by now.
+  if (mapped == MAP_FAILED && place != 0) windows[number / kWindowBlocks].address = 0;
+  return mapped;
+}
+
+/// No thread writes to the block any more. A ring will use it again; else the file alone has it.
+void finish(BlockHeader* block) noexcept {
+  const auto number = block->number - 1;
+  std::atomic_ref<std::uint64_t>(block->state).store(2);
+  if (file.ring_blocks != 0) return;
+  auto* const window =
+      number / kWindowBlocks < kWindows ? &windows[number / kWindowBlocks] : nullptr;
+  const auto address = window != nullptr ? window->address.load() : 0;
+  if (address + number % kWindowBlocks * kBlockBytes != reinterpret_cast<std::uint64_t>(block))
+    (void)munmap(block, kBlockBytes);
+  if (window != nullptr && window->full.fetch_add(1) + 1 == kWindowBlocks && address != 0)
+    (void)munmap(reinterpret_cast<void*>(address), kWindowBlocks * kBlockBytes);
 }
 
 BlockHeader* new_block() noexcept {
@@ -261,17 +367,24 @@ BlockHeader* new_block() noexcept {
   }
   --number;
   if (file.ring_blocks != 0 && number >= file.ring_blocks) {
-    auto* const block = take_oldest();
-    if (block != nullptr) block->turn = turn + 1;
-    // So of the calls that are kept, the oldest eighth may have lost what defines their stacks.
+    // Stacks are defined anew once in an eighth of the ring. So only the oldest eighth of the calls
+    // that are kept may lack what defines their stacks.
     if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
-    return block;
+    if (auto* const block = take_oldest(); block != nullptr) {
+      block->turn = turn + 1;
+      return block;
+    }
+    // Other threads write to all of them. The newest calls are to be kept, so this one has its own.
+    const auto more = file.ring_more.fetch_add(1, std::memory_order_relaxed);
+    if (more >= kRingMore) return nullptr;
+    number = file.ring_blocks + more;
   }
-  const auto offset = kHeaderBytes + number * kBlockBytes;
-  const int error = has_room ? 0 : reserve(file.descriptor, offset, kBlockBytes);
-  void* const mapped = error == 0 ? mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                         file.descriptor, static_cast<off_t>(offset))
-                                  : MAP_FAILED;
+  const int descriptor = file_descriptor();
+  const int error = descriptor < 0 ? EBADF
+                    : has_room
+                        ? 0
+                        : reserve(descriptor, kHeaderBytes + number * kBlockBytes, kBlockBytes);
+  void* const mapped = error == 0 ? map_block(descriptor, number) : MAP_FAILED;
   if (mapped == MAP_FAILED) {
     file.header->stopped = error != 0 ? error : errno;
     return nullptr;
@@ -283,6 +396,7 @@ BlockHeader* new_block() noexcept {
 #endif
   auto* const block = static_cast<BlockHeader*>(mapped);
   block->magic = kBlockMagic;
+  block->number = number + 1;
   block->turn = turn + 1;
   std::atomic_ref<std::uint64_t>(block->state).store(1);
   if (file.ring_blocks != 0) file.ring[number].store(block, std::memory_order_release);
@@ -295,30 +409,36 @@ BlockHeader* block_of(const Thread& thread) noexcept {
 
 /// The thread ends: another may go on in its block.
 void on_thread_end(void*) noexcept {
-  auto& thread = self;
-  if (thread.next != nullptr && thread.next != thread.end) {
-    auto* const block = block_of(thread);
-    block->used = static_cast<std::uint64_t>(thread.next - (thread.end - kBlockRecords));
-    bool kept = false;
-    for (auto& spare : file.spares) {
-      BlockHeader* none = nullptr;
-      kept = spare.compare_exchange_strong(none, block, std::memory_order_release);
-      if (kept) break;
-    }
-    if (!kept) std::atomic_ref<std::uint64_t>(block->state).store(2);
+  const auto left = self;
+  self = {};
+  if (left.next == nullptr) return;
+  auto* const block = block_of(left);
+  if (left.next == left.end) return finish(block);
+  block->used = static_cast<std::uint64_t>(left.next - (left.end - kBlockRecords));
+  for (auto& spare : file.spares) {
+    BlockHeader* none = nullptr;
+    if (spare.load(std::memory_order_relaxed) == nullptr &&
+        spare.compare_exchange_strong(none, block, std::memory_order_release))
+      return;
   }
-  thread = {};
+  finish(block);
 }
 
 // The child of a fork has one thread, and its parent's file is the parent's.
 void in_child() noexcept {
-  if (file.descriptor >= 0) ::close(file.descriptor);
+  if (is_the_file(file.descriptor)) ::close(file.descriptor);
   file.descriptor = -1;
+  const auto numbered = file.header != nullptr ? file.header->numbered : 0;
+  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at)
+    windows[at].address = windows[at].full = 0;
   file.header = nullptr;
   file.taken = 0;
-  for (auto& spare : file.spares) spare = nullptr;
+  for (auto& spare : file.spares) {
+    if (spare.load() != nullptr) spare = nullptr;
+  }
   file.ring = nullptr;
   file.ring_blocks = 0;
+  file.ring_more = 0;
   file.adding_context = false;
   file.state = kNone;
   shared.seq = 0;
@@ -344,7 +464,8 @@ std::uint64_t number_of(const char* text) noexcept {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
 }
 
-/// A counter of the processor that runs at one speed is read in a third of a system clock's time.
+/// Looks for a counter of the processor that runs at one speed, which is read in a third of a
+/// system clock's time.
 void find_clock() noexcept {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -354,7 +475,7 @@ void find_clock() noexcept {
   char clocks[128] = "";
   read_whole("/sys/devices/system/clocksource/clocksource0/available_clocksource", clocks,
              sizeof clocks);
-  const char* const asked = std::getenv("EMM_RECORD_ORDER");
+  const char* const asked = setting("EMM_RECORD_ORDER");
   shared.clock_orders = shared.has_tsc && has_rdtscp && std::strstr(clocks, "tsc") != nullptr &&
                         (asked == nullptr || std::strcmp(asked, "counter") != 0);
   if (shared.clock_orders) shared.first_ticks = ticks() - 1;
@@ -363,6 +484,15 @@ void find_clock() noexcept {
 
 }  // namespace
 
+const char* setting(const char* name) noexcept {
+  if (const char* const given = std::getenv(name)) return given;
+  const auto size = std::strlen(name);
+  for (const char* at = defaults; at != nullptr && *at != '\0'; at += std::strlen(at) + 1) {
+    if (std::strncmp(at, name, size) == 0 && at[size] == '=') return at + size + 1;
+  }
+  return nullptr;
+}
+
 std::uint64_t clock_ns() noexcept {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -370,21 +500,25 @@ std::uint64_t clock_ns() noexcept {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-void begin() noexcept {
+void begin(const char* settings) noexcept {
   static constinit bool begun = false;  // the driver may be unloaded and loaded again
   if (begun) return;
   begun = true;
+  defaults = settings;
   find_clock();
   shared.on = &always_on;
-  const char* const given = std::getenv("EMM_RECORD_FOLDER");
-  if (given != nullptr && *given == '/' && std::strlen(given) + 1 < sizeof folder) {
+  const char* const given = setting("EMM_RECORD_FOLDER");
+  const bool fits = given != nullptr && *given == '/' && std::strlen(given) + 1 < sizeof folder;
+  if (given != nullptr && !fits)
+    complain("the program runs without a recording, because of", given, ENAMETOOLONG);
+  if (fits) {
     copy_text(folder, sizeof folder, given);
-    const auto most = number_of(std::getenv("EMM_RECORD_MOST"));
+    const auto most = number_of(setting("EMM_RECORD_MOST"));
     if (most != 0) {
       blocks_most = most / kBlockBytes < 2 ? 2 : most / kBlockBytes;
       if (blocks_most > kRingMost) blocks_most = 0;
     }
-    char path[640];
+    char path[kPathMost];
     std::snprintf(path, sizeof path, "%s/control", folder);
     int access = PROT_READ | PROT_WRITE;
     int control = ::open(path, O_RDWR | O_CLOEXEC);
@@ -398,15 +532,15 @@ void begin() noexcept {
       void* const page = mmap(nullptr, sizeof(Control), access, MAP_SHARED, control, 0);
       if (page != MAP_FAILED) {
         shared.on = &static_cast<const Control*>(page)->on;
-        if (access != PROT_READ) blocks_taken = &static_cast<Control*>(page)->taken;
+        if (access != PROT_READ) control_page = static_cast<Control*>(page);
       }
     }
     if (control >= 0) ::close(control);
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
     pthread_atfork(nullptr, nullptr, in_child);
     shared.mode |= mode::recording;
-    if (std::getenv("EMM_RECORD_KEEP") != nullptr) begin_live();
-    if (std::getenv("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
+    if (setting("EMM_RECORD_KEEP") != nullptr) begin_live();
+    if (setting("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
     begin_sites();
   }
   begin_gate();
@@ -439,8 +573,9 @@ void describe_devices() noexcept {
 Record* take_block(Thread& thread) noexcept {
   if (!is_open()) return nullptr;
   if (thread.next != nullptr) {
-    std::atomic_ref<std::uint64_t>(block_of(thread)->state).store(2);
-    thread.next = thread.end = nullptr;
+    auto* const full = block_of(thread);
+    thread.next = thread.end = thread.kernels = nullptr;
+    finish(full);
   }
   auto* block = take_spare();
   if (block == nullptr && std::atomic_ref<int>(file.header->stopped).load() == 0)
@@ -460,7 +595,6 @@ Record* take_block(Thread& thread) noexcept {
   record.call = Call::thread;
   record.address = static_cast<std::uint64_t>(syscall(SYS_gettid));
   publish(thread, record, kNoPlace);
-  thread.kernels = nullptr;
   return thread.next != thread.end ? thread.next : take_block(thread);
 }
 
@@ -476,13 +610,16 @@ void look_up_context(Thread& thread) noexcept {
   if ((shared.mode & mode::recording) == 0 || !is_open()) return;
   auto& header = *file.header;
   while (file.adding_context.exchange(true, std::memory_order_acquire)) sched_yield();
-  for (std::size_t at = 0; at < kContextsMost; ++at) {
+  auto number = number_of_context(current);
+  for (std::size_t at = 0; at < kContextsMost && number == 0; ++at) {
     auto& known = header.contexts[at];
-    if (known.handle == 0) known = {current, static_cast<std::uint64_t>(device)};
-    if (known.handle != current) continue;
-    thread.context = static_cast<std::uint8_t>(at + 1);
-    break;
+    const auto on = static_cast<std::uint64_t>(device);
+    if (known.handle != 0 && (known.handle != kEndedContext || known.device != on)) continue;
+    known = {current, on};
+    number = at + 1;
   }
+  thread.context = static_cast<std::uint8_t>(number);
+  if (number == 0) ++header.unnumbered;
   const auto at = static_cast<std::size_t>(device);
   const bool describe = at < kDevicesMost && header.devices[at].known == 0;
   if (describe) header.devices[at].known = 1;
@@ -592,6 +729,14 @@ void count_kernel(Handle stream) noexcept {
   thread.inside = false;
 }
 
+void forget_context(Handle context) noexcept {
+  if (file.header == nullptr || context == 0) return;
+  while (file.adding_context.exchange(true, std::memory_order_acquire)) sched_yield();
+  if (const auto number = number_of_context(context); number != 0)
+    file.header->contexts[number - 1].handle = kEndedContext;
+  file.adding_context.store(false, std::memory_order_release);
+}
+
 std::uint64_t number_of_context(Handle context) noexcept {
   if (file.header == nullptr || context == 0) return 0;
   for (std::size_t at = 0; at < kContextsMost; ++at) {
@@ -605,12 +750,21 @@ void count_bypassed() noexcept {
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
+void count_unkept() noexcept {
+  if (is_open()) add(file.header->unkept, 1);
+}
+
 }  // namespace emm::record
 
 // Frameworks' hooks say by these for which request a thread calls the driver, and number requests
 // in the order of the process: by odd numbers, where a trace of both has even ones for calls.
 extern "C" [[gnu::visibility("default")]] void emm_record_request(std::uint64_t number) {
   emm::record::self.request = number;
+}
+/// The file of this process's calls; empty before the first of them.
+extern "C" [[gnu::visibility("default")]] const char* emm_record_file() {
+  using namespace emm::record;
+  return file.state.load(std::memory_order_acquire) == kOpen ? file_path : "";
 }
 extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
   using namespace emm::record;

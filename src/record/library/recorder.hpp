@@ -15,6 +15,9 @@ using Address = std::uint64_t;  // CUdeviceptr
 using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
 using Size = std::size_t;
 
+/// More bytes of addresses than a device's range of them has.
+inline constexpr std::uint64_t kAddresses = std::uint64_t{1} << 47;
+
 enum class OrderPoint : std::uint8_t {
   enter,   ///< The call takes something: its place in the order is where it began.
   exit,    ///< The call gives something: its place is where it ended.
@@ -37,8 +40,8 @@ struct Thread {
 };
 /// Calls of a thread that follow each other so closely, in ticks or ns, are dense: of these the
 /// duration of one in kDenseCalls is measured.
-inline constexpr std::uint64_t kDenseTicks = 4096;
-inline constexpr std::uint32_t kDenseCalls = 8;
+inline constexpr std::uint64_t kDenseTicks = 1u << 18;
+inline constexpr std::uint32_t kDenseCalls = 16;
 extern constinit thread_local Thread self __attribute__((tls_model("initial-exec")));
 
 /// What all threads share. The counter has a cache line of its own.
@@ -86,19 +89,27 @@ inline Moment moment() noexcept {
 }
 
 /// Reads the environment and prepares, without a file. Once, before any call.
-void begin() noexcept;
+/// `settings` are what `emmctl record` wrote into the library, as setting() takes them.
+void begin(const char* settings) noexcept;
+/// A variable of the environment; where the program or who started it has cleared that, the value
+/// of the recording: "NAME=VALUE" texts, the last of which is empty. Null where neither has it.
+const char* setting(const char* name) noexcept;
 /// Opens the file and describes the devices. After cuInit.
 void describe_devices() noexcept;
-/// Room for one more record, taken where it is needed; null where there is none.
+/// Takes a block where room for a record is needed. Null where there is none.
 Record* take_block(Thread& thread) noexcept;
 /// Finds out which context the thread is in.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
+/// Memory was given of which no account can be kept while nothing is recorded.
+void count_unkept() noexcept;
 /// Puts a record before that of a call, which says who made it.
 void annotate(Thread& thread, Call call, const void* caller) noexcept;
-/// The thread records its first call since recording began, or began again.
+/// Called at the thread's first call since recording began, or began again.
 void begin_window(Thread& thread, std::uint32_t window) noexcept;
-/// The number that records give a context; 0 where none names it.
+/// The context has ended: another may have its handle, or its number.
+void forget_context(Handle context) noexcept;
+/// Returns the number that records give a context; 0 where none names it.
 std::uint64_t number_of_context(Handle context) noexcept;
 
 inline Record* room(Thread& thread) noexcept {
@@ -111,8 +122,9 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
   thread.next = &record + 1;
 }
 
-/// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on.
-Code gate_before(Call call, Size wants, Record& record) noexcept;
+/// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on. `asks`: it is a
+/// query, which is recorded as the wait that it stands for.
+Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept;
 /// Accounts for what the call did. What it gave is freed again where the device has no room for it,
 /// which the answer says: not 0.
 Code gate_after(Call call, Size wants, const Record& record) noexcept;
@@ -182,23 +194,22 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
     asked.device = thread.device;
     asked.context = thread.context;
     const bool keeps = (shared.mode & mode::keeping) != 0;
-    if constexpr (kOrderPoint == OrderPoint::enter) {
-      fill(asked, false);
-      if (keeps) live_before(asked);
-    }
-    if ((shared.mode & mode::gating) != 0) code = gate_before(kCall, wants, asked);
+    const bool refuses = (shared.mode & mode::gating) != 0;
+    if (refuses || kOrderPoint == OrderPoint::enter) fill(asked, false);
+    if (refuses) code = gate_before(kCall, wants, kOrderPoint == OrderPoint::exit_ok, asked);
     if (code != 0) {
       flags = record_flag::injected;
     } else {
+      if (keeps && kOrderPoint == OrderPoint::enter) live_before(asked);
       code = make();
     }
     asked.result = code;
     asked.flags = flags;
     fill(asked, code == 0);
-    if ((shared.mode & mode::gating) != 0) {
+    if (refuses) {
       if (const auto refused = gate_after(kCall, wants, asked); refused != 0) {
-        code = refused;
-        flags = record_flag::injected;
+        asked.result = code = refused;
+        asked.flags = flags = record_flag::injected;
       }
     }
     if (keeps) live_after(asked);

@@ -22,11 +22,11 @@ constexpr std::size_t kTextMost = 256;
 constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream, extra
 constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // a frame of the recorder's own
 
-// Numbers go on, so that none means two things.
+// Numbers go on and are never used again, so that none means two things.
 constinit std::atomic<std::uint32_t> last_number{0};
 
-/// Numbers by hash. Open addresses; nothing is taken out. Who puts a hash in gives it its number;
-/// others wait for that, which is short.
+/// Finds numbers by hash, in open addresses. Nothing is taken out. Who puts a hash in gives it its
+/// number. Others wait for that, which is short.
 struct Table {
   struct Slot {
     std::atomic<std::uint64_t> hash{0};
@@ -44,8 +44,8 @@ struct Table {
   void clear() noexcept {
     if (slots != nullptr) (void)madvise(slots, kSlots * sizeof(Slot), MADV_DONTNEED);
   }
-  /// 0 where the table is full. `define` is called with the number of what is new, and answers it
-  /// or kOurs.
+  /// Returns the number of a hash; 0 where the table is full. `define` is called with the number of
+  /// what is new, and answers it or kOurs.
   template <class Define>
   std::uint32_t number(std::uint64_t hash, Define define) noexcept {
     hash |= 1;
@@ -304,11 +304,11 @@ void walk_python(Stack& stack, const void* caller) noexcept {
 }  // namespace
 
 void begin_sites() noexcept {
-  const char* const given = std::getenv("EMM_RECORD_STACKS");
+  const char* const given = setting("EMM_RECORD_STACKS");
   if (given == nullptr) return;
   wants_python = std::strstr(given, "python") != nullptr;
   wants_native = std::strstr(given, "native") != nullptr;
-  if (const char* const most = std::getenv("EMM_RECORD_DEPTH")) {
+  if (const char* const most = setting("EMM_RECORD_DEPTH")) {
     depth = std::strtoull(most, nullptr, 10);
     if (depth == 0 || depth > kDepthMost) depth = kDepthMost;
   }

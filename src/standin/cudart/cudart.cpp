@@ -1,7 +1,7 @@
 // A stand-in for libcudart.so.13: the calls that allocators use, over the stand-in for
-// libcuda.so.1. It adds what cudart adds to the driver: a current device for each thread, primary
-// contexts that are made when they are first needed, a last error, and sizes of 0 that are no
-// mistake. Its codes for these calls have CUresult's numbers.
+// libcuda.so.1. Like cudart, it adds a current device for each thread, primary contexts that are
+// made at first use, a last error, and sizes of 0 that are no error. Its codes for these calls
+// equal CUresult's.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -88,13 +88,13 @@ thread_local Code last = kSuccess;
 Address address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 void* pointer(Address value) { return reinterpret_cast<void*>(value); }  // NOLINT
 
-/// Keeps a failure until it is asked for. "Not ready" is no failure.
+/// Keeps a failure for cudaGetLastError. "Not ready" is not a failure.
 Code conclude(Code code) {
   if (code != kSuccess && code != kNotReady) last = code;
   return code;
 }
 
-/// Makes the thread's device current. A context that somebody else made current stays.
+/// Makes the primary context of the thread's device current, unless a context is already current.
 Code enter() {
   if (const auto code = cuInit(0); code != kSuccess) return code;
   void* context = nullptr;
@@ -110,7 +110,7 @@ Code in_context(MakeCall call) {
   return conclude(call());
 }
 
-/// Which side a copy's ends are on: cudaMemcpyKind, or by the address.
+/// cudaMemcpyKind: which sides a copy's ends are on, perhaps decided by the addresses.
 enum Kind {
   host_to_host = 0,
   host_to_device = 1,
@@ -134,7 +134,7 @@ int kind_of(int kind, const void* to, const void* from) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// What the program asks of itself
+// Errors and versions
 Code cudaGetLastError() {
   const auto code = last;
   last = kSuccess;
@@ -405,7 +405,7 @@ Code cudaIpcCloseMemHandle(void* ptr) {
   return in_context([&] { return cuIpcCloseMemHandle(address(ptr)); });
 }
 
-// A library with kernels registers them when it is loaded. None can be launched here.
+// A library with kernels registers them when it is loaded. The stand-in cannot launch them.
 void** __cudaRegisterFatBinary(void*) {
   static void* handle = nullptr;
   return &handle;

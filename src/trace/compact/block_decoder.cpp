@@ -28,8 +28,8 @@ bool is_utf8(std::string_view text) noexcept {
   return true;
 }
 
-/// Accepts an object, of which each member begins with "x-" or, in an operation that itself does,
-/// is not called "op".
+/// Accepts an object whose members all begin with "x-". With `any`, for an "x-" operation, accepts
+/// every member except "op".
 class AnyMembers final : public format::JsonHandler {
  public:
   explicit AnyMembers(bool any) : any_(any) {}
@@ -69,7 +69,8 @@ bool is_members(std::string_view text, bool any) {
 }
 
 #if defined(__SSE2__)
-/// Sixteen values at once, out of a register for each plane. Returns how many values it made.
+/// Unpacks sixteen values at a time, each byte plane in a register. Returns the number of values
+/// unpacked.
 template <std::size_t width>
 std::size_t unpack_by_sixteen(const unsigned char* planes, std::size_t count, std::uint64_t least,
                               std::uint64_t* to) noexcept {
@@ -85,7 +86,8 @@ std::size_t unpack_by_sixteen(const unsigned char* planes, std::size_t count, st
       if (number >= width) return zero;
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes + number * count + i));
     };
-    // Two bytes, four, eight, of the eight lower and the eight upper values.
+    // Interleaves bytes to pairs, then to fours, then to eights, for the lower and the upper eight
+    // values.
     const auto low01 = _mm_unpacklo_epi8(plane(0), plane(1));
     const auto high01 = _mm_unpackhi_epi8(plane(0), plane(1));
     const auto low23 = _mm_unpacklo_epi8(plane(2), plane(3));
@@ -221,7 +223,7 @@ std::string_view BlockDecoder::unpack_column(Column& column, std::string_view pa
     memory_.resize(at + 1);
     memory_sizes_.resize(at + 1);
   }
-  if (memory_sizes_[at] < said.count + 1) {  // a quick shape may look at the one behind the last
+  if (memory_sizes_[at] < said.count + 1) {  // a quick shape may read one value past the last
     memory_[at].reset(new std::uint64_t[said.count + 1]);
     memory_sizes_[at] = said.count + 1;
   }
@@ -319,7 +321,7 @@ std::string_view BlockDecoder::read_shapes() {
   return {};
 }
 
-/// Makes of the differences in a column the values themselves.
+/// Replaces the differences in a column by the values.
 void BlockDecoder::add_up(FixedColumn column, std::uint64_t from) noexcept {
   auto* const values = columns_[column].values;
   for (std::size_t i = 0; i < columns_[column].count; ++i) {
@@ -328,7 +330,7 @@ void BlockDecoder::add_up(FixedColumn column, std::uint64_t from) noexcept {
   }
 }
 
-/// Prepares the quick way, for a shape whose operations have only numbers, and few of them.
+/// Prepares the fast path if all values of the shape are numbers and there are few.
 void BlockDecoder::make_quick(Shape& shape, Quick& quick) noexcept {
   static constexpr std::uint64_t kNothing = 0;
   quick.id_at = &kNothing;
@@ -393,7 +395,7 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
       for (const auto* at = step.at; at != step.end; ++at) bits |= *at;
       step.numbers_only = (bits & 1) == 0;
     }
-    if (place.part == Part::id && step.numbers_only) {  // is a number as others are
+    if (place.part == Part::id && step.numbers_only) {  // handled as any other number
       for (std::size_t i = 0; i < count; ++i) values.values[i] >>= 1;
       step.part = Part::number;
       step.to = &static_cast<Id*>(step.to)->number;
@@ -401,7 +403,7 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
     const bool moves = step.part == Part::made || step.part == Part::ended ||
                        step.part == Part::parent || step.part == Part::ids ||
                        step.part == Part::frames;
-    if (values.same && !moves) {  // said once for all
+    if (values.same && !moves) {  // all operations share the value, which is set once here
       if (!take(step, shape)) return kImpossible;
       continue;
     }

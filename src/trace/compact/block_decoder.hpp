@@ -12,9 +12,9 @@
 
 namespace emm::trace::compact {
 
-/// One block of a compact trace: unpacked into columns by load(), which is most of the work and
-/// may run on any thread, and then given as operations, one after the other. What load() accepts
-/// may still be damaged: next() says so. One thread at a time.
+/// One block of a compact trace. load() unpacks it into columns, which is most of the work and may
+/// run on any thread. next() then gives the operations in their order. A block that load() accepts
+/// may still be damaged; next() finds out. One thread at a time.
 class BlockDecoder {
  public:
   BlockDecoder();
@@ -22,14 +22,14 @@ class BlockDecoder {
   BlockDecoder(const BlockDecoder&) = delete;
   BlockDecoder& operator=(const BlockDecoder&) = delete;
 
-  /// Unpacks `payload`, which is not needed afterwards. Where it is no block, what is wrong with
-  /// it; empty if nothing is.
+  /// Unpacks `payload`, which is not needed afterwards. Returns what is wrong with it, or an empty
+  /// text.
   std::string_view load(std::string_view payload);
   std::size_t operations() const noexcept { return operations_; }
 
-  /// The next operation, whose views live until the next load(), and which the next operation of
-  /// the same members overwrites; null behind the last one, and where damaged() says what is wrong.
-  /// Its line is not set.
+  /// The next operation. Its views live until the next load(), and the next operation with the same
+  /// members overwrites it. Null after the last one, or where damaged() says what is wrong. Sets no
+  /// line.
   Operation* next() {
     if (given_ == operations_) return nullptr;
     const auto number = static_cast<std::size_t>(columns_[kShapeColumn].values[given_++]);
@@ -63,14 +63,14 @@ class BlockDecoder {
     return false;
   }
   std::string_view damaged() const noexcept { return damaged_; }
-  /// How many operations next() has still to give; 0 where it cannot go on.
+  /// The number of operations that next() has yet to give; 0 if the block is damaged.
   std::size_t left() const noexcept { return damaged_.empty() ? operations_ - given_ : 0; }
 
  private:
   struct Column {
     std::uint64_t* values = nullptr;
     std::size_t count = 0;
-    bool same = false;  ///< All values are.
+    bool same = false;  ///< All values are equal.
   };
   struct Text {
     std::string_view text;
@@ -78,25 +78,26 @@ class BlockDecoder {
     bool is_id = false;
     enum class Json : std::uint8_t { unknown, good, bad } json = Json::unknown;
   };
-  /// Takes one value from a column and puts it into the shape's operation.
+  /// Moves one value from a column into the shape's operation.
   struct Step {
     Part part{};
     std::uint8_t least = 0;
     std::uint32_t greatest = 0;
-    bool numbers_only = false;  ///< Of ids: none is text.
+    bool numbers_only = false;  ///< For ids: none is text.
     const std::uint64_t* at = nullptr;
     const std::uint64_t* end = nullptr;
     void* to = nullptr;
-    Step* list = nullptr;  ///< ids and frames: where their values are.
+    Step* list = nullptr;  ///< ids and frames: the column with their values.
   };
-  /// What is done for each operation of a shape whose values are only numbers: always the same, so
-  /// that the order of the shapes, which nothing predicts, costs no mispredicted branch.
+  /// The fast path for a shape whose values are only numbers. It does the same steps for each
+  /// operation, because the order of shapes is unpredictable and a branch on it would be
+  /// mispredicted.
   struct alignas(128) Quick {
     static constexpr std::size_t kNumbers = 3;
-    Operation* operation = nullptr;  ///< Null where the shape is another.
+    Operation* operation = nullptr;  ///< Null if the shape does not qualify.
     const std::uint64_t* id_at = nullptr;
     std::uint64_t* id_to = nullptr;
-    std::uint64_t makes = 0;  ///< All ones where the operation makes what the id names.
+    std::uint64_t makes = 0;  ///< All ones if the operation makes the memory that the id names.
     std::array<const std::uint64_t*, kNumbers> at{};
     std::array<std::uint64_t*, kNumbers> to{};
     std::array<std::uint8_t, kNumbers> strides{};
@@ -144,8 +145,8 @@ class BlockDecoder {
   std::vector<Quick> quick_;  ///< By shape.
   std::size_t shape_count_ = 0;
   std::array<const std::uint64_t*, 4> fixed_{};
-  std::uint64_t unread_ = 0;         ///< Where quick shapes put what they do not have.
-  std::vector<std::size_t> counts_;  ///< Of the operations of each shape.
+  std::uint64_t unread_ = 0;         ///< The target for values that a quick shape does not have.
+  std::vector<std::size_t> counts_;  ///< The number of operations of each shape.
   std::string_view damaged_;
   format::BlockUnpacker unpacker_;
 };

@@ -34,7 +34,7 @@ std::uint64_t choice_of(Member member, const Operation& operation) noexcept {
   }
 }
 
-/// The numbers of `expect`, by their place in it.
+/// The nth number of `expect`.
 std::uint64_t expected_number(const Expect& expect, std::uint8_t nth) noexcept {
   if (nth == 1) return expect.align;
   return nth == 3 ? expect.free_at_least : expect.free_at_most;
@@ -76,7 +76,7 @@ std::uint64_t BlockEncoder::string(std::string_view text) {
   return place;
 }
 
-/// `number` is what stands for it where it is a number that is not too great.
+/// The code of an id; `number` stands for it if it is a number up to kIdNumberMax.
 std::uint64_t BlockEncoder::id_code(const Id& id, std::uint64_t number) {
   if (!id.is_number()) return string(id.text) * 2 + 1;
   if (id.number > kIdNumberMax) return string(text::format("{}", id.number)) * 2 + 1;
@@ -191,8 +191,8 @@ void BlockEncoder::add_value(const ColumnField& place, const Operation& operatio
   }
 }
 
-/// Each value is `least` and so many times `step`: the count of steps is written, in as many bytes
-/// as the greatest takes, first the lowest byte of all values, then the next.
+/// Each value is `least` plus a multiple of `step`. Writes the multiples with as many bytes as the
+/// greatest needs: first the lowest byte of all values, then the next.
 void BlockEncoder::put_column(const std::vector<std::uint64_t>& values) {
   append_varint(table_, values.size());
   if (values.empty()) return;
@@ -225,7 +225,7 @@ void BlockEncoder::put_column(const std::vector<std::uint64_t>& values) {
   put_packed(planes_);
 }
 
-/// Its bytes are what put_column() makes of values that are bytes, whatever they are.
+/// Writes the text bytes in the form that put_column() uses for values of one byte.
 void BlockEncoder::put_text_column() {
   append_varint(table_, texts_.size());
   if (texts_.empty()) return;
@@ -235,7 +235,7 @@ void BlockEncoder::put_text_column() {
   put_packed(texts_);
 }
 
-/// Writes the bytes packed, or as they are where packing does not make them fewer.
+/// Writes the bytes packed, or unchanged if packing does not shorten them.
 void BlockEncoder::put_packed(std::string_view bytes) {
   const auto begin = data_.size();
   auto packed = packer_.pack(bytes, data_);
@@ -248,7 +248,7 @@ void BlockEncoder::put_packed(std::string_view bytes) {
 }
 
 const std::string& BlockEncoder::pack() {
-  // Names go to the dictionary too, so they come before it.
+  // The names of the shapes go into the dictionary, so they are added before it is written.
   std::vector<std::uint64_t> names;
   for (const auto& shape : shapes_) {
     names.push_back(string(name(shape.op)));

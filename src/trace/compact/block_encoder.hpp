@@ -13,7 +13,7 @@
 
 namespace emm::trace::compact {
 
-/// Gathers operations by columns, and packs them as one block. One thread at a time.
+/// Gathers operations into columns and packs them as one block. One thread at a time.
 class BlockEncoder {
  public:
   BlockEncoder();
@@ -28,7 +28,7 @@ class BlockEncoder {
   }
   std::uint64_t first_time_ns() const noexcept { return first_time_ns_; }
   std::uint64_t last_time_ns() const noexcept { return last_time_ns_; }
-  /// The payload of the block; the next one begins behind it.
+  /// Returns the payload of the block and starts the next one.
   const std::string& pack();
 
  private:

@@ -12,7 +12,7 @@ bool names_memory(Op op) noexcept {
          op == Op::record_stream || op == Op::mem_map || op == Op::mem_unmap;
 }
 
-// The files hold these numbers: enumerators are only ever added at the end.
+// The numbers are in files, so enumerators are only ever added at the end.
 static_assert(static_cast<int>(Outcome::any) == 6 && static_cast<int>(Cause::exit) == 4 &&
               static_cast<int>(Kind::physical) == 2 && static_cast<int>(Layer::backing) == 1 &&
               static_cast<int>(Phase::end) == 2 && static_cast<int>(DefineKind::context) == 3);

@@ -5,7 +5,7 @@
 namespace emm::trace::compact {
 namespace {
 
-// What is kept of an operation that makes memory.
+// The members that are kept of an operation that makes memory.
 constexpr Members kKept(Member::op, Member::id, Member::process, Member::thread, Member::context,
                         Member::device, Member::layer, Member::stream, Member::site, Member::size,
                         Member::addr, Member::granted, Member::kind, Member::preexisting);
@@ -49,7 +49,7 @@ void LiveOperations::add(const Operation& operation) {
       const bool backing = operation.has(Member::layer) && operation.layer == Layer::backing;
       if (backing || !worked(operation)) break;
       note_place(operation);
-      if (several_places_) known_ = false;  // which of them it ends is not known here
+      if (several_places_) known_ = false;  // unknown which of them the reset ends
       end_all();
       break;
     }
@@ -63,7 +63,7 @@ void LiveOperations::make(const Operation& operation) {
   note_place(operation);
   if (!worked(operation)) return;
   if (ids_.find(operation.id) != LiveIds::kNone || ids_.was_used(operation.id)) {
-    known_ = false;  // a damaged trace, which other tools name
+    known_ = false;  // the trace is damaged; `check` reports the fault
     return;
   }
   std::uint32_t slot = 0;
@@ -117,7 +117,7 @@ void LiveOperations::end(const Operation& operation) {
   free_.push_back(slot);
 }
 
-/// What the manager holds is not ended by a reset.
+/// Ends what the program holds. A reset does not end what the manager holds.
 void LiveOperations::end_all() {
   for (std::uint32_t slot = 1; slot < kept_.size(); ++slot) {
     auto& kept = kept_[slot];
@@ -130,7 +130,8 @@ void LiveOperations::end_all() {
   }
 }
 
-/// Is all memory in one context of one process? Only then it is clear what a reset ends.
+/// Notes whether all memory is in one context of one process. Otherwise it is unknown what a reset
+/// ends.
 void LiveOperations::note_place(const Operation& operation) {
   const auto members = operation.members & kPlace;
   if (!any_place_) {

@@ -13,24 +13,24 @@
 
 namespace emm::trace::compact {
 
-/// The operations that made what is live as a trace goes on, and the call sites that they name:
-/// what a look at one moment needs of all that was before it. Memory of other processes that was
-/// opened is left out, and of each operation what such a look does not ask for. One thread at a
+/// Tracks the operations that made the memory now live, and the call sites that they name. A look
+/// at one moment of a trace needs nothing else of what came before. Leaves out memory that was
+/// opened from other processes, and the members that such a look does not use. One thread at a
 /// time.
 class LiveOperations {
  public:
   void begin(const Header& header);
   void add(const Operation& operation);
 
-  /// How many events there were: operations but definitions, `end` and those of extensions.
+  /// The number of events: all operations except definitions, `end` and extensions.
   std::uint64_t events() const noexcept { return events_; }
   std::size_t live() const noexcept { return ids_.live(); }
-  /// False once it cannot be told what is live.
+  /// False once the trace does not tell what is live.
   bool is_known() const noexcept { return known_; }
-  /// Did a free complete later than it was asked for? Then memory that waited for it is missing.
+  /// Did a free complete later than it was asked for? Memory that waited for that is missing here.
   bool any_completed_later() const noexcept { return completed_later_; }
 
-  /// Calls each(operation) for the definitions of call sites since forget_sites().
+  /// Calls each(operation) for the call sites that were defined since forget_sites().
   template <class Each>
   void each_site(const Each& each) const {
     Operation define;
@@ -47,7 +47,7 @@ class LiveOperations {
     }
   }
   void forget_sites() { sites_.clear(); }
-  /// Calls each(operation) for what made what is live, in its order.
+  /// Calls each(operation) for the operations that made what is live, in their order.
   template <class Each>
   void each_live(const Each& each) const {
     Operation operation;
@@ -58,9 +58,9 @@ class LiveOperations {
   }
 
  private:
-  /// An operation that made what is live.
+  /// An operation that made live memory.
   struct Kept {
-    std::uint64_t born = 0;  ///< 0: nothing.
+    std::uint64_t born = 0;  ///< The event that made it, from 1; 0: the slot is empty.
     Members members;
     Op op{};
     Kind kind{};

@@ -21,7 +21,7 @@ namespace {
 
 using namespace compact;
 
-/// The chunks of a file that is read here and there.
+/// Reads single chunks of a file.
 class Chunks {
  public:
   explicit Chunks(const std::string& path) : in_(path, std::ios::binary) {}
@@ -32,7 +32,7 @@ class Chunks {
     in_.read(static_cast<char*>(to), static_cast<std::streamsize>(size));
     return in_.gcount() == static_cast<std::streamsize>(size);
   }
-  /// Where the last bytes are that a whole file ends with; 0 if it is too short.
+  /// The offset of the tail of a whole file; 0 if the file is too short.
   std::uint64_t tail() {
     in_.clear();
     in_.seekg(0, std::ios::end);
@@ -41,7 +41,7 @@ class Chunks {
                ? 0
                : static_cast<std::uint64_t>(end) - kTailBytes;
   }
-  /// A whole chunk and what it holds; false if it is damaged.
+  /// Reads a chunk's head and payload. Returns false if it is damaged.
   bool read_chunk(std::uint64_t offset, ChunkHead& head, std::string& payload) {
     if (!read_at(offset, &head, sizeof head)) return false;
     const std::string_view bytes(reinterpret_cast<const char*>(&head), sizeof head);
@@ -59,12 +59,12 @@ class Chunks {
 };
 
 struct NearbyChunks {
-  std::vector<IndexRow> sites;  ///< The chunks of call sites before the event.
-  std::vector<IndexRow> live;   ///< Those that tell what is live.
+  std::vector<IndexRow> sites;  ///< Chunks with the call sites before the event.
+  std::vector<IndexRow> live;   ///< Chunks with the operations that made what is live.
   std::vector<IndexRow> blocks;
 };
 
-/// The index of a whole compact file.
+/// Reads the index of a whole compact file.
 bool read_index(Chunks& chunks, ChunkHead& head, std::string& payload) {
   std::array<char, kMagic.size()> magic{};
   if (!chunks.read_at(0, magic.data(), magic.size()) ||
@@ -115,7 +115,7 @@ Error damaged(const std::string& path, std::string_view what) {
   return fail(Errc::parse_error, "{}: a damaged block: {}", path, what);
 }
 
-/// Gives the operations of a block; false once that is enough.
+/// Gives the operations of a block to `sink`; returns false once done() is true.
 Result<bool> give(Chunks& chunks, const IndexRow& row, const std::string& path, OperationSink& sink,
                   const std::function<bool()>& done) {
   ChunkHead head;

@@ -8,13 +8,13 @@
 
 namespace emm::trace::compact {
 
-/// The operations of one block, in their order, with the lines that they have in JSON Lines.
+/// The operations of one block in their order, each with the line that it has in JSON Lines.
 class OperationRow {
  public:
   OperationRow(BlockDecoder& decoder, std::uint64_t& operations, std::uint64_t& extensions) noexcept
       : decoder_(decoder), operations_(operations), extensions_(extensions) {}
 
-  /// As BlockDecoder::next(), with a line.
+  /// As BlockDecoder::next(); also sets the line.
   Operation* next() {
     auto* const operation = decoder_.next();
     if (operation == nullptr) return nullptr;

@@ -19,8 +19,8 @@ namespace {
 
 using namespace compact;
 
-/// Blocks that are unpacked ahead of the one that gives them on: each place is filled by the
-/// reader, unpacked by whichever thread is free, and given on in the order of the file.
+/// A ring of blocks that are unpacked ahead. The reading thread fills an entry, any free thread
+/// unpacks it, and the reading thread gives its operations on in the order of the file.
 class BlockQueue {
  public:
   struct QueuedBlock {
@@ -36,7 +36,8 @@ class BlockQueue {
     try {
       for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
-      // No room for a thread: what there are will do, and this one where there are none.
+      // The system has no room for another thread. The threads started so far suffice; if there are
+      // none, the reading thread unpacks.
     }
   }
   ~BlockQueue() {
@@ -52,7 +53,7 @@ class BlockQueue {
 
   bool is_full() const noexcept { return filled_ - given_ == blocks_.size(); }
   bool is_empty() const noexcept { return filled_ == given_; }
-  /// The place to fill. REQUIRES: !is_full().
+  /// The next entry to fill. REQUIRES: !is_full().
   QueuedBlock& room() noexcept { return blocks_[filled_ % blocks_.size()]; }
   void filled() {
     auto& block = room();
@@ -68,7 +69,7 @@ class BlockQueue {
     }
     changed_.notify_one();
   }
-  /// The first block, unpacked. REQUIRES: !is_empty().
+  /// Waits until the oldest block is unpacked and returns it. REQUIRES: !is_empty().
   QueuedBlock& front() {
     auto& block = blocks_[given_ % blocks_.size()];
     if (threads_.empty()) return block;
@@ -105,12 +106,12 @@ class BlockQueue {
   std::vector<QueuedBlock> blocks_;
   std::mutex mutex_;
   std::condition_variable changed_, unpacked_;
-  std::size_t filled_ = 0, taken_ = 0, given_ = 0;  // given_ is the reader's alone
+  std::size_t filled_ = 0, taken_ = 0, given_ = 0;  // only the reading thread uses given_
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
-/// Below this, starting threads costs more than they save.
+/// Starting threads costs more than it saves for smaller files.
 constexpr std::uint64_t kThreadsFrom = 256 << 10;
 
 unsigned threads_for(const format::ByteSource& source) noexcept {
@@ -119,7 +120,6 @@ unsigned threads_for(const format::ByteSource& source) noexcept {
   return std::clamp(std::thread::hardware_concurrency(), 1u, kMost + 1) - 1;
 }
 
-/// One reading of one file.
 class CompactReading {
  public:
   CompactReading(format::ByteSource& source, OperationSink& sink, const ReadOptions& options,
@@ -154,7 +154,7 @@ class CompactReading {
  private:
   enum class End { whole, torn, none, damaged };
 
-  /// Exactly `size` bytes; fewer at the end of the file.
+  /// Takes `size` bytes, or fewer if the file ends.
   Status take(std::size_t size, std::string& out) {
     out.clear();
     while (out.size() < size) {
@@ -225,7 +225,7 @@ class CompactReading {
     return fail(Errc::parse_error, "{}:1: the file ends inside its header", name_);
   }
 
-  /// The line that the next operation has in JSON Lines.
+  /// The line of the next operation in JSON Lines.
   std::uint64_t line() const noexcept { return operations_ + 2; }
 
   Status read_block(const ChunkHead& head) {
@@ -239,7 +239,7 @@ class CompactReading {
       if (auto given = give_all(); !given || summary_.torn) return given;
       return end_torn("inside a block of operations");
     }
-    if (head.tag != kBlockTag) return {};  // of a later version, which says that it may be skipped
+    if (head.tag != kBlockTag) return {};  // a chunk of a later version, which may be skipped
     block.first = head.first;
     block.hash = head.hash;
     queue_.filled();
@@ -314,7 +314,7 @@ class CompactReading {
   std::string_view rest_;
   std::string bytes_;
   std::uint64_t operations_ = 0;
-  std::uint64_t offset_ = 0;  // in the file
+  std::uint64_t offset_ = 0;  // offset in the file
   BlockQueue queue_;
 };
 

@@ -6,12 +6,12 @@
 
 namespace emm::trace {
 
-/// Does a file that begins so hold the compact form?
+/// Is this the beginning of a compact file?
 bool is_compact(std::string_view prefix) noexcept;
 
-/// Reads the compact form into `sink`, but for finish(): blocks are unpacked ahead by threads of
-/// their own, where the file is large and the machine has room. What read() says of errors and
-/// cuts holds. The line of an operation is the one that it would have in JSON Lines.
+/// Reads the compact form into `sink`, without calling finish(). If the file is large and the
+/// machine has cores to spare, other threads unpack blocks ahead. Errors and torn files are as in
+/// read(). An operation's line is the one that it would have in JSON Lines.
 Status read_compact(format::ByteSource& source, OperationSink& sink, const ReadOptions& options,
                     ReadSummary& summary);
 

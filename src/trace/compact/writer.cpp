@@ -66,7 +66,7 @@ class CompactWriter final : public OperationSink {
     return write_live();
   }
 
-  /// What is live now, as the operations that made it, behind the call sites that are new.
+  /// Writes the call sites that are new and then the operations that made what is live.
   Status write_live() {
     live_written_ = live_.events();
     LiveChunks sites(*this, kSitesNotLive), live(*this, 0);
@@ -77,7 +77,7 @@ class CompactWriter final : public OperationSink {
     return live.end(true);
   }
 
-  /// Chunks of what is live, as many as it takes.
+  /// Writes chunks of what is live, as many as it takes.
   class LiveChunks {
    public:
     LiveChunks(CompactWriter& writer, std::uint64_t kind) : writer_(writer), kind_(kind) {}

@@ -1,4 +1,4 @@
-// Chrome's trace event format, as Perfetto and chrome://tracing show it.
+// Chrome's trace event format, for Perfetto and chrome://tracing.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,9 +13,10 @@ namespace {
 
 using namespace trace;
 
-/// A counter of live bytes and one of reserved bytes a device, a slice for each allocation's life,
-/// an instant for each failure, flush and mark. A process of the picture is a device, a thread one
-/// of the trace. Where the trace has no times, an operation takes a microsecond.
+/// Writes counters of live and of reserved bytes for each device, a slice for the life of each
+/// allocation, and an instant for each failure, flush and mark. A device of the trace becomes a
+/// process, a thread becomes a thread. If the trace has no times, each operation takes a
+/// microsecond.
 class ChromeTrace final : public RequestExport {
  public:
   explicit ChromeTrace(format::ByteSink& out) noexcept : out_(out) {}
@@ -88,7 +89,7 @@ class ChromeTrace final : public RequestExport {
       time_ns_ += 1000;
     }
   }
-  /// The members that every event has; the caller adds others and ends the object.
+  /// Writes the members that every event has. The caller adds others and ends the object.
   format::JsonWriter event(const Operation& operation, std::string_view phase,
                            std::string_view name_of) {
     line_.assign(any_ ? ",\n" : "");
@@ -127,7 +128,7 @@ class ChromeTrace final : public RequestExport {
   format::ByteSink& out_;
   std::string line_;
   std::map<std::uint32_t, std::uint64_t> live_, reserved_;  // bytes, by device
-  std::map<std::string, std::uint64_t, std::less<>> held_;  // of the backing layer, by id
+  std::map<std::string, std::uint64_t, std::less<>> held_;  // bytes of the backing layer, by id
   std::optional<std::uint64_t> start_ns_;
   std::uint64_t time_ns_ = 0;
   bool any_ = false;

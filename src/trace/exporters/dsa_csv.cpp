@@ -1,4 +1,4 @@
-// The trace as a problem of placement: id,lower,upper,size, as MiniMalloc and idealloc read it.
+// Writes the trace as a placement problem, id,lower,upper,size, for MiniMalloc and idealloc.
 #include <string>
 #include <vector>
 
@@ -10,9 +10,9 @@ namespace {
 
 using namespace trace;
 
-/// Time is counted in turns: one begins with each free that follows an allocation, so that what
-/// lives together in the trace does in the problem, and nothing else. Rows stand in the order of
-/// the allocations. What is never freed lives to the end. Holds all rows.
+/// Time counts turns. A turn begins with each free that follows an allocation, so two buffers
+/// overlap in the problem exactly if they overlap in the trace. Rows are in the order of the
+/// allocations. A buffer that is never freed lives to the end. Holds all rows.
 class DsaCsvExport final : public RequestExport {
  public:
   explicit DsaCsvExport(format::ByteSink& out) noexcept : out_(out) {}

@@ -7,7 +7,7 @@
 namespace emm::trace {
 namespace {
 
-/// Beyond the numbers that a trace's own ids are likely to be.
+/// Numbers for named ids start here, above the numbers that a trace's own ids are likely to have.
 constexpr std::uint64_t kNamed = 1'000'000'000;
 
 bool refused(const Operation& operation) {

@@ -10,17 +10,17 @@
 
 namespace emm::trace {
 
-/// One allocation that a trace's program was given and has not released.
+/// An allocation that the program has requested and not yet freed.
 struct LiveRequest {
-  std::uint64_t order = 0;    ///< Which one it is, from 0, in the order of the trace.
+  std::uint64_t order = 0;    ///< Its number among the requests of the trace, from 0.
   std::uint64_t size = 0;     ///< Bytes.
   std::uint64_t address = 0;  ///< For the exporter's own use.
-  std::uint64_t context = 0;  ///< A number of the exporter.
+  std::uint64_t context = 0;  ///< The exporter's number of the context.
 };
 
-/// An exporter of requests: what the program asked for and released, whatever the operations are
-/// called. A reset, and a context's end, end what is live there. Pins of the caller's own memory,
-/// IPC and what the recorded manager did are no requests. Memory is bounded by what is live.
+/// A base for exporters of requests: what the program allocated and freed, by any operation. A
+/// reset or the end of a context ends what is live there. Pinning of the caller's own memory, IPC
+/// and the recorded manager's own operations are not requests. Memory is bounded by what is live.
 class RequestExport : public ExportSink {
  public:
   Status on_header(const Header& header) final;
@@ -29,17 +29,17 @@ class RequestExport : public ExportSink {
  protected:
   /// Called before the other functions.
   virtual Status begin(const Header& header) = 0;
-  /// `request.address` is kept for ends().
+  /// ends() gets `request.address` back.
   virtual Status starts(const Operation& operation, LiveRequest& request) = 0;
-  /// `by` is the free, or the reset.
+  /// `by` is the free or the reset.
   virtual Status ends(const Operation& by, const LiveRequest& request) = 0;
   virtual Status fails(const Operation& operation) = 0;
-  /// Any other operation. True where it was written.
+  /// Takes any other operation. Returns true if it was written.
   virtual Result<bool> other(const Operation& operation);
 
-  /// Adds the notes on what was left out.
+  /// Adds notes on the operations that were left out.
   void note_left_out();
-  /// What nothing has ended, in order.
+  /// The requests that nothing has ended, in order.
   std::vector<LiveRequest> live() const;
   std::uint64_t thread_of(const Operation& operation);
   std::uint64_t stream_of(const Operation& operation);

@@ -1,4 +1,4 @@
-// The log that RMM's logging_resource_adaptor writes.
+// Writes the log of RMM's logging_resource_adaptor.
 #include "format/rmm_csv.hpp"
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 using namespace trace;
 namespace rmm = format::rmm;
 
-/// Times begin at midnight. An address that is not recorded, or lives already, is made up.
+/// Times begin at midnight. If an address is not recorded or is already live, another is invented.
 class RmmCsvExport final : public RequestExport {
  public:
   explicit RmmCsvExport(format::ByteSink& out) noexcept : out_(out) {}

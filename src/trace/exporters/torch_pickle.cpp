@@ -14,11 +14,11 @@ constexpr std::uint64_t kRounding = 512;
 constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20,
                         kLargeGranule = std::uint64_t{20} << 20;
 constexpr std::uint64_t kFirstAddress = std::uint64_t{1}
-                                        << 44;  // where no driver was seen to place memory
+                                        << 44;  // no driver was seen to place memory here
 constexpr std::uint64_t kLastAddress = std::uint64_t{1} << 46;
 constexpr std::uint64_t kStartUs =
-    1'700'000'000'000'000;              // of a trace that does not say when it began
-constexpr std::uint64_t kBatch = 1000;  // elements of one APPENDS, as Python's pickler does
+    1'700'000'000'000'000;              // for a trace that does not say when it began
+constexpr std::uint64_t kBatch = 1000;  // elements per APPENDS, as in Python's pickler
 
 constexpr std::array<std::string_view, 10> kActions{
     "alloc",        "free_requested", "free_completed", "segment_alloc",
@@ -93,7 +93,7 @@ Status TorchPickleWriter::on_operation(const Operation& operation) {
   return {};
 }
 
-/// What the torch importers say of rows in "x-" members.
+/// Reads the "x-" members in which the torch importers keep facts about rows.
 TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) const {
   Said said;
   if (operation.has(Member::label)) said.more.label = operation.label;
@@ -201,7 +201,7 @@ TorchPickleWriter::TraceRow TorchPickleWriter::row_of(const Operation& operation
 
 void TorchPickleWriter::add(const TraceRow& row) { rows_.push_back(row); }
 
-/// Chooses the address of the allocation. Nothing else lives there.
+/// Chooses an address for the allocation where nothing else is live.
 std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
   auto& book = live_[device];
   const LiveAllocation entry{.id = 0, .size = operation.size};
@@ -215,7 +215,8 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
   for (auto wraps = 0;;) {
     if (next_address_ > kLastAddress) {
       next_address_ = kFirstAddress;
-      // Something takes all of the addresses, as a petabyte does: behind everything, then.
+      // One allocation takes all of the addresses, as one of a petabyte does. The address is then
+      // behind the last allocation.
       if (++wraps == 2 && !book.live().empty()) {
         const auto& [at, last] = *book.live().rbegin();
         const auto behind = round_up(at + last.size);
@@ -236,7 +237,7 @@ std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t 
   }
 }
 
-/// The lowest place where the recorded segments have room for what has no address.
+/// The lowest hole in the recorded segments that fits an allocation without an address.
 std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t device,
                                                                  std::uint64_t size) const {
   const auto held = held_.find(device);
@@ -244,7 +245,7 @@ std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t de
   if (held == held_.end() || live == live_.end()) return std::nullopt;
   const auto free = held->second.bytes().value() -
                     std::min(held->second.bytes().value(), live->second.bytes().value());
-  if (free < size) return std::nullopt;  // so that a search that must fail is not made
+  if (free < size) return std::nullopt;  // avoids a search that must fail
   for (const auto& [address, segment] : held->second.live()) {
     const auto end = address + segment.size;
     auto at = address;
@@ -259,7 +260,7 @@ std::optional<std::uint64_t> TorchPickleWriter::hole_in_segments(std::uint8_t de
   return std::nullopt;
 }
 
-/// Allocations may span ranges that were mapped one after the other.
+/// Do the segments cover the range? An allocation may span several adjacent mapped ranges.
 bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t address,
                                          std::uint64_t size) const {
   const auto held = held_.find(device);
@@ -288,7 +289,7 @@ void TorchPickleWriter::make(const Operation& operation, const Said& said) {
   }
   managed_ += operation.op == Op::memallocmanaged ? 1 : 0;
   const auto found = ids_.find_or_add(operation.id);
-  if (!found.added) return;  // said twice, which no sound trace does
+  if (!found.added) return;  // a second allocation of the id, which no sound trace has
   const auto device = device_of(operation);
   Memory memory{.address = place(operation, device), .size = operation.size, .device = device};
   made_up_ += operation.has(Member::addr) && operation.addr == memory.address ? 0 : 1;
@@ -340,8 +341,8 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   }
   memory.state = Memory::State::live;
   memory_.push_back(memory);
-  if (said.no_row) {  // what is left of a range that was unmapped in part: that part is not in the
-                      // row's range
+  if (said.no_row) {  // The rest of a partly unmapped range: the range of the unmap row excludes
+                      // it.
     if (auto& last = last_unmap_[device]; last != 0) {
       auto& unmap = rows_[last - 1];
       if (memory.address <= unmap.address) {
@@ -364,7 +365,7 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
 
 void TorchPickleWriter::end(const Operation& operation, const Said& said) {
   const auto found = ids_.find_or_add(operation.id);
-  if (found.added) {  // of what is not written
+  if (found.added) {  // its allocation was not written
     memory_.push_back({});
     ++left_out_;
     return;
@@ -385,7 +386,7 @@ void TorchPickleWriter::end(const Operation& operation, const Said& said) {
   }
 }
 
-/// It is taken for completed at once, until the backing layer says otherwise.
+/// Assumes that the free completed at once, until the backing layer shows otherwise.
 void TorchPickleWriter::request_end(const Operation& operation, std::uint32_t which, bool has_row,
                                     std::uint32_t more) {
   auto& memory = memory_[which];
@@ -416,7 +417,7 @@ void TorchPickleWriter::release(const Operation& operation, Memory& memory, cons
   memory.state = Memory::State::ended;
   held_[memory.device].remove(memory.address);
   auto& last = last_unmap_[memory.device];
-  if (said.no_row) {  // the row covers this range too
+  if (said.no_row) {  // the range of the unmap row includes this one
     if (last == 0) return;
     auto& unmap = rows_[last - 1];
     unmap.size = std::max(unmap.address + unmap.size, memory.address + memory.size) - unmap.address;
@@ -489,7 +490,7 @@ Status TorchPickleWriter::finish() {
        "allocations are ended by a reset or their context's end: written as freed there");
   if (!timed_ && devices_ > 1)
     note(rows_.size(), "operations have no times: their order stands for microseconds");
-  const auto synthetic = level_ == Level::synthetic;  // no manager ever placed them
+  const auto synthetic = level_ == Level::synthetic;  // no manager ever placed its allocations
   if (!synthetic)
     note(made_up_, "allocations have no address of their own in the trace: theirs are made up");
   if (!synthetic && level_ != Level::driver && level_ != Level::runtime) {
@@ -542,13 +543,13 @@ Status TorchPickleWriter::put_row(const TraceRow& row, Action action, std::uint6
     pickle_.member(action == Action::oom ? "device_free" : "addr", row.address);
   } else {
     pickle_.text("device_free");
-    pickle_.negative(-1);  // not known; the viewer asks for a number
+    pickle_.negative(-1);  // unknown; the viewer requires a number
   }
   pickle_.member("size", row.size);
   pickle_.member("stream", streams_[row.stream]);
   if (row.has_time) {
     pickle_.member("time_us", row.time_us);
-  } else if (!timed_ && devices_ > 1) {  // else nothing tells the order between devices
+  } else if (!timed_ && devices_ > 1) {  // otherwise nothing orders the rows of several devices
     pickle_.member("time_us", start_us_ + order);
   }
   const std::string_view context = more.compile_context;
@@ -587,7 +588,7 @@ void TorchPickleWriter::put_stack(std::uint32_t site) {
   pickle_.mark();
   const auto& stack = sites_[site - 1];
   for (std::uint32_t i = 0; i < stack.count; ++i) {
-    // "model.py:88 forward", "my model.py:88 forward", "?? main"
+    // formats of frames: "model.py:88 forward", "my model.py:88 forward", "?? main"
     const auto frame = site_frames_.frame(stack, i);
     const auto digit = [&](std::size_t at) {
       return at < frame.size() && frame[at] >= '0' && frame[at] <= '9';
@@ -622,7 +623,7 @@ void TorchPickleWriter::put_made_up_stack() {
     written = pickle_.list() + 1;
   }
   Prng of_stack(frames_.seed ^ (stack + 1)
-                                   << 20);  // the same frames each time that the stack is written
+                                   << 20);  // gives the same frames whenever the stack is written
   pickle_.mark();
   for (std::uint64_t i = 0; i < frames_.depth; ++i) {
     if (frames_.frames == 0) {
@@ -657,8 +658,7 @@ void TorchPickleWriter::put_frame(std::string_view file, std::uint64_t line,
   pickle_.setitems();
 }
 
-/// Each with the blocks that lie in it. Ranges that were mapped side by side are one, as PyTorch
-/// has it.
+/// Writes each segment with its blocks. Adjacent mapped ranges become one segment, as in PyTorch.
 Status TorchPickleWriter::put_segments() {
   pickle_.text("segments");
   pickle_.list();
@@ -718,7 +718,7 @@ Status TorchPickleWriter::put_segment(const Segment& segment,
   std::uint64_t allocated = 0, active = 0, requested = 0;
   for (; block != last && block->address < end; ++block) {
     if (block->address < memory.address)
-      continue;  // in no segment, as nothing that was recorded is
+      continue;  // in no segment; a recording has no such allocation
     const auto next = block + 1 == last ? end : std::min(end, (block + 1)->address);
     const auto wanted = block->granted != 0 ? block->granted
                         : memory.alone      ? block->size
@@ -777,7 +777,7 @@ void TorchPickleWriter::put_block(std::uint64_t address, std::uint64_t size,
   pickle_.setitems();
 }
 
-/// Those of the snapshot that the trace was, else those that PyTorch has where nothing is set.
+/// Writes the settings of the original snapshot, or else PyTorch's defaults.
 void TorchPickleWriter::put_settings() {
   pickle_.text("allocator_settings");
   if (!source_options_.empty()) {

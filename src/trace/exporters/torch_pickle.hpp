@@ -20,29 +20,28 @@
 
 namespace emm::trace {
 
-/// Call stacks to make up for allocations that name no site; 0 stacks: none.
+/// Call stacks to invent for allocations without a site; 0 stacks: none.
 struct TorchFrames {
-  std::uint64_t stacks = 0;  ///< Distinct ones, of which each allocation has one.
-  std::uint64_t depth = 16;  ///< Frames of a stack.
-  std::uint64_t frames =
-      1;  ///< Distinct frames that stacks share. 0: each frame is its stack's own.
-  bool own =
-      false;  ///< Each allocation writes its stack anew, as PyTorch does; of 0 `stacks` all differ.
+  std::uint64_t stacks = 0;  ///< Number of distinct stacks.
+  std::uint64_t depth = 16;  ///< Frames per stack.
+  std::uint64_t frames = 1;  ///< Number of distinct frames that stacks share. 0: stacks share none.
+  bool own = false;          ///< Each allocation writes its stack anew; with 0 `stacks` all differ.
   std::uint64_t seed = 1;
 };
 
-/// Writes device and managed memory as PyTorch's _dump_snapshot would: the rows of each device, the
-/// segments and blocks at the end, the allocator's settings, annotations. What the torch-pickle
-/// importer made of a snapshot becomes that snapshot again, as far as a trace holds it.
+/// Writes device and managed memory as PyTorch's _dump_snapshot() does: the rows of each device,
+/// the segments and blocks at the end, the allocator's settings, and annotations. A snapshot that
+/// the torch-pickle importer read becomes that snapshot again, as far as a trace can hold it.
 ///
-/// Segments are those of the backing layer. An allocation that lies in none gets one of its own,
-/// exactly as large, for as long as it lives: the trace does not say what its manager held for it,
-/// and so the file has no more reserved than live. Addresses are the recorded ones; where there is
-/// none, or something lives there, one is made up, in a segment that has room if there is one.
-/// Other operations are left out, and counted.
+/// Segments are those of the backing layer. An allocation outside of all segments gets a segment of
+/// exactly its size for as long as it lives: the trace does not say what the manager held for it,
+/// so the file has no more reserved than live. Addresses are the recorded ones. An allocation
+/// without an address, or with one that is taken, gets an invented one, in a segment with room if
+/// there is one. Other operations are left out and counted.
 ///
-/// A snapshot begins with its end, and has its rows by device: all is written by finish(), and
-/// until then some 70 bytes are held for each operation. `out` outlives it. Errors: io_error.
+/// A snapshot begins with its final state and has its rows by device. Therefore finish() writes
+/// everything, and until then about 70 bytes are held per operation. `out` must outlive the
+/// writer. Errors: io_error.
 class TorchPickleWriter final : public ExportSink {
  public:
   explicit TorchPickleWriter(format::ByteSink& out, const TorchFrames& frames = {});
@@ -68,39 +67,40 @@ class TorchPickleWriter final : public ExportSink {
     user_defined,
   };
   struct TraceRow {
-    std::uint64_t address = 0, size = 0, time_us = 0;  // address: of oom, what the device had free
+    std::uint64_t address = 0, size = 0,
+                  time_us = 0;  // address: for oom, the free bytes of the device
     std::uint32_t stream = 0, site = 0,
-                  more = 0;  // places in streams_ and sites_ (plus one), more_
+                  more = 0;  // index + 1 into streams_ and sites_, index into more_
     Action action = Action::alloc;
     std::uint8_t device = 0;
     bool has_time = false, has_address = true;
-    bool completes = false;  // of free_requested: its free_completed is the next row
-    bool alone = false;      // of an allocation with a segment of its own
+    bool completes = false;  // free_requested: its free_completed is the next row
+    bool alone = false;      // the allocation has a segment of its own
   };
   struct Memory {
     enum class State : std::uint8_t { none, live, pending, ended };
     std::uint64_t address = 0, size = 0, granted = 0;
     std::uint32_t stream = 0, site = 0, more = 0;
-    std::uint32_t row = 0;  // plus one: of its free_requested
+    std::uint32_t row = 0;  // number + 1 of its free_requested row
     State state = State::none;
     std::uint8_t device = 0;
     bool backing = false, mapped = false, alone = false;
   };
   struct Context {
     std::uint32_t device = 0;
-    std::vector<std::uint32_t> born;  // places in memory_
+    std::vector<std::uint32_t> born;  // indices into memory_
   };
-  /// What few rows say.
+  /// Fields that few rows have.
   struct More {
     std::string label, compile_context;
     bool has_pool = false;
     std::uint64_t pool[2] = {0, 0};
   };
-  struct Said {  // by the "x-" members of an operation
+  struct Said {  // from the "x-" members of an operation
     More more;
     bool no_row = false;
-    std::string action;      // of a mark: it was a row of that action,
-    std::uint64_t size = 0;  // and this its size
+    std::string action;      // mark: the action of the row that it was
+    std::uint64_t size = 0;  // mark: the size of that row
     bool has_device_free = false;
     std::uint64_t device_free = 0;
   };
@@ -161,7 +161,7 @@ class TorchPickleWriter final : public ExportSink {
   Prng random_;
 
   BlockVector<TraceRow> rows_;
-  BlockVector<Memory> memory_;  // by ids_
+  BlockVector<Memory> memory_;  // indexed as ids_
   IdTable ids_, stream_names_, site_names_;
   std::vector<std::uint64_t> streams_;
   std::vector<Context> contexts_;
@@ -171,8 +171,8 @@ class TorchPickleWriter final : public ExportSink {
   std::vector<More> more_{{}};
   std::map<std::string, std::uint32_t, std::less<>> more_places_;
   std::vector<Annotation> annotations_;
-  std::map<std::uint8_t, AddressBook> live_, held_;   // by device: requests, and segments
-  std::map<std::uint8_t, std::uint64_t> last_unmap_;  // the row, plus one
+  std::map<std::uint8_t, AddressBook> live_, held_;   // by device: requests; segments
+  std::map<std::uint8_t, std::uint64_t> last_unmap_;  // row number + 1
   std::string source_options_, default_context_, default_process_;
   std::uint64_t start_us_ = 0, next_address_ = 0;
   std::uint32_t default_device_ = 0, devices_ = 0, marks_device_ = 0;
@@ -180,10 +180,10 @@ class TorchPickleWriter final : public ExportSink {
   Outcome default_expect_ = Outcome::none;
   bool overflowed_ = false, timed_ = false;
 
-  std::vector<format::PickleWriter::Memo> stacks_;  // by site, plus one
+  std::vector<format::PickleWriter::Memo> stacks_;  // by site; memo + 1
   std::vector<format::PickleWriter::Memo> made_up_stacks_,
-      made_up_frames_;                        // plus one; 0: not written yet
-  format::PickleWriter::Memo no_frames_ = 0;  // plus one
+      made_up_frames_;                        // memo + 1; 0: not written yet
+  format::PickleWriter::Memo no_frames_ = 0;  // memo + 1
   std::uint64_t rows_written_ = 0, left_out_ = 0, batch_ = 0, stacks_made_ = 0;
   std::uint64_t managed_ = 0, no_bytes_ = 0, made_up_ = 0, alone_ = 0, by_reset_ = 0,
                 untimed_marks_ = 0;

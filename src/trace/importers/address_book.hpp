@@ -8,15 +8,15 @@
 
 namespace emm::trace {
 
-/// What an importer knows of an allocation that lives.
+/// A live allocation, as an importer knows it.
 struct LiveAllocation {
   std::uint64_t id = 0;
   std::uint64_t size = 0;  ///< Bytes.
 };
 
-/// Addresses of a foreign file as allocations, across reuse: an address names whichever allocation
-/// lives there, in the order of the rows, which must be that in which memory was given out (after)
-/// and taken back (before). Memory is bounded by what is live.
+/// Maps the addresses of a foreign file to allocations across reuse: an address names the
+/// allocation that is live there. Rows must come in the order in which memory was given out (after
+/// the call) and taken back (before the call). Memory is bounded by what is live.
 class AddressBook {
  public:
   struct Located {
@@ -24,13 +24,13 @@ class AddressBook {
     LiveAllocation live;
   };
 
-  /// False, and nothing done, where something lives at `address` already.
+  /// Adds an allocation. If `address` is taken, does nothing and returns false.
   bool add(std::uint64_t address, LiveAllocation entry) {
     if (!live_.emplace(address, entry).second) return false;
     bytes_.add(entry.size);
     return true;
   }
-  /// Ends what lives at `address`; nothing where nothing does.
+  /// Removes and returns the allocation at `address`; nothing if there is none.
   std::optional<LiveAllocation> remove(std::uint64_t address) {
     const auto found = live_.find(address);
     if (found == live_.end()) return std::nullopt;
@@ -40,7 +40,7 @@ class AddressBook {
     return entry;
   }
   bool has(std::uint64_t address) const { return live_.count(address) != 0; }
-  /// The allocation that `address` lies in, or starts.
+  /// Finds the allocation that contains `address` or begins there.
   std::optional<Located> containing(std::uint64_t address) const {
     auto after = live_.upper_bound(address);
     if (after == live_.begin()) return std::nullopt;

@@ -8,14 +8,14 @@
 
 namespace emm::trace {
 
-/// A value by address: a hash table without order, for files of millions of rows. Any address is
-/// one, 0 too. Memory is bounded by the most that it held at once.
+/// A hash table of values by address, for files of millions of rows. It has no order. Every address
+/// is valid, including 0. Memory is bounded by the most entries that it held at once.
 template <class Value>
 class AddressTable {
  public:
   AddressTable() : slots_(kFirstSlots) {}
 
-  /// What is at `address`, and whether it is new there: then it is `value`.
+  /// Returns the entry at `address`, and whether it is new; a new one gets `value`.
   std::pair<Value*, bool> add(std::uint64_t address, const Value& value) {
     if (address == kNone) {
       const auto is_new = !at_none_.has_value();
@@ -31,7 +31,7 @@ class AddressTable {
     ++count_;
     return {&slots_[at].value, true};
   }
-  /// Good until the next add() or remove(); null where there is none.
+  /// Valid until the next add() or remove(); null if there is none.
   const Value* find(std::uint64_t address) const noexcept {
     if (address == kNone) return at_none_ ? &*at_none_ : nullptr;
     auto at = home(address);
@@ -47,8 +47,8 @@ class AddressTable {
       if (slots_[at].address == kNone) return std::nullopt;
     }
     const auto value = slots_[at].value;
-    // Whatever could not have its place because of this one moves up, so that no search ends too
-    // early.
+    // Fills the hole with later entries that linear probing had moved past it, so that every search
+    // still finds its entry.
     for (auto hole = at;;) {
       at = next(at);
       if (slots_[at].address == kNone) {
@@ -64,7 +64,7 @@ class AddressTable {
     --count_;
     return value;
   }
-  /// Calls each(address, value), in no order.
+  /// Calls each(address, value) in no particular order.
   template <class Each>
   void for_each(const Each& each) const {
     if (at_none_) each(kNone, *at_none_);
@@ -72,7 +72,7 @@ class AddressTable {
       if (slot.address != kNone) each(slot.address, slot.value);
     }
   }
-  /// Asks the memory for what will soon be looked for.
+  /// Prefetches the slot of an address that will soon be looked up.
   void prefetch(std::uint64_t address) const noexcept {
     __builtin_prefetch(&slots_[home(address)]);
   }
@@ -80,8 +80,8 @@ class AddressTable {
   std::size_t count() const noexcept { return count_ + (at_none_ ? 1 : 0); }
 
  private:
-  static constexpr std::size_t kFirstSlots = 64;  // powers of two
-  static constexpr std::uint64_t kNone = 0;       // the address of a slot that is free
+  static constexpr std::size_t kFirstSlots = 64;  // a power of two
+  static constexpr std::uint64_t kNone = 0;       // marks a free slot
   struct Slot {
     std::uint64_t address = kNone;
     Value value{};
@@ -105,7 +105,7 @@ class AddressTable {
   }
 
   std::vector<Slot> slots_;
-  std::size_t count_ = 0;  // without the one at kNone
+  std::size_t count_ = 0;  // without at_none_
   std::optional<Value> at_none_;
 };
 

@@ -1,4 +1,4 @@
-// allocatorSim's lines: start_op end_op size.
+// Lines of allocatorSim: start_op end_op size.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a memory hook of CuPy was told: the program's requests of its pool, and the pool's of the
-// device.
+// The calls of a CuPy memory hook: the program's requests to its pool and the pool's requests to
+// the device.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -19,8 +19,8 @@ namespace {
 
 using namespace trace;
 
-/// The line about the run that may stand before the rows: {"cupy": "14.2.0", "limit": 943718400,
-/// ...}.
+/// Is this the line about the run that may precede the rows: {"cupy": "14.2.0", "limit": 943718400,
+/// ...}?
 bool is_about_the_run(std::string_view line) {
   return text::trim(line).starts_with('{') && line.find("\"cupy\"") != std::string_view::npos;
 }
@@ -38,19 +38,19 @@ int sniff_cupy_hooks(std::string_view prefix) {
       sure = 95;
     } else if (line.find("\"hook\"") != std::string_view::npos ||
                line.find("\"dev_alloc\"") != std::string_view::npos) {
-      sure = 60;  // its first row is damaged
+      sure = 60;  // the first row is damaged
     }
   });
   return sure;
 }
 
-/// Rows in, operations out. What a pool asks of the device is the backing layer: "s1" and so on.
-/// Hooks are not told when a pool releases memory; where the device hands the same addresses out
-/// again it had.
+/// Turns rows into operations. The pool's requests to the device are the backing layer: "s1" and so
+/// on. Hooks do not see the pool release memory; it did if the device hands out the same address
+/// again.
 ///
 /// CuPy keeps a freed block in the arena of the stream that it was allocated on, whatever stream is
-/// current at the free (cupy/cuda/memory.pyx, PooledMemory.free): a free is on its memory's own
-/// stream. A request that fails is told with a null pointer, and MemoryPool raises nothing but
+/// current at the free (cupy/cuda/memory.pyx, PooledMemory.free). Therefore a free is on the stream
+/// of its memory. A failed request reports a null pointer, and MemoryPool raises only
 /// OutOfMemoryError for it.
 class CupyHooks {
  public:
@@ -89,7 +89,7 @@ class CupyHooks {
         op.members.add(Member::text);
         run_.used();
         return run_.emit(op);
-      case CupyAction::oom:  // its request came before it, with a null pointer
+      case CupyAction::oom:  // the request came before, with a null pointer
         ++errors_;
         run_.used();
         return {};
@@ -151,7 +151,7 @@ class CupyHooks {
   bool started_ = false;
 };
 
-/// The run's line, kept whole in source.options: it has the pool's limit and its state at the end.
+/// Keeps the line about the run in source.options: it has the pool's limit and its final state.
 Status describe_run(std::string_view line, ImportRun& run, Header& header) {
   auto said = format::parse_json(without_comma(line), run.source_name(), run.line_number());
   if (!said) return run.refuse(std::move(said).error());

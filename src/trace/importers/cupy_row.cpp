@@ -22,7 +22,7 @@ std::optional<BadField> parse_array(std::string_view line, const JsonValue& valu
                                   : said.as_u64();
     });
   };
-  const auto stream = [&](std::size_t index) {  // 0 where the row ends before it
+  const auto stream = [&](std::size_t index) {  // 0 if the row is too short
     return array.element(index) == nullptr ? 0 : number(index, "stream", kStream);
   };
   const auto action = array.word(0, "action", kActions);

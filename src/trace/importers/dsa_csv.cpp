@@ -1,5 +1,5 @@
-// Problems of dynamic storage allocation, as MiniMalloc and idealloc have them: buffers with
-// lifetimes, to be placed.
+// Dynamic storage allocation problems of MiniMalloc and idealloc: buffers with lifetimes that are
+// to be placed.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -43,13 +43,13 @@ constexpr format::CsvColumnName kColumns[] = {
 };
 constexpr std::string_view kHeader = "id,lower,upper,size, and any of alignment,hint,gaps,offset";
 
-/// The columns that a line names; nothing where it is no header.
+/// The layout that a header line names; nothing if the line is not a header.
 std::optional<CsvLayout> layout_of(std::string_view line) {
   auto layout = CsvLayout::of(line, kColumns, 1u << kId | 1u << kLower | 1u << kSize);
   if (!layout || layout->has(kUpper) == layout->has(kEnd)) return std::nullopt;
   return layout;
 }
-/// A file whose first line has no comma may have semicolons or tabs in their stead.
+/// Handles a file that separates its columns by semicolons or tabs: its first line has no comma.
 class Separator {
  public:
   explicit Separator(std::string_view first_line) noexcept {
@@ -58,7 +58,7 @@ class Separator {
     }
     if (first_line.find(',') != std::string_view::npos) other_.reset();
   }
-  /// The line with commas; valid until the next.
+  /// The line with commas; valid until the next call.
   std::string_view with_commas(std::string_view line) {
     if (!other_) return line;
     line_ = line;
@@ -71,10 +71,10 @@ class Separator {
   std::string line_;
 };
 
-/// The layout of a file without a header: rows of four numbers.
+/// The layout of a file without a header: four numbers per row.
 CsvLayout without_header() { return *layout_of("id,lower,upper,size"); }
 
-/// What a row says that a trace has no place for.
+/// Counts the properties of rows that a trace cannot hold.
 struct LeftOut {
   std::uint64_t hints = 0, gaps = 0, offsets = 0;
 };
@@ -83,14 +83,14 @@ struct Fields {
   PlacementRow row;
   bool hint = false, gaps = false, offset = false;
   std::size_t id_at = 0;
-  std::string_view id{};  // as it stands there
+  std::string_view id{};  // as the row has it
 };
 
-/// A row of numbers alone, as almost every one is; false for any other, and `fields` half read.
+/// Reads a row of numbers alone, as almost all are. For any other row returns false and leaves
+/// `fields` undefined.
 bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns, Fields& fields) {
   fields.hint = fields.gaps = fields.offset = false;
-  std::array<std::uint64_t, kColumnCount + 1>
-      values{};  // the last one of columns that are not known
+  std::array<std::uint64_t, kColumnCount + 1> values{};  // the last entry takes unknown columns
   const auto* at = line.data();
   const auto* const end = at + line.size();
   for (const auto column : columns) {
@@ -102,7 +102,7 @@ bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns
     }
     const auto size = static_cast<std::size_t>(at - begin);
     if (column == kId) {
-      if (size > 1 && *begin == '0') return false;  // not a number, but a name
+      if (size > 1 && *begin == '0') return false;  // a name, not a number
       fields.id_at = static_cast<std::size_t>(begin - line.data());
       fields.id = {begin, size};
     }
@@ -124,7 +124,7 @@ bool parse_plain(std::string_view line, const std::vector<std::uint8_t>& columns
   return at == end && row.upper > row.lower && (align & (align - 1)) == 0;
 }
 
-/// `line` has been split into `values`.
+/// `values` are the fields of `line`.
 std::optional<BadField> parse(const format::CsvLine& values,
                               const std::vector<std::uint8_t>& columns, Fields& fields) {
   fields = {};
@@ -192,7 +192,7 @@ std::optional<BadField> parse(const format::CsvLine& values,
     if (bad) return bad;
   }
   for (std::size_t i = 0; i < columns.size();
-       ++i) {  // when both are known, in whatever order they stand
+       ++i) {  // checked once both are known, as they may come in either order
     const auto inclusive = columns[i] == kEnd;
     if ((!inclusive && columns[i] != kUpper) || row.upper > row.lower) continue;
     return BadField{.what = inclusive ? "end" : "upper",

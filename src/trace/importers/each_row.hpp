@@ -8,9 +8,8 @@
 
 namespace emm::trace {
 
-/// `parse(line)`, a Result<std::optional<BadField>>, of `line` and every line after it, and after
-/// one that is good `take()`, a Status. A line that is not as it should be ends the import, as
-/// ImportRun::refuse has it.
+/// Calls `parse(line)`, a Result<std::optional<BadField>>, for `line` and every line after it, and
+/// `take()`, a Status, after each good one. A bad line ends the import as ImportRun::refuse() does.
 template <class Parse, class Take>
 Status each_row_from(ImportRun& run, std::string_view line, Parse&& parse, Take&& take) {
   for (;;) {
@@ -24,7 +23,7 @@ Status each_row_from(ImportRun& run, std::string_view line, Parse&& parse, Take&
   }
 }
 
-/// Does the same with all lines that were not read yet.
+/// The same for all lines that were not read yet.
 template <class Parse, class Take>
 Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
   std::string_view line;
@@ -33,8 +32,8 @@ Status each_row(ImportRun& run, Parse&& parse, Take&& take) {
   return *more ? each_row_from(run, line, parse, take) : Status{};
 }
 
-/// The first lines of a file that are not blank, for a sniff: whole ones, unless the file has but
-/// one.
+/// Calls `use` for the first `count` lines that are not blank, for a sniff. A line that the prefix
+/// cuts is left out unless it is the only one.
 template <class Use>
 void first_lines(std::string_view prefix, std::size_t count, Use&& use) {
   if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);

@@ -20,7 +20,7 @@ int sniff_emm(std::string_view prefix) {
     return begin.find(word) != std::string_view::npos;
   };
   if (says("\"emmctl-trace\"")) return 100;
-  return says("\"events\"") || says("\"defaults\"") ? 40 : 0;  // a header that lacks its format
+  return says("\"events\"") || says("\"defaults\"") ? 40 : 0;  // a header without its "format"
 }
 
 Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink,

@@ -1,4 +1,4 @@
-// What the recorder leaves while it records a program: record/raw.hpp.
+// The file that the recorder writes while it records a program: record/raw.hpp.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -24,7 +24,7 @@ int sniff_emm_raw(std::string_view prefix) {
   return prefix.starts_with(std::string_view(record::kMagic, sizeof record::kMagic)) ? 100 : 0;
 }
 
-/// Ends it, and keeps what a trace's text may have.
+/// Terminates the text and replaces the characters that a trace's text may not have.
 template <std::size_t kSize>
 void make_text(char (&text)[kSize]) {
   text[kSize - 1] = '\0';
@@ -33,7 +33,7 @@ void make_text(char (&text)[kSize]) {
   }
 }
 
-/// Takes a file apart as it comes: header, blocks, records.
+/// Parses a file as it arrives: header, blocks, records.
 class RawFile {
  public:
   explicit RawFile(format::ByteSource& source) : source_(source) {}
@@ -58,11 +58,13 @@ class RawFile {
       return fail(Errc::parse_error, "{}: the file ends inside its header: expected a recording",
                   source_.name());
     }
-    // Runs of one thread each, which are in order but for the few calls that overlapped.
+    // Blocks hold runs of one thread each. Their calls are in order except for the few that
+    // overlapped.
     std::stable_sort(calls_.begin(), calls_.end(), [](const RawCall& a, const RawCall& b) {
       return a.record.seq < b.record.seq;
     });
-    // Calls have even numbers, and requests odd ones. Threads may have read one time.
+    // Calls get even numbers and requests odd ones. Several threads may have read the same clock
+    // value.
     std::uint64_t before = 0;
     for (auto& call : calls_) {
       call.record.seq = std::max(call.record.seq * 2, before + 2);
@@ -75,7 +77,7 @@ class RawFile {
   std::vector<RawCall>& calls() noexcept { return calls_; }
   std::uint64_t dropped() const noexcept { return dropped_; }
   const RawSites& sites() const noexcept { return sites_; }
-  /// Recording was off at some time before its end.
+  /// Was recording off at some time before the end?
   bool began_late() const noexcept { return began_late_; }
 
  private:
@@ -134,7 +136,7 @@ class RawFile {
     return {};
   }
 
-  // A damaged file says anything.
+  // Limits, since a damaged file may have any value.
   static constexpr std::uint32_t kTextMost = 256, kFramesMost = 128;
 
   void take_text(const Record& record) {
@@ -166,7 +168,7 @@ class RawFile {
   std::vector<RawCall> calls_;
 };
 
-/// What a replay must understand, of what the recording holds.
+/// The features that a replay of the recording needs.
 std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
   bool streams = false, events = false, ipc = false, pools = false, threads = false;
   bool graphs = false, functions = false, ranges = false, peers = false;
@@ -210,6 +212,8 @@ std::vector<std::string> required_by(const std::vector<RawCall>& calls) {
     }
     threads = threads || thread != calls.front().thread;
     if (record.device < 64) devices |= std::uint64_t{1} << record.device;
+    const bool names_device = record.call == Call::mem_create || record.call == Call::pool_create;
+    if (names_device && record.stream < 64) devices |= std::uint64_t{1} << record.stream;
   }
   std::vector<std::string> names;
   const auto add = [&](bool used, const char* name) {
@@ -260,17 +264,42 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   const auto& calls = file.calls();
   const auto lost = header.lost + file.dropped();
   ImportRun run(source, sink, options);
-  const bool complete =
-      lost == 0 && header.stopped == 0 && !file.began_late() && header.only_windows == 0;
+  const bool complete = lost == 0 && header.stopped == 0 && !file.began_late() &&
+                        header.only_windows == 0 && header.cut == 0 && header.bypassed == 0 &&
+                        header.unkept == 0 && header.unnumbered == 0;
   if (auto begun = run.header(header_of(header, calls, complete)); !begun)
     return std::move(begun).error();
   RawSession session(run, header, file.sites());
   if (options.requests != nullptr) session.go_beneath(*options.requests);
   if (lost != 0) {
-    if (auto told = session.gap(lost, header.stopped); !told) return std::move(told).error();
+    const std::string_view reason = header.stopped != 0 ? std::strerror(header.stopped)
+                                    : header.lost == 0  ? "older calls were overwritten"
+                                                        : "no room";
+    if (auto told = session.gap(lost, reason); !told) return std::move(told).error();
+  }
+  const auto say_gap = [&](std::string_view reason) {
+    Operation gap{.op = Op::gap, .members = Members(Member::reason)};
+    gap.reason = reason;
+    return run.emit(gap);
+  };
+  if (header.bypassed != 0) {
+    if (auto told = say_gap("functions that are not recorded were called"); !told)
+      return std::move(told).error();
+  }
+  if (header.unkept != 0) {
+    if (auto told = say_gap("what lived before recording began is not known"); !told)
+      return std::move(told).error();
+  }
+  if (header.unnumbered != 0) {
+    if (auto told = say_gap("more contexts lived at once than are told apart"); !told)
+      return std::move(told).error();
   }
   for (const auto& call : calls) {
     if (auto taken = session.take(call); !taken) return std::move(taken).error();
+  }
+  if (header.cut != 0 && header.only_windows == 0) {
+    if (auto told = say_gap("recording ended, and the process went on"); !told)
+      return std::move(told).error();
   }
   run.note(file.dropped(), "calls were overwritten, as --max-file-size says");
   run.note(header.lost,
@@ -280,6 +309,13 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   run.note(header.bypassed,
            "functions were handed to the program by another address than their symbol's, and are "
            "not recorded");
+  run.note(header.unkept,
+           "allocations were not kept account of, for want of memory: what of them lived when "
+           "recording began is missing");
+  run.note(header.unnumbered,
+           text::format("times a thread entered a context beyond the {} that are told apart: what "
+                        "ended with such a context has no end in the trace",
+                        record::kContextsMost));
   return session.finish(lost);
 }
 

@@ -25,7 +25,7 @@ Result<bool> ImportRun::next(std::string_view& line) {
     if (lines_.line_number() == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);
     if (!lines_.unterminated() && !line.empty() && static_cast<unsigned char>(line.front()) > ' ') {
       may_go_on_ = false;
-      return true;  // as almost every line
+      return true;  // the case of almost every line
     }
     const auto words = text::trim(line);
     if (words.empty()) continue;
@@ -44,7 +44,8 @@ Status ImportRun::refuse(const BadField& field) {
 Status ImportRun::refuse(Error error) {
   if (!lines_.unterminated()) return error;
   if (!options_.partial) {
-    if (line_number() == 1) return error;  // a file of one line is something else rather than cut
+    if (line_number() == 1)
+      return error;  // a file of one line is of another format rather than cut
     return fail(Errc::parse_error, "{}:{}: the file ends {}: expected {}", source_name(),
                 line_number(), "inside a line", "a whole row");
   }

@@ -4,7 +4,7 @@
 
 namespace emm::trace {
 
-/// Finds the member in the line by its text, which is enough to point at it.
+/// Finds the member's place by searching its text in the line, which suffices for a message.
 void JsonRow::refuse(std::string_view key, std::string_view expected) noexcept {
   if (bad_) return;
   BadField field{.what = key, .value = {}, .at = 0, .expected = expected};

@@ -13,12 +13,12 @@ namespace emm::trace {
 
 using format::JsonValue;
 
-/// A number, or a string of digits, in hex after 0x; nothing else.
+/// Accepts only a number or a string of digits, in hex after 0x.
 inline std::optional<std::uint64_t> address_in(const JsonValue& value) noexcept {
   const auto text = value.as_string();
   return text ? text::to_u64(*text) : value.as_u64();
 }
-/// A number from 0, whole or of parts, which are left off.
+/// Accepts a number that is not negative and drops its fraction.
 inline std::optional<std::uint64_t> time_in(const JsonValue& value) noexcept {
   constexpr double kMost = 9e18;
   const auto whole = value.as_u64();
@@ -26,24 +26,24 @@ inline std::optional<std::uint64_t> time_in(const JsonValue& value) noexcept {
   if (!real || !(*real >= 0) || *real > kMost) return whole;
   return static_cast<std::uint64_t>(*real);
 }
-/// A row that stood in an array of them has a comma after it.
+/// Removes the comma that follows a row taken from an array of rows.
 inline std::string_view without_comma(std::string_view line) noexcept {
   line = text::trim(line);
   if (line.ends_with(',')) line.remove_suffix(1);
   return line;
 }
 
-/// Asks one line that is a JSON array for its elements, which hold no commas; remembers the first
-/// that is not as expected.
+/// Reads elements from one line that is a JSON array. The elements contain no commas. Remembers the
+/// first element that is not as expected.
 class ArrayRow {
  public:
   ArrayRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}
 
-  /// Null where the row ends before it.
+  /// Returns the element, or null if the row is too short.
   const JsonValue* element(std::size_t index) const noexcept {
     return index < value_.elements.size() ? &value_.elements[index] : nullptr;
   }
-  /// What `number_in` finds in the element.
+  /// Returns what `number_in` finds in the element.
   template <class NumberIn>
   std::uint64_t number(std::size_t index, std::string_view what, std::string_view expected,
                        const NumberIn& number_in) {
@@ -63,8 +63,7 @@ class ArrayRow {
   std::optional<BadField> bad_;
 };
 
-/// Asks one line of JSON for members that must be there; remembers the first that is not as
-/// expected.
+/// Reads required members from one line of JSON and remembers the first that is not as expected.
 class JsonRow {
  public:
   JsonRow(std::string_view line, const JsonValue& value) noexcept : line_(line), value_(value) {}

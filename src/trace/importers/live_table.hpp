@@ -12,23 +12,22 @@
 
 namespace emm::trace {
 
-/// What lives at which address, where nothing is asked but that: an AddressBook without order, for
-/// files of millions of rows.
+/// Live allocations by address, for files of millions of rows. As AddressBook, without order.
 class LiveTable {
  public:
-  /// False, and nothing done, where something lives at `address` already.
+  /// Adds an allocation. If `address` is taken, does nothing and returns false.
   bool add(std::uint64_t address, LiveAllocation entry) {
     if (!live_.add(address, entry).second) return false;
     bytes_.add(entry.size);
     return true;
   }
-  /// Ends what lives at `address`; nothing where nothing does.
+  /// Removes and returns the allocation at `address`; nothing if there is none.
   std::optional<LiveAllocation> remove(std::uint64_t address) {
     const auto ended = live_.remove(address);
     if (ended) bytes_.subtract(ended->size);
     return ended;
   }
-  /// All that live, in the order of their ids.
+  /// All live allocations in the order of their ids.
   std::vector<LiveAllocation> all() const {
     std::vector<LiveAllocation> entries;
     live_.for_each([&](std::uint64_t, const LiveAllocation& entry) { entries.push_back(entry); });

@@ -27,14 +27,14 @@ enum NsysColumn { start, process, device, address, bytes, kind, operation, strea
 constexpr std::string_view kColumnNames[] = {
     "start",   "globalPid",           "deviceId", "address", "bytes",
     "memKind", "memoryOperationType", "streamId"};
-// What stands for a column that a version of the export does not have: streams are there since
-// 2022. Nothing for those without which there is nothing to import.
+// Substitutes for columns that a version of the export lacks; streams exist since 2022. An empty
+// one marks a column that the import needs.
 constexpr std::string_view kInstead[] = {"rowid", "0", "0", "", "", "2", "", "NULL"};
-// As the export's tables ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER have them.
+// The values of the export's tables ENUM_CUDA_MEM_KIND and ENUM_CUDA_DEV_MEM_EVENT_OPER.
 constexpr std::uint64_t kPinned = 1, kDevice = 2, kArray = 3, kManaged = 4;
 constexpr std::uint64_t kAllocation = 0, kDeallocation = 1;
 
-/// Rows in, operations out. Where several processes were profiled, each has contexts of its own:
+/// Turns rows into operations. If several processes were profiled, each has its own contexts:
 /// "p7.d0".
 class NsysRows {
  public:
@@ -104,8 +104,7 @@ class NsysRows {
   bool started_ = false;
 };
 
-/// The file, which is held in memory whole; one that grows as it is unpacked, not beyond all
-/// bounds.
+/// Reads the whole file into memory. A packed file is refused beyond a bound.
 Result<std::string> bytes_of(format::ByteSource& source) {
   constexpr std::size_t kUnpackedMax = std::size_t{1} << 30, kPageBytesAt = 16;
   const auto refused = [&](std::string_view words) {
@@ -113,8 +112,8 @@ Result<std::string> bytes_of(format::ByteSource& source) {
   };
   const auto begin = source.peek(kPageBytesAt + 2);
   if (!begin) return begin.error();
-  // Two bytes that are a power of two from 512, or 1 for 65536: no gigabytes are read of what is no
-  // database.
+  // The page size: two bytes, a power of two from 512, or 1 for 65536. The check avoids reading
+  // gigabytes of a file that is not a database.
   const auto page_bytes = begin->size() < kPageBytesAt + 2
                               ? 0
                               : static_cast<unsigned char>((*begin)[kPageBytesAt]) * 256 +
@@ -135,7 +134,7 @@ Result<std::string> bytes_of(format::ByteSource& source) {
   }
 }
 
-/// A table of that name, not a view that would run what a file says.
+/// Requires a table of that name. A view is refused, since it would run SQL from the file.
 Status expect_table(SqliteDatabase& database) {
   auto known = database.query(
       "SELECT 1 FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %' AND "
@@ -147,7 +146,7 @@ Status expect_table(SqliteDatabase& database) {
   return {};
 }
 
-/// The columns of the table, or what stands for them; adds the names of those that are not there.
+/// The columns of the table or their substitutes. Adds the names of missing columns to `missing`.
 Result<std::string> columns_of(SqliteDatabase& database, std::vector<std::string>& missing) {
   std::string columns;
   for (int column = start; column <= stream; ++column) {

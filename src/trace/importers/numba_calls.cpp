@@ -1,5 +1,5 @@
-// Every call that a program made to Numba's memory manager, as a recorder around it wrote them
-// down.
+// The calls that a program made to Numba's memory manager, as a recorder around the manager wrote
+// them.
 #include <map>
 #include <string>
 #include <string_view>
@@ -28,7 +28,7 @@ int sniff_numba_calls(std::string_view prefix) {
   return sure;
 }
 
-/// What the beginning of the recording says: its first thread, and the device's memory.
+/// Reads the first thread and the device's memory from the beginning of the recording.
 Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
   auto header = recording_header("numba-cuda", {"ipc", "threads"}, Level::emm);
   auto first = true, sought = true;
@@ -52,8 +52,7 @@ Header header_of(std::string_view prefix, std::uint64_t& default_thread) {
   return header;
 }
 
-/// Puts rows in the order of their `seq`, which several threads may have written a little out of
-/// order.
+/// Sorts rows by `seq`, since several threads may have written them slightly out of order.
 class InOrder {
  public:
   explicit InOrder(ImportRun& run, NumbaSession& session) noexcept : run_(run), session_(session) {}
@@ -92,7 +91,7 @@ class InOrder {
   NumbaSession& session_;
   std::map<std::uint64_t, NumbaRow> waiting_;
   std::uint64_t next_ = 0;
-  static constexpr std::uint64_t first_ = 1;  // where recordings begin to count
+  static constexpr std::uint64_t first_ = 1;  // the first seq of a recording
 };
 
 Result<ImportCounts> read_calls(format::ByteSource& source, OperationSink& sink,

@@ -48,7 +48,7 @@ Status NumbaSession::take(const NumbaRow& row) {
   if (in_reset_ && row.thread == reset_thread_) {
     if (const auto id = ended_by_reset(row)) {
       if (depth_ > 0) {
-        take_as_reset(row);  // nothing is flushed while any thread defers: the queue has it
+        take_as_reset(row);  // nothing is flushed while any thread defers, so it stays queued
       } else {
         held_.push_back({.row = row, .id = *id});
       }
@@ -97,9 +97,9 @@ Result<ImportCounts> NumbaSession::finish() {
     if (auto left = leave_reset(); !left) return std::move(left).error();
   }
   const auto open = depth_;
-  for (; depth_ > 0; --depth_) {  // the recording ends inside: a trace must not
+  for (; depth_ > 0; --depth_) {  // a trace must not end inside of defer_cleanup
     Operation end{.op = Op::end_defer_cleanup, .members = Members(Member::seq)};
-    end.seq = ++last_seq_;  // what was held back until now came before
+    end.seq = ++last_seq_;  // operations that were held back came before
     if (auto given = run_.emit(end); !given) return std::move(given).error();
   }
   run_.note(open, "guards of defer_cleanup were open at the end, and are closed there");
@@ -242,7 +242,7 @@ Status NumbaSession::defer_end(const NumbaRow& row) {
 }
 
 Status NumbaSession::reset(const NumbaRow& row) {
-  if (in_reset_) {  // another thread's
+  if (in_reset_) {  // another thread's reset
     if (auto left = leave_reset(); !left) return left;
   }
   in_reset_ = true;
@@ -252,8 +252,8 @@ Status NumbaSession::reset(const NumbaRow& row) {
   return plain(row, Op::reset);
 }
 
-/// The allocation that the row frees, where it is one that the reset has just ended; it is then
-/// nobody else's.
+/// The allocation that the row frees, if the reset has just ended it. Removes it from the list of
+/// these.
 std::optional<std::uint64_t> NumbaSession::ended_by_reset(const NumbaRow& row) {
   if (row.call == NumbaCall::pending_add && row.memory) {
     if (const auto ended = ended_by_reset_.remove(row.pointer)) return ended->id;
@@ -264,7 +264,7 @@ std::optional<std::uint64_t> NumbaSession::ended_by_reset(const NumbaRow& row) {
   return std::nullopt;
 }
 
-/// The reset has ended. What is still held was not flushed by it: these frees come later.
+/// The reset is over. It did not flush the frees that are still held, so they come later.
 Status NumbaSession::leave_reset() {
   in_reset_ = false;
   for (const auto& [row, id] : std::exchange(held_, {})) {
@@ -279,7 +279,7 @@ Status NumbaSession::leave_reset() {
   return {};
 }
 
-/// A free that the reset asked for: it is in the queue, and no operation.
+/// Counts a free that the reset made as queued. It becomes no operation.
 void NumbaSession::take_as_reset(const NumbaRow& row) {
   if (row.call == NumbaCall::pending_add) {
     ++queued_;

@@ -12,24 +12,24 @@
 
 namespace emm::trace {
 
-/// The calls to Numba's manager, in their order, as operations of a trace.
+/// Turns the calls to Numba's manager into operations of a trace, in the order of the calls.
 ///
-/// A pending_add is a free, by a pointer that died or by reset(), which frees what the manager
-/// still holds. A free by reset() becomes no operation: the replay's own reset does the same. It is
-/// recognized by its place: after the reset, in its thread, and before the flush that ends the
-/// reset (contract: RST-2). Inside defer_cleanup there is no such flush: then every pending_add
-/// counts that follows the reset without another call between (RST-8). Memory that outlives the
-/// reset is freed later; that free is an operation, and late.
+/// A pending_add is a free. A pointer that died makes it, or reset(), which frees what the manager
+/// still holds. A free by reset() becomes no operation, since the replay's own reset does the same.
+/// It is recognized by its place: after the reset, in the same thread, and before the flush that
+/// ends the reset (contract: RST-2). Inside of defer_cleanup there is no such flush; every
+/// pending_add that follows the reset with no other call between counts then (RST-8). Memory that
+/// outlives the reset is freed later; that free is an operation, marked late.
 ///
 /// A flush belongs to the operation before it. If nothing before it in its thread explains it, an
-/// allocation that found the device full made it (DEV-3). That allocation's row comes later, and
-/// the flush is put behind it.
+/// allocation that found the device full caused it (DEV-3). The row of that allocation comes later,
+/// and the flush is placed behind it.
 class NumbaSession {
  public:
   NumbaSession(ImportRun& run, std::uint64_t default_thread) noexcept
       : run_(run), default_thread_(default_thread) {}
 
-  Status row(const NumbaRow& row);  ///< In the order of their `seq`.
+  Status row(const NumbaRow& row);  ///< Takes the rows in the order of `seq`.
   Result<ImportCounts> finish();
 
  private:
@@ -57,9 +57,9 @@ class NumbaSession {
   std::uint64_t default_thread_;
   AddressBook memory_, pins_;
   AddressBook ended_by_reset_, pins_ended_by_reset_;
-  std::map<std::uint64_t, std::uint64_t> buffers_;  // all that were ever pinned, by address
+  std::map<std::uint64_t, std::uint64_t> buffers_;  // every buffer ever pinned, by address
   std::uint64_t handles_ = 0;
-  std::uint64_t depth_ = 0;  // of defer_cleanup
+  std::uint64_t depth_ = 0;  // nesting of defer_cleanup
 
   bool in_reset_ = false;
   std::uint64_t reset_thread_ = 0;
@@ -67,14 +67,14 @@ class NumbaSession {
     NumbaRow row;
     std::uint64_t id;
   };
-  std::vector<Held> held_;  // frees since the reset or its last flush, which are its own or late
+  std::vector<Held> held_;  // frees since the reset or its last flush: its own, or late
   std::uint64_t last_seq_ = 0;
 
   std::map<std::uint64_t, NumbaCall> last_call_;  // by thread
-  std::optional<NumbaRow> held_flush_;            // until its operation is known
+  std::optional<NumbaRow> held_flush_;            // waits until its operation is known
 
-  // What the recorded queues must hold: the manager's, and the context's (events, streams,
-  // modules).
+  // What the recorded queues should hold: that of the manager, and that of the context, with
+  // events, streams and modules.
   std::uint64_t queued_ = 0, queued_bytes_ = 0, context_queued_ = 0;
   bool context_added_last_ = false;
 

@@ -1,4 +1,4 @@
-// A list of operations, one a line: "a <id> <bytes>" or "f <id>". Lines that begin with # are
+// A list of operations, one per line: "a <id> <bytes>" or "f <id>". Lines that begin with # are
 // comments.
 #include <map>
 #include <optional>
@@ -51,7 +51,7 @@ int sniff_ops_list(std::string_view prefix) {
   return operations > 0 && good == seen ? 80 : 0;
 }
 
-/// An id names what it was given to last, and may be given again.
+/// Reads the lines. An id may be reused; it names its last allocation.
 class OpsList {
  public:
   explicit OpsList(ImportRun& run) noexcept

@@ -41,8 +41,8 @@ Status PairedRows::make(Operation& op, std::uint64_t size) {
 Status PairedRows::free(Operation& op, std::uint64_t address, std::optional<std::uint64_t> size) {
   if (address == 0) return nothing(null_);
   if (!empty_.empty()) {
-    // Memory of 0 bytes may share its address with what was given out after it. The order of their
-    // frees changes nothing but which row is said to be which.
+    // Memory of 0 bytes may share its address with a later allocation. Which of the two a free
+    // belongs to makes no difference except to the counts.
     if (const auto found = empty_.find(address); found != empty_.end()) {
       if (--found->second == 0) empty_.erase(found);
       return nothing(no_bytes_);

@@ -71,8 +71,8 @@ PlacementRows::Order PlacementRows::by_time(std::uint64_t StoredRow::*time) cons
   return order;
 }
 
-/// By digits of the time, the lowest first: files have millions of rows, in any order. What is
-/// moved is a word, the time above the row's number.
+/// A radix sort by time, since files have millions of rows in any order. It moves one word per row:
+/// the time above the row's number.
 PlacementRows::Order PlacementRows::by_short_time(std::uint64_t StoredRow::*time,
                                                   std::uint64_t all_bits) const {
   constexpr unsigned kTimeShift = 32, kDigitBits = 11, kMostDigits = 3;
@@ -100,8 +100,8 @@ PlacementRows::Order PlacementRows::by_short_time(std::uint64_t StoredRow::*time
 }
 
 Result<ImportCounts> PlacementRows::finish() {
-  // The rows in the order in which they begin: what ends soon after it begins is then still at
-  // hand.
+  // Reorders the rows by their begin. A buffer that ends soon after its begin is then still in the
+  // cache.
   auto ends = by_time(&StoredRow::upper);
   {
     const auto begins = by_time(&StoredRow::lower);

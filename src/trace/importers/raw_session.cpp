@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "base/text.hpp"
@@ -35,7 +35,8 @@ Outcome outcome_of(std::int32_t code) noexcept {
   }
 }
 
-/// As a trace may hold it: UTF-8 without what a terminal obeys.
+/// Returns the frame as a trace may hold it: valid UTF-8 without characters that control a
+/// terminal.
 std::string shown(std::string_view frame) {
   std::string made;
   while (!frame.empty()) {
@@ -47,7 +48,31 @@ std::string shown(std::string_view frame) {
   return made;
 }
 
-/// A native frame has its function as the linker knows it.
+/// Builds the JSON text of an operation's "x-" members.
+class MemberText {
+ public:
+  MemberText& number(std::string_view name, std::uint64_t value) {
+    constexpr std::uint64_t kMost =
+        (std::uint64_t{1} << 53) - 1;  // the format writes greater numbers as strings
+    return value > kMost ? hex(name, value) : put(name, text::format("{}", value));
+  }
+  MemberText& hex(std::string_view name, std::uint64_t value) {
+    return put(name, text::format("\"{}\"", text::hex(value)));
+  }
+  MemberText& word(std::string_view name, std::string_view value) {
+    return put(name, text::format("\"{}\"", value));
+  }
+  operator std::string() const { return text_; }
+
+ private:
+  MemberText& put(std::string_view name, const std::string& value) {
+    text_ += text::format("{}\"{}\":{}", text_.empty() ? "" : ",", name, value);
+    return *this;
+  }
+  std::string text_;
+};
+
+/// Demangles the function name of a native frame.
 std::string readable(const std::string& frame) {
   constexpr std::string_view kMangled = ":0 _Z";
   const auto at = frame.find(kMangled);
@@ -71,7 +96,7 @@ RawSession::RawSession(ImportRun& run, const record::FileHeader& header, const R
 }
 
 std::uint64_t RawSession::ns_of(std::uint64_t ticks) const noexcept {
-  constexpr double kMost = 9e15;  // a hundred days; a damaged file says anything
+  constexpr double kMost = 9e15;  // a hundred days, since a damaged file may have any value
   const auto ns = static_cast<double>(ticks) * ns_per_tick_;
   return ns < kMost ? static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(kMost);
 }
@@ -99,7 +124,7 @@ Operation RawSession::common(const Record& record, Op op) {
 void RawSession::put_beneath(Operation& operation, const Record& record) const {
   operation.seq = record.seq;
   operation.members.add(Member::seq);
-  switch (operation.op) {  // order and places are the program's own
+  switch (operation.op) {  // order and places are those of the program's own operations
     case Op::stream_create:
     case Op::stream_destroy:
     case Op::stream_sync:
@@ -163,13 +188,33 @@ void RawSession::put_place(Operation& operation, std::uint8_t context, std::uint
   operation.members.add(Member::context);
 }
 
+void RawSession::move_to(Operation& operation, Place place) {
+  operation.members = operation.members.without(Members(Member::context, Member::device));
+  put_place(operation, place.context, place.device);
+}
+
+RawSession::Place RawSession::place_on(const Record& record, std::uint64_t device) const {
+  if (device == device_of(record) || device >= kNoDevice) return {record.context, record.device};
+  return {.device = static_cast<std::uint8_t>(device)};  // in none of the process's contexts
+}
+
 std::string RawSession::stream_name(std::uint64_t handle) {
   if (handle == 1) return "legacy";
   if (handle == 2) return "per_thread";
-  const auto [known, added] = streams_.try_emplace(handle, stream_count_ + 1);
-  if (added) ++stream_count_;
   if (places_ != nullptr) return text::hex(handle);  // as the frameworks' hooks name it
-  return text::format("s{}", known->second);
+  const auto known = streams_.find(handle);
+  return text::format("s{}", known != streams_.end() ? known->second : number_stream(handle));
+}
+
+std::uint64_t RawSession::number_stream(std::uint64_t handle) {
+  // A trace names at most 65,535 streams. A program that makes more of them in its life does not
+  // have them at once.
+  constexpr std::uint64_t kNamed = 60'000;
+  auto& number = streams_[handle];
+  if (stream_count_ < kNamed || ended_streams_.empty()) return number = ++stream_count_;
+  number = ended_streams_.front();
+  ended_streams_.pop_front();
+  return number;
 }
 
 void RawSession::put_stream(Operation& operation, const Record& record) {
@@ -208,16 +253,208 @@ Status RawSession::extension(const Record& record, std::string_view name, std::s
   return run_.emit(given);
 }
 
-Status RawSession::refused(const Record& record, std::string_view name) {
-  ++failed_;
-  return extension(record, "x-failed",
-                   text::format("\"api\":\"{}\",\"addr\":\"{}\"", name, text::hex(record.address)));
+std::string RawSession::stream_or_legacy(std::uint64_t handle) {
+  return handle == 0 ? "legacy" : stream_name(handle);
 }
 
-Status RawSession::gap(std::uint64_t lost, int reason) {
+std::string RawSession::pool_name(std::uint64_t pool) {
+  if (pool == 0 || default_pools_.count(pool) != 0) return "default";
+  const auto known = pools_.try_emplace(pool, pool_count_ + 1);
+  if (known.second) ++pool_count_;
+  return text::format("p{}", known.first->second);
+}
+
+std::uint64_t RawSession::device_of(const Record& record) const {
+  if (record.context != 0 && record.context <= record::kContextsMost)
+    return header_.contexts[record.context - 1].device;
+  return record.device != kNoDevice ? record.device : 0;
+}
+
+/// Keeps a call for which the trace format has no operation, with its facts, and its code if it
+/// failed.
+Status RawSession::keep(const Record& record) {
+  const bool worked = record.result == 0;
+  MemberText say;
+  const auto made = common(record, Op::extension);
+  if (made.has(Member::device)) say.number("device", made.device);
+  const auto& [address, size, other, extra] =
+      std::tie(record.address, record.size, record.stream, record.extra);
+  const auto handle = [](std::uint64_t fingerprint) {
+    return text::format("h{}", text::hex(fingerprint));
+  };
+  switch (record.call) {
+    case Call::module_load:
+      return extension(record, "x-module_load", say.hex("module", address));
+    case Call::module_unload:
+      return extension(record, "x-module_unload", say.hex("module", address));
+    case Call::ctx_create:
+      return extension(record, "x-ctx_create",
+                       say.hex("handle", address).number("on_device", other));
+    case Call::ctx_attach:
+      return extension(record, "x-ctx_attach", say.hex("handle", address));
+    case Call::ctx_detach:
+      return extension(record, "x-ctx_detach", say.hex("handle", address));
+    case Call::green_ctx_create:
+      return extension(record, "x-green_ctx_create",
+                       say.hex("handle", address).number("on_device", other));
+    case Call::green_ctx_destroy:
+      return extension(record, "x-green_ctx_destroy", say.hex("handle", address));
+
+    case Call::device_set_pool:
+      return extension(record, extra == 2 ? "x-host_set_pool" : "x-device_set_pool",
+                       say.word("pool", pool_name(address)).number("on_device", other));
+    case Call::pool_set_attribute:
+      say.word("pool", pool_name(address)).number("attribute", extra).hex("value", size);
+      if (const auto of = default_pools_.find(address); of != default_pools_.end())
+        say.number("on_device", of->second);
+      return extension(record, "x-pool_set_attribute", say);
+    case Call::pool_set_access:
+      return extension(
+          record, "x-pool_set_access",
+          say.word("pool", pool_name(address)).number("to_device", other).number("flags", extra));
+    case Call::pool_export:
+      return extension(record, "x-pool_export",
+                       say.word("pool", pool_name(address)).number("kind", extra));
+    case Call::pool_import:
+      if (worked) {
+        pools_.erase(address);
+        say.word("pool", pool_name(address));
+      }
+      return extension(record, "x-pool_import", say.number("kind", extra));
+    case Call::pool_export_pointer:
+      return extension(record, "x-pool_export_pointer",
+                       say.hex("addr", address).word("handle", handle(extra)));
+    case Call::pool_import_pointer:
+      if (worked) foreign_memory_.insert(address);
+      return extension(
+          record, "x-pool_import_pointer",
+          say.hex("addr", address).word("pool", pool_name(other)).word("handle", handle(extra)));
+    case Call::graph_mem_trim:
+      return extension(record, "x-graph_mem_trim", say.number("on_device", other));
+
+    case Call::mem_set_access:
+      return extension(record, "x-mem_set_access",
+                       say.hex("addr", address)
+                           .number("size", size)
+                           .number("to_device", other)
+                           .number("flags", extra));
+    case Call::mem_export:
+      return extension(record, "x-mem_export", say.hex("memory", address).number("kind", extra));
+    case Call::mem_import:
+      if (const auto own = physical_.find(address); worked && own != physical_.end()) {
+        ++own->second.handles;
+      } else if (worked) {
+        ++foreign_handles_[address];
+      }
+      return extension(record, "x-mem_import", say.hex("memory", address).number("kind", extra));
+    case Call::mem_export_range:
+      return extension(record, "x-mem_export_range",
+                       say.hex("addr", address).number("size", size).number("kind", extra));
+    case Call::mem_map_array:
+      return extension(record, "x-mem_map_array",
+                       say.number("count", size)
+                           .hex("array", address)
+                           .hex("memory", extra)
+                           .word("stream", stream_or_legacy(other)));
+    case Call::multicast_create:
+      if (worked) foreign_handles_[address] = 1;
+      return extension(record, "x-multicast_create",
+                       say.hex("memory", address).number("size", size).number("devices", extra));
+    case Call::multicast_add_device:
+      return extension(record, "x-multicast_add_device",
+                       say.hex("memory", address).number("on_device", other));
+    case Call::multicast_bind_mem:
+      return extension(record, "x-multicast_bind_mem",
+                       say.hex("memory", address)
+                           .number("size", size)
+                           .number("offset", other)
+                           .hex("bound", extra));
+    case Call::multicast_bind_address:
+      return extension(record, "x-multicast_bind_addr",
+                       say.hex("memory", address)
+                           .number("size", size)
+                           .number("offset", other)
+                           .hex("addr", extra));
+    case Call::multicast_unbind:
+      return extension(record, "x-multicast_unbind",
+                       say.hex("memory", address)
+                           .number("size", size)
+                           .number("offset", extra)
+                           .number("on_device", other));
+    case Call::mem_map:
+      return extension(record, "x-mem_map",
+                       say.hex("addr", address)
+                           .number("size", size)
+                           .number("offset", extra)
+                           .hex("memory", other));
+    case Call::mem_unmap:
+      return extension(record, "x-mem_unmap", say.hex("addr", address).number("size", size));
+    case Call::mem_release:
+      return extension(record, "x-mem_release", say.hex("memory", address));
+
+    case Call::mem_peer_register:
+      return extension(record, "x-mem_peer_register",
+                       say.hex("addr", address).number("peer_context", extra));
+    case Call::mem_peer_unregister:
+      return extension(record, "x-mem_peer_unregister",
+                       say.hex("addr", address).number("peer_context", extra));
+    case Call::ipc_get_event_handle:
+      return extension(record, "x-get_ipc_event_handle",
+                       say.hex("event", address).word("handle", handle(extra)));
+    case Call::ipc_open_event_handle:
+      if (worked) foreign_events_.insert(address);
+      return extension(record, "x-open_ipc_event_handle",
+                       say.hex("event", address).word("handle", handle(extra)));
+    case Call::external_import:
+      return extension(record, "x-external_import",
+                       say.hex("external", address).number("size", size).number("type", extra));
+    case Call::external_map_buffer:
+    case Call::external_map_array:
+      if (worked) foreign_memory_.insert(address);
+      return extension(record,
+                       record.call == Call::external_map_buffer ? "x-external_map_buffer"
+                                                                : "x-external_map_array",
+                       say.hex("addr", address)
+                           .number("size", size)
+                           .hex("external", other)
+                           .number("offset", extra));
+    case Call::external_destroy:
+      return extension(record, "x-external_destroy", say.hex("external", address));
+    case Call::mem_free:
+    case Call::mem_free_async:
+    case Call::array_destroy:
+      if (record.call == Call::mem_free_async) say.word("stream", stream_or_legacy(other));
+      return extension(record, "x-free_imported", say.hex("addr", address));
+
+    case Call::stream_wait_value:
+      return extension(record, "x-stream_wait_value",
+                       say.word("stream", stream_or_legacy(other))
+                           .hex("addr", address)
+                           .hex("value", size)
+                           .number("flags", extra));
+    case Call::stream_wait_event:
+      return extension(record, "x-wait_ipc_event",
+                       say.word("stream", stream_or_legacy(other)).hex("event", address));
+    case Call::event_synchronize:
+      return extension(record, "x-wait_ipc_event", say.hex("event", address));
+    default:
+      ++unknown_calls_;
+      run_.other();
+      return {};
+  }
+}
+
+Status RawSession::refused(const Record& record, std::string_view name) {
+  ++failed_;
+  const auto about = record.address != 0 ? record.address : record.stream;
+  return extension(record, "x-failed",
+                   text::format("\"api\":\"{}\",\"addr\":\"{}\"", name, text::hex(about)));
+}
+
+Status RawSession::gap(std::uint64_t lost, std::string_view reason) {
   Operation made{.op = Op::gap, .members = Members(Member::lost, Member::reason)};
   made.lost = lost;
-  made.reason = reason != 0 ? std::string_view(std::strerror(reason)) : "no room";
+  made.reason = reason;
   return run_.emit(made);
 }
 
@@ -228,6 +465,18 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
         text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
   }
   auto made = common(record, op);
+  std::uint64_t pool = 0;
+  Place place{record.context, record.device};
+  if (record.call == Call::mem_alloc_async) {
+    pool = record.extra;
+    if (pool == 0) {
+      const auto current = current_pools_.find(device_of(record));
+      if (current != current_pools_.end()) pool = current->second;
+    }
+    if (const auto on = pool_devices_.find(pool); on != pool_devices_.end())
+      place = place_on(record, on->second);
+    move_to(made, place);
+  }
   made.id = Id::of(run_.next_id());
   made.size = record.size;
   made.api = api;
@@ -239,31 +488,28 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
     made.members.add(Member::addr);
     const Live live{.id = made.id.number,
                     .size = record.size,
-                    .context = record.context,
-                    .device = record.device,
+                    .context = place.context,
+                    .device = place.device,
                     .managed = op == Op::memallocmanaged};
     if (const auto former = book.find(record.address); former != book.end()) {
-      // Its free was made and is not here: it had not returned when the program was killed, or was
-      // lost.
+      // The free of the former memory is missing: it had not returned when the program was killed,
+      // or its record was lost.
       ++live_again_;
       auto ended = common(record, Op::free);
-      ended.members = ended.members.without(Members(Member::context, Member::device));
-      put_place(ended, former->second.context, former->second.device);
+      move_to(ended, {former->second.context, former->second.device});
       ended.id = Id::of(former->second.id);
       ended.extension = "\"x-no_row\":true";
       ended.members = ended.members | Members(Member::id, Member::extension);
       if (auto given = run_.emit(ended); !given) return given;
-      put_place(made, record.context, record.device);
+      move_to(made, place);
       book.erase(former);
     }
     book.emplace(record.address, live);
   }
   if (record.call == Call::mem_alloc_async) {
     put_stream(made, record);
-    if (record.extra != 0 && default_pools_.count(record.extra) == 0) {
-      const auto known = pools_.try_emplace(record.extra, pool_count_ + 1);
-      if (known.second) ++pool_count_;
-      pool_text_ = text::format("p{}", known.first->second);
+    if (pool != 0 && default_pools_.count(pool) == 0) {
+      pool_text_ = pool_name(pool);
       made.pool = Id::of(std::string_view(pool_text_));
       made.members.add(Member::pool);
     }
@@ -306,12 +552,12 @@ Status RawSession::free(const Record& record, Book& book, std::string_view api) 
   }
   const auto found = book.find(record.address);
   if (found == book.end()) {
+    if (&book == &device_memory_ && foreign_memory_.erase(record.address) != 0) return keep(record);
     run_.unmatched();
     return {};
   }
   auto made = common(record, Op::free);
-  made.members = made.members.without(Members(Member::context, Member::device));
-  put_place(made, found->second.context, found->second.device);
+  move_to(made, {found->second.context, found->second.device});
   made.id = Id::of(found->second.id);
   made.api = api;
   made.members = made.members | Members(Member::id, Member::api);
@@ -321,14 +567,20 @@ Status RawSession::free(const Record& record, Book& book, std::string_view api) 
 }
 
 Status RawSession::pool_operation(const Record& record, Op op) {
-  if (record.result != 0) return refused(record, name(op));
-  if (default_pools_.count(record.address) != 0) {
-    return extension(record, "x-default_pool_trim", text::format("\"keep\":{}", record.size));
+  if (record.result != 0) {
+    return refused(record, op == Op::pool_create    ? "cuMemPoolCreate"
+                           : op == Op::pool_destroy ? "cuMemPoolDestroy"
+                                                    : "cuMemPoolTrimTo");
   }
-  const auto known = pools_.try_emplace(record.address, pool_count_ + 1);
-  if (known.second) ++pool_count_;
-  pool_text_ = text::format("p{}", known.first->second);
+  if (const auto found = default_pools_.find(record.address); found != default_pools_.end()) {
+    return extension(record, "x-default_pool_trim",
+                     MemberText().number("keep", record.size).number("on_device", found->second));
+  }
+  pool_text_ = pool_name(record.address);
+  if (op == Op::pool_create) pool_devices_[record.address] = record.stream;
   auto made = common(record, op);
+  if (const auto on = pool_devices_.find(record.address); on != pool_devices_.end())
+    move_to(made, place_on(record, on->second));
   made.pool = Id::of(std::string_view(pool_text_));
   made.members.add(Member::pool);
   if (op == Op::pool_create && record.size != 0) {
@@ -338,17 +590,24 @@ Status RawSession::pool_operation(const Record& record, Op op) {
     made.keep = record.size;
     made.members.add(Member::keep);
   } else if (op == Op::pool_destroy) {
-    pools_.erase(known.first);
+    pools_.erase(record.address);
+    pool_devices_.erase(record.address);
+    std::erase_if(current_pools_, [&](const auto& one) { return one.second == record.address; });
   }
   return emit(made);
 }
 
 Status RawSession::stream_operation(const Record& record, Op op) {
-  if (record.result != 0) return refused(record, name(op));
+  if (record.result != 0) {
+    return refused(record, op == Op::stream_create    ? "cuStreamCreate"
+                           : op == Op::stream_destroy ? "cuStreamDestroy"
+                           : op == Op::stream_sync    ? "cuStreamSynchronize"
+                                                      : "cuCtxSynchronize");
+  }
   auto made = common(record, op);
   if (op == Op::device_sync) return emit(made);
   if (op == Op::stream_create) {
-    streams_[record.stream] = ++stream_count_;
+    (void)number_stream(record.stream);
     stream_text_ = stream_name(record.stream);
     made.id = Id::of(std::string_view(stream_text_));
     made.blocking = (record.extra & 1) == 0;
@@ -360,21 +619,29 @@ Status RawSession::stream_operation(const Record& record, Op op) {
   stream_text_ = record.stream == 0 ? "legacy" : stream_name(record.stream);
   made.stream = Id::of(std::string_view(stream_text_));
   made.members.add(Member::stream);
-  if (op == Op::stream_destroy) streams_.erase(record.stream);
+  if (const auto known = streams_.find(record.stream);
+      op == Op::stream_destroy && known != streams_.end()) {
+    ended_streams_.push_back(known->second);
+    streams_.erase(known);
+  }
   return emit(made);
 }
 
 Status RawSession::event_operation(const Record& record) {
-  if (record.result != 0) return refused(record, "event");
+  if (record.result != 0) {
+    return refused(record, record.call == Call::event_record        ? "cuEventRecord"
+                           : record.call == Call::stream_wait_event ? "cuStreamWaitEvent"
+                                                                    : "cuEventSynchronize");
+  }
   const auto event = record.address;
   if (record.call == Call::event_record && is_captured(record)) {
     captured_events_.insert(event);
-    capturing_events_[event] = capturing_[record.stream];
+    capturing_events_[event] = capturing_[lane_of(record)];
     run_.other();
     return {};
   }
   if (record.call == Call::stream_wait_event && captured_events_.count(event) != 0) {
-    capturing_.try_emplace(record.stream, capturing_events_[event]);
+    capturing_.try_emplace(lane_of(record), capturing_events_[event]);
     run_.other();
     return {};
   }
@@ -383,7 +650,9 @@ Status RawSession::event_operation(const Record& record) {
     events_[event] = ++record_count_;
   }
   const auto known = events_.find(event);
-  if (known == events_.end()) {  // nothing was recorded: nothing is waited for
+  if (known == events_.end()) {
+    if (foreign_events_.count(event) != 0) return keep(record);
+    // Nothing was recorded on the event, so nothing waits.
     run_.other();
     return {};
   }
@@ -417,7 +686,14 @@ Status RawSession::export_handle(const Record& record) {
 }
 
 Status RawSession::create_physical(const Record& record) {
+  if (record.stream >= kNoDevice) {  // the host's, which counts on no device
+    if (record.result == 0) foreign_handles_[record.address] = 1;
+    return extension(record, "x-mem_create",
+                     MemberText().hex("memory", record.address).number("size", record.size));
+  }
   auto made = common(record, Op::memalloc);
+  const auto place = place_on(record, record.stream);
+  move_to(made, place);
   made.id = Id::of(run_.next_id());
   made.size = record.size;
   made.kind = Kind::physical;
@@ -428,16 +704,20 @@ Status RawSession::create_physical(const Record& record) {
   if (record.result == 0) {
     physical_[record.address] = {.live = {.id = made.id.number,
                                           .size = record.size,
-                                          .context = record.context,
-                                          .device = record.device}};
+                                          .context = place.context,
+                                          .device = place.device}};
   }
   return emit(made);
 }
 
-/// A handle or a mapping of physical memory has ended: the last one ends the memory.
+/// Ends a handle or a mapping of physical memory. The last of them ends the memory.
 Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
   const auto found = physical_.find(handle);
   if (found == physical_.end()) {
+    if (const auto foreign = foreign_handles_.find(handle); foreign != foreign_handles_.end()) {
+      if (--foreign->second == 0) foreign_handles_.erase(foreign);
+      return keep(record);
+    }
     run_.unmatched();
     return {};
   }
@@ -446,8 +726,7 @@ Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
     return {};
   }
   auto made = common(record, Op::free);
-  made.members = made.members.without(Members(Member::context, Member::device));
-  put_place(made, found->second.live.context, found->second.live.device);
+  move_to(made, {found->second.live.context, found->second.live.device});
   made.id = Id::of(found->second.live.id);
   made.api = record.call == Call::mem_unmap ? "cuMemUnmap" : "cuMemRelease";
   made.members = made.members | Members(Member::id, Member::api);
@@ -488,12 +767,10 @@ Status RawSession::map(const Record& record) {
   if (record.result != 0) return refused(record, "cuMemMap");
   mappings_[record.address] = {.size = record.size, .handle = record.stream};
   const auto found = physical_.find(record.stream);
-  if (found == physical_.end()) {  // another process's memory
-    run_.other();
-    return {};
-  }
+  if (found == physical_.end()) return keep(record);  // memory of another process, or a multicast
   ++found->second.mappings;
   auto made = common(record, Op::mem_map);
+  move_to(made, {found->second.live.context, found->second.live.device});
   made.id = Id::of(found->second.live.id);
   made.size = record.size;
   made.members = made.members | Members(Member::id, Member::size);
@@ -504,11 +781,11 @@ Status RawSession::map(const Record& record) {
   return emit(made);
 }
 
-/// A range that is unmapped may hold several mappings: an operation each, of which the first stands
-/// for the row.
+/// An unmapped range may hold several mappings. Each becomes an operation; the first one stands for
+/// the row.
 Status RawSession::unmap(const Record& record) {
   if (record.result != 0) return refused(record, "cuMemUnmap");
-  bool any = false;
+  bool any = false, foreign = false;
   const auto give = [&](Operation& made) -> Status {
     if (std::exchange(any, true)) {
       made.extension = "\"x-no_row\":true";
@@ -521,12 +798,14 @@ Status RawSession::unmap(const Record& record) {
     const auto [address, mapping] = *at;
     at = mappings_.erase(at);
     const auto found = physical_.find(mapping.handle);
-    if (found == physical_.end()) continue;
+    if (found == physical_.end()) {
+      foreign = true;
+      continue;
+    }
     auto& physical = found->second;
     if (physical.mappings != 0) --physical.mappings;
     auto made = common(record, Op::mem_unmap);
-    made.members = made.members.without(Members(Member::context, Member::device));
-    put_place(made, physical.live.context, physical.live.device);
+    move_to(made, {physical.live.context, physical.live.device});
     auto freed = made;
     made.id = Id::of(physical.live.id);
     made.size = mapping.size;
@@ -542,6 +821,7 @@ Status RawSession::unmap(const Record& record) {
     physical_.erase(found);
     if (auto given = give(freed); !given) return given;
   }
+  if (!any && foreign) return keep(record);
   any ? run_.used() : run_.other();
   return {};
 }
@@ -564,25 +844,30 @@ Status RawSession::peer_operation(const Record& record, Op op) {
 }
 
 std::uint8_t RawSession::primary_context(std::uint64_t device) const {
+  // Where nobody was seen to retain it, it is the device's context that the program did not create.
+  const auto primary = primaries_.find(device);
   for (std::size_t i = 0; i < record::kContextsMost; ++i) {
     const auto& known = header_.contexts[i];
-    if (known.handle != 0 && known.device == device) return static_cast<std::uint8_t>(i + 1);
+    if (known.handle == 0 || known.device != device) continue;
+    const bool is_it = primary != primaries_.end() ? known.handle == primary->second
+                                                   : created_.count(known.handle) == 0;
+    if (is_it) return static_cast<std::uint8_t>(i + 1);
   }
-  return 0;
+  return 0;  // no call was made in it
 }
 
-/// A reset, or the end of a context: all of its memory has ended.
+/// Handles a reset or the end of a context, which ends all memory of the context.
 Status RawSession::end_context(const Record& record, Op op, std::uint8_t context) {
-  if (context == 0 || context > record::kContextsMost) {  // nobody used it
+  if (context == 0 || context > record::kContextsMost) {  // no operation used the context
     run_.other();
     return {};
   }
   const auto device = static_cast<std::uint8_t>(header_.contexts[context - 1].device);
-  // A trace names no more than 256 contexts. A program that makes hundreds of them resets one.
+  // A trace can name 256 contexts. If a program makes hundreds, the later ones count as resets of
+  // one.
   constexpr std::uint64_t kNamed = 40;
   auto made = common(record, ended_contexts_ < kNamed ? op : Op::reset);
-  made.members = made.members.without(Members(Member::context, Member::device));
-  put_place(made, context, device);
+  move_to(made, {context, device});
   const auto end_all = [&](Book& book) {
     for (auto at = book.begin(); at != book.end();) {
       const bool ends = at->second.context == context;
@@ -607,14 +892,14 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
 Status RawSession::begin_window(const Record& record) {
   run_.other();
   window_ = record.address;
+  retained_.clear();  // the records that follow list it again
   if (window_ < 2) return {};
   const auto end = [&](Op op, const Live* live, std::uint64_t number) {
     auto made = common(record, op);
     made.extension = "\"x-no_row\":true";
     made.members.add(Member::extension);
     if (live != nullptr) {
-      made.members = made.members.without(Members(Member::context, Member::device));
-      put_place(made, live->context, live->device);
+      move_to(made, {live->context, live->device});
       made.id = Id::of(live->id);
       made.members.add(Member::id);
     } else {
@@ -697,13 +982,16 @@ Status RawSession::take(const RawCall& call) {
     case Call::pool_trim:
       return pool_operation(record, Op::pool_trim);
     case Call::device_get_pool:
-      if (!failed && record.extra == 1) default_pools_.insert(record.address);
+      // The current pool of a device is its default pool until the program sets another.
+      if (!failed &&
+          (record.extra == 1 || (record.extra == 0 && current_pools_.count(record.stream) == 0 &&
+                                 pools_.count(record.address) == 0)))
+        default_pools_[record.address] = record.stream;
       run_.other();
       return {};
-    case Call::pool_set_attribute:
-      return extension(
-          record, "x-pool_set_attribute",
-          text::format("\"attribute\":{},\"value\":\"{}\"", record.extra, text::hex(record.size)));
+    case Call::device_set_pool:
+      if (!failed && record.extra != 2) current_pools_[record.stream] = record.address;
+      return keep(record);
 
     case Call::mem_create:
       return create_physical(record);
@@ -714,8 +1002,11 @@ Status RawSession::take(const RawCall& call) {
       return end_physical(record, record.address);
     }
     case Call::mem_retain_handle:
-      if (const auto found = physical_.find(record.address); !failed && found != physical_.end())
+      if (const auto found = physical_.find(record.address); !failed && found != physical_.end()) {
         ++found->second.handles;
+      } else if (!failed) {
+        ++foreign_handles_[record.address];
+      }
       run_.other();
       return {};
     case Call::mem_map:
@@ -750,21 +1041,24 @@ Status RawSession::take(const RawCall& call) {
     case Call::event_synchronize:
       return event_operation(record);
     case Call::event_destroy:
-      if (!failed) events_.erase(record.address);
+      if (!failed) {
+        events_.erase(record.address);
+        foreign_events_.erase(record.address);
+      }
       run_.other();
       return {};
 
     case Call::capture_begin:
       if (failed) return refused(record, "cuStreamBeginCapture");
-      capturing_[record.stream] = record.stream;
-      graph_of_[record.stream] = ++graph_count_;
+      capturing_[lane_of(record)] = lane_of(record);
+      graph_of_[lane_of(record)] = ++graph_count_;
       return graph_operation(record, Op::graph_begin, graph_count_);
     case Call::capture_end: {
       for (auto at = capturing_.begin(); at != capturing_.end();) {
-        at = at->second == record.stream ? capturing_.erase(at) : std::next(at);
+        at = at->second == lane_of(record) ? capturing_.erase(at) : std::next(at);
       }
       if (failed) return refused(record, "cuStreamEndCapture");
-      const auto begun = graph_of_.find(record.stream);
+      const auto begun = graph_of_.find(lane_of(record));
       const auto graph = begun != graph_of_.end() ? begun->second : ++graph_count_;
       graphs_[record.address] = graph;
       return graph_operation(record, Op::graph_end, graph);
@@ -784,9 +1078,17 @@ Status RawSession::take(const RawCall& call) {
     }
     case Call::graph_add_alloc:
     case Call::graph_add_free:
+    case Call::graph_add_node: {
+      constexpr std::uint64_t kAllocation = 10, kFree = 11;  // CUgraphNodeType
+      if (record.call == Call::graph_add_node && record.stream != kAllocation &&
+          record.stream != kFree) {
+        run_.other();
+        return {};
+      }
       return extension(
           record, "x-graph_node",
           text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
+    }
     case Call::host_function: {
       if (failed) return refused(record, "cuLaunchHostFunc");
       auto made = common(record, Op::host_function);
@@ -794,13 +1096,15 @@ Status RawSession::take(const RawCall& call) {
       return emit(made);
     }
     case Call::kernels:
-      return extension(
-          record, "x-kernels",
-          text::format("\"stream\":\"{}\",\"count\":{}",
-                       record.stream == 0 ? "legacy" : stream_name(record.stream), record.size));
+      return extension(record, "x-kernels",
+                       text::format("\"stream\":\"{}\",\"count\":{}",
+                                    stream_or_legacy(record.stream), record.size));
 
     case Call::ctx_retain:
-      if (!failed) ++retained_[record.stream];
+      if (!failed) {
+        ++retained_[record.stream];
+        primaries_[record.stream] = record.address;
+      }
       run_.other();
       return {};
     case Call::ctx_release: {
@@ -817,6 +1121,21 @@ Status RawSession::take(const RawCall& call) {
     case Call::ctx_destroy:
       if (failed) return refused(record, "cuCtxDestroy");
       return end_context(record, Op::context_destroy, static_cast<std::uint8_t>(record.extra));
+
+    case Call::ctx_create:
+      if (!failed) created_.insert(record.address);
+      return keep(record);
+    case Call::ctx_attach:
+      if (!failed) ++attached_[record.address];
+      return keep(record);
+    case Call::ctx_detach: {
+      if (failed) return refused(record, "cuCtxDetach");
+      const auto attached = attached_.find(record.address);
+      if (attached == attached_.end())
+        return end_context(record, Op::context_destroy, static_cast<std::uint8_t>(record.extra));
+      if (--attached->second == 0) attached_.erase(attached);
+      return keep(record);
+    }
 
     case Call::mem_get_info: {
       auto made = common(record, Op::get_memory_info);
@@ -843,16 +1162,46 @@ Status RawSession::take(const RawCall& call) {
       made.members.remove(Member::offset);
       return emit(made);
     }
+    case Call::pool_set_attribute:
+    case Call::pool_set_access:
+    case Call::pool_export:
+    case Call::pool_import:
+    case Call::pool_export_pointer:
+    case Call::pool_import_pointer:
+    case Call::graph_mem_trim:
     case Call::mem_set_access:
     case Call::mem_export:
     case Call::mem_import:
-    case Call::device_set_pool:
-    case Call::event_create:
-    case Call::graph_exec_destroy:
-    case Call::graph_destroy:
-    case Call::ctx_create:
+    case Call::mem_export_range:
+    case Call::mem_map_array:
+    case Call::multicast_create:
+    case Call::multicast_add_device:
+    case Call::multicast_bind_mem:
+    case Call::multicast_bind_address:
+    case Call::multicast_unbind:
+    case Call::mem_peer_register:
+    case Call::mem_peer_unregister:
+    case Call::ipc_get_event_handle:
+    case Call::ipc_open_event_handle:
+    case Call::external_import:
+    case Call::external_map_buffer:
+    case Call::external_map_array:
+    case Call::external_destroy:
+    case Call::stream_wait_value:
+    case Call::green_ctx_create:
+    case Call::green_ctx_destroy:
     case Call::module_load:
     case Call::module_unload:
+      return keep(record);
+    case Call::graph_destroy:
+      if (!failed) graphs_.erase(record.address);
+      run_.other();
+      return {};
+    case Call::graph_exec_destroy:
+      if (!failed) executables_.erase(record.address);
+      run_.other();
+      return {};
+    case Call::event_create:
       run_.other();
       return {};
     case Call::window:

@@ -1,4 +1,4 @@
-// The log of RMM's logging_resource_adaptor.
+// Logs of RMM's logging_resource_adaptor.
 #include <string_view>
 
 #include "format/rmm_csv_reader.hpp"
@@ -18,7 +18,7 @@ int sniff_rmm_csv(std::string_view prefix) {
     auto own = *rmm::dialect_of(rmm::kHeader);
     sure = rmm::dialect_of(line)        ? 100
            : rmm::parse(line, own, row) ? 0
-                                        : 60;  // a piece of a log, its header cut off
+                                        : 60;  // part of a log without its header
   });
   return sure;
 }

@@ -13,8 +13,8 @@ namespace {
 
 namespace rmm = format::rmm;
 
-/// Passes one log's operations on, on its device; keeps back its `end`, of which there is one for
-/// all.
+/// Passes on one log's operations with its device. Holds back the `end`, since the merged trace has
+/// only one.
 class OnDevice final : public OperationSink {
  public:
   OnDevice(OperationSink& to, std::uint32_t device, Operation& end) noexcept
@@ -31,7 +31,7 @@ class OnDevice final : public OperationSink {
     ++end_.events;
     auto op = operation;
     op.device = device_;
-    op.line = 0;  // of which of the files?
+    op.line = 0;  // a line number does not say which file
     if (device_ != 0) op.members.add(Member::device);
     return to_.on_operation(op);
   }
@@ -42,7 +42,7 @@ class OnDevice final : public OperationSink {
   Operation& end_;
 };
 
-/// One of the logs, a row ahead.
+/// Reads one of the logs, one row ahead.
 class Log {
  public:
   Log(const DeviceLog& log, OperationSink& sink, Operation& end, const ImportOptions& options)
@@ -91,7 +91,7 @@ class Log {
 
 using Logs = std::vector<std::unique_ptr<Log>>;
 
-/// The time of day at which the first of them begins.
+/// The time of day at which the earliest log begins.
 std::uint64_t start_of(const Logs& logs) {
   std::optional<std::uint64_t> start;
   for (const auto& log : logs) {
@@ -99,7 +99,7 @@ std::uint64_t start_of(const Logs& logs) {
     const auto time = log->of_day_ns();
     if (!start) start = time;
     const auto ahead =
-        (*start + rmm::kDayNs - time) % rmm::kDayNs;  // by how much `time` is before `start`
+        (*start + rmm::kDayNs - time) % rmm::kDayNs;  // the time from `time` to `start`
     if (ahead < rmm::kDayNs / 2) start = time;
   }
   return start.value_or(0);
@@ -162,7 +162,7 @@ Result<ImportCounts> read_rmm_devices(std::span<const DeviceLog> given, Operatio
     if (!done) return std::move(done).error();
     add(counts, *std::move(done), log->run().source_name());
   }
-  const auto whole = end.count == logs.size();  // else a file was cut
+  const auto whole = end.count == logs.size();  // otherwise a file was cut
   end.count = 0;
   if (whole) {
     if (auto given_on = sink.on_operation(end); !given_on) return std::move(given_on).error();

@@ -1,4 +1,4 @@
-// What rmm.csv_log() gave, until 0.14.
+// The output of rmm.csv_log(), until 0.14.
 #include <cmath>
 #include <map>
 #include <optional>
@@ -26,7 +26,7 @@ int sniff_rmm_legacy_csv(std::string_view prefix) {
 
 std::uint64_t ns(double seconds) { return static_cast<std::uint64_t>(std::llround(seconds * 1e9)); }
 
-/// Rows in, operations out.
+/// Turns rows into operations.
 class LegacyLog {
  public:
   explicit LegacyLog(ImportRun& run) noexcept : run_(run) {}
@@ -52,7 +52,7 @@ class LegacyLog {
   }
 
  private:
-  /// A site is said once, before its first use.
+  /// Defines a site before its first use, once.
   Status define_site(std::string_view location) {
     if (location.empty() || sites_.find(location) != sites_.end()) return {};
     sites_.emplace(location, sites_.size() + 1);
@@ -92,8 +92,8 @@ class LegacyLog {
     return make(row);
   }
 
-  /// The row names the block that came of it. Where one was live there, that ends; where none was,
-  /// the block moved and nothing says which one it had been.
+  /// The row names only the resulting block. A block that was live at its address ends. If none
+  /// was, the block moved and the log does not say from where.
   Status realloc(const rmm::LegacyRow& row) {
     if (row.address == 0 && row.size == 0) return nothing();
     run_.used();
@@ -124,7 +124,7 @@ class LegacyLog {
     op.members.add(Member::id);
     op.members.add(Member::size);
     if (row.address == 0) {
-      op.result.outcome = Outcome::error;  // the log does not say which
+      op.result.outcome = Outcome::error;  // the log does not tell which error
       op.members.add(Member::result);
     } else {
       op.addr = row.address;
@@ -153,7 +153,7 @@ class LegacyLog {
   std::uint64_t null_ = 0, live_again_ = 0, moved_ = 0;
 };
 
-/// The device of the first row, which has no capacity if the manager did not ask the device.
+/// The device of the first row. Its capacity is unknown if the manager did not ask the device.
 DeviceInfo first_device(std::string_view prefix) {
   std::optional<rmm::Dialect> dialect;
   DeviceInfo device;

@@ -9,15 +9,15 @@
 
 namespace emm::trace {
 
-/// Times of day as one growing time, from the first of them or from `start_ns`. Rows of several
-/// threads may stand a little out of order.
+/// Turns times of day into one growing time that starts at the first of them or at `start_ns`. Rows
+/// of several threads may be slightly out of order.
 class DayClock {
  public:
   DayClock() = default;
   explicit DayClock(std::uint64_t start_ns) noexcept
       : start_(static_cast<std::int64_t>(start_ns)), latest_(start_), started_(true) {}
 
-  /// Nanoseconds since the first row; 0 for a row that was stamped before it.
+  /// Nanoseconds since the first row; 0 for an earlier stamp.
   std::uint64_t since_start_ns(std::uint64_t time_ns) {
     const auto time = static_cast<std::int64_t>(time_ns);
     if (!started_) {
@@ -28,7 +28,7 @@ class DayClock {
     if (at - latest_ < -kDisorder) {
       at += kDay;
     } else if (at - latest_ > kDay - kDisorder && day_ > 0) {
-      at -= kDay;  // stamped before midnight, written after one that was stamped after it
+      at -= kDay;  // stamped before midnight, but written after a row stamped later
     }
     latest_ = std::max(latest_, at);
     day_ = latest_ / kDay * kDay;
@@ -42,7 +42,7 @@ class DayClock {
   bool started_ = false;
 };
 
-/// The rows of a log of RMM's logging_resource_adaptor, as operations.
+/// Turns the rows of a log of RMM's logging_resource_adaptor into operations.
 class RmmRows {
  public:
   explicit RmmRows(ImportRun& run) noexcept : pairs_(run) {}
@@ -75,12 +75,12 @@ class RmmRows {
  private:
   PairedRows pairs_;
   StreamName stream_;
-  Operation operation_;  // of the last row: it is large, and rows set but a few members of it
+  Operation operation_;  // reused, since it is large and rows set only a few members
 };
 
-/// Reads the next row of a log; false at the end of the file. A row that is not as it should be is
-/// refused as ImportRun::refuse has it. `dialect` is that of the last header, which `dialect_of`
-/// recognizes and which may stand anywhere: logs get appended.
+/// Reads the next row of a log; false at the end of the file. ImportRun::refuse() handles a bad
+/// row. `dialect` is that of the last header. `dialect_of` recognizes headers, which may stand
+/// anywhere, since logs are appended to.
 template <class DialectOf, class Row>
 Result<bool> next_rmm_row(ImportRun& run, const DialectOf& dialect_of,
                           format::rmm::Dialect& dialect, Row& row) {
@@ -101,7 +101,7 @@ Result<bool> next_rmm_row(ImportRun& run, const DialectOf& dialect_of,
   }
 }
 
-/// The header of a trace made of such logs.
+/// The header of a trace that is made from such logs.
 Header rmm_header();
 
 }  // namespace emm::trace

@@ -9,7 +9,7 @@
 namespace emm::trace {
 namespace {
 
-// These are sqlite3.h's, whose interface is stable: https://www.sqlite.org/c3ref/
+// From sqlite3.h, whose interface is stable: https://www.sqlite.org/c3ref/
 constexpr int kRow = 100, kDone = 101;
 constexpr int kInteger = 1;
 constexpr int kOpenReadWrite = 2, kOpenMemory = 0x80;
@@ -60,7 +60,7 @@ struct SqliteDatabase::Open {
   std::string bytes, name, expected;
   void* handle = nullptr;
 
-  /// The last call's `answer` was no success.
+  /// The error of the last call, whose `answer` is not success.
   Error refused(int answer) const {
     constexpr int kNoMemory = 7;
     if (answer == kNoMemory) out_of_host_memory();
@@ -82,8 +82,8 @@ Result<SqliteDatabase> SqliteDatabase::open(std::string bytes, std::string name,
                 "Debian package libsqlite3-0 has it",
                 name);
   }
-  // A database in write-ahead mode cannot be read from memory; without its log it is one in the
-  // other mode.
+  // A database in write-ahead mode cannot be read from memory. Setting these two version bytes
+  // makes it one in rollback mode, without the log.
   constexpr std::size_t kVersions = 18;
   if (bytes.size() > kVersions + 1) bytes[kVersions] = bytes[kVersions + 1] = 1;
   auto open = std::make_unique<Open>();

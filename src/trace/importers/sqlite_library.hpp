@@ -10,13 +10,13 @@
 
 namespace emm::trace {
 
-/// A database of SQLite in memory, read through libsqlite3.so.0, which is looked for when it is
-/// first needed: nothing else does. One thread at a time.
+/// A SQLite database in memory, read through libsqlite3.so.0. The library is loaded at the first
+/// use; nothing else needs it. One thread at a time.
 class SqliteDatabase {
  public:
-  /// Takes the bytes of a database file; `name` is for messages. Errors: not_supported, naming the
-  /// Debian package, where the library is not there; parse_error of bytes that are no database,
-  /// when they are first read.
+  /// Takes the bytes of a database file; `name` is for messages. Errors: not_supported, with the
+  /// Debian package, if the library is missing; parse_error, at the first read, if the bytes are
+  /// not a database.
   static Result<SqliteDatabase> open(std::string bytes, std::string name, std::string expected);
   SqliteDatabase(SqliteDatabase&&) noexcept;
   SqliteDatabase& operator=(SqliteDatabase&&) noexcept;
@@ -25,7 +25,7 @@ class SqliteDatabase {
   class Query;
   Result<Query> query(std::string_view sql);
 
-  /// parse_error with `words` and what had been expected of the file.
+  /// A parse_error with `words` and with what the file should have been.
   Error refused(std::string_view words) const;
 
  private:
@@ -34,7 +34,7 @@ class SqliteDatabase {
   std::unique_ptr<Open> open_;
 };
 
-/// The rows of an answer. The database outlives it.
+/// The rows of an answer. The database must outlive it.
 class SqliteDatabase::Query {
  public:
   Query(Query&& other) noexcept;
@@ -43,7 +43,7 @@ class SqliteDatabase::Query {
 
   Result<bool> next();  ///< False after the last row. Error: parse_error of a damaged file.
   std::optional<std::uint64_t> number(
-      int column) const;  ///< Its 64 bits; nothing where it is no integer.
+      int column) const;  ///< All 64 bits; nothing if the value is not an integer.
 
  private:
   friend class SqliteDatabase;

@@ -1,4 +1,4 @@
-// STAlloc's lines: "1 pointer size stream" and "0 pointer size stream", between lines that mark
+// Lines of STAlloc: "1 pointer size stream" and "0 pointer size stream", between lines that mark
 // phases.
 #include <algorithm>
 #include <optional>
@@ -16,7 +16,7 @@ namespace {
 using namespace trace;
 
 struct StallocLine {
-  std::string_view phase{};  ///< The whole line, where it marks one.
+  std::string_view phase{};  ///< The whole line if it marks a phase; otherwise empty.
   bool allocates = false;
   std::uint64_t pointer = 0, size = 0, stream = 0;
 };

@@ -9,15 +9,14 @@
 
 namespace emm::trace {
 
-/// A recorded stream handle as a trace names it: the two built-in ones by name, others by their hex
-/// digits. The default stream, 0, is not named: an operation on it has no `stream`.
+/// Names a recorded stream handle for a trace: the two built-in streams by their names, others by
+/// hex digits. The default stream, 0, has no name, and an operation on it has no `stream`.
 class StreamName {
  public:
-  /// Sets `operation.stream`, whose text lives until the next call.
+  /// Sets `operation.stream`. Its text lives until the next call.
   void put(Operation& operation, std::uint64_t handle) {
     if (handle == 0) return;
-    auto& kept =
-        names_[handle >> 4 & (names_.size() - 1)];  // there are few, and rows name them in turns
+    auto& kept = names_[handle >> 4 & (names_.size() - 1)];  // rows alternate between few streams
     if (kept.handle != handle) {
       kept.handle = handle;
       kept.name = handle == 1 ? "legacy" : handle == 2 ? "per_thread" : text::hex(handle);

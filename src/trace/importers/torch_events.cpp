@@ -1,4 +1,4 @@
-// The events of PyTorch's caching allocator, one JSON array a line, after a line about the run.
+// Events of PyTorch's caching allocator, one JSON array per line, after a line about the run.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -16,7 +16,8 @@ namespace {
 
 using namespace trace;
 
-/// PyTorch's statistics alone are such a line too, and are no recording.
+/// Is there more than the first line? A file of PyTorch's statistics alone has such a line and no
+/// rows.
 bool rows_follow(std::string_view prefix) {
   const auto header_end = std::min(prefix.find('\n'), prefix.size());
   const bool ends_with_header = text::trim(prefix.substr(header_end)).empty();
@@ -41,7 +42,7 @@ int sniff_torch_events(std::string_view prefix) {
   return sure;
 }
 
-/// The run's line, kept whole in source.options: it has the allocator's own peaks and settings.
+/// Keeps the line about the run in source.options: it has the allocator's own peaks and settings.
 Header header_of(std::string_view line, const format::JsonValue& said) {
   const auto version = text_of(said, "torch");
   auto header = recording_header(version.empty() ? "torch" : "torch " + version, {"streams"});

@@ -1,4 +1,4 @@
-// The snapshots of torch.cuda.memory._dump_snapshot: a pickle of plain data.
+// Snapshots of torch.cuda.memory._dump_snapshot(): a pickle of plain data.
 #include <string_view>
 #include <utility>
 

@@ -11,12 +11,12 @@ namespace {
 using format::Pickle;
 using format::PickleValue;
 
-/// The allocator's memory by address, while the history is walked backwards.
+/// The allocator's memory by address, while the rows are undone from last to first.
 class Held {
  public:
   void add(const TorchMemory& memory) { memory_.emplace(memory.address, memory); }
   void remove(std::uint64_t address) { memory_.erase(address); }
-  /// Parts that stick out of the range stay.
+  /// Removes the range from all memory. Parts outside of the range stay.
   void remove_range(std::uint64_t begin, std::uint64_t size) {
     const auto end = size > ~begin ? ~std::uint64_t{0} : begin + size;
     auto at = memory_.upper_bound(begin);
@@ -42,7 +42,7 @@ class Held {
       }
     }
   }
-  /// What `address` lies in; null where that is nothing.
+  /// The memory that contains `address`; null if none does.
   const TorchMemory* at(std::uint64_t address) const {
     auto after = memory_.upper_bound(address);
     if (after == memory_.begin()) return nullptr;
@@ -113,7 +113,7 @@ void TorchBaseline::finish() {
   seen_ = {};
   if (!any_requested_) {
     for (auto& memory : allocations_)
-      memory.pending = memory.pending && memory.granted != 0;  // the state says so
+      memory.pending = memory.pending && memory.granted != 0;  // the state shows it
   }
   Held held;
   for (const auto& segment : segments_) held.add(segment);
@@ -122,7 +122,7 @@ void TorchBaseline::finish() {
     for (const auto address :
          {memory.address, memory.address + (memory.size == 0 ? 0 : memory.size - 1)}) {
       const auto* const there =
-          held.at(address);  // one end of a range may have been unmapped since
+          held.at(address);  // one end of the range may have been unmapped since
       if (there == nullptr || there->pool.is_default()) continue;
       pools_[static_cast<std::size_t>(segment_rows_.rend() - at) - 1] = there->pool;
     }
@@ -190,7 +190,7 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
   segment.memory.frames = pickle.find(value, "frames");
   segment.memory.pool = read_torch_pool(pickle, pickle.find(value, "segment_pool_id"));
 
-  auto next = segment.memory.address;  // blocks lie side by side; early versions do not say where
+  auto next = segment.memory.address;  // blocks are adjacent; early versions give no addresses
   PickleValue block;
   for (auto each = pickle.elements(pickle.find(value, "blocks"));
        lacking.empty() && each.next(block);) {

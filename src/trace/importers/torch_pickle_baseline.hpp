@@ -15,54 +15,54 @@
 
 namespace emm::trace {
 
-/// What a snapshot's "segments" add up to, of one device: its state at the end of the rows.
+/// The totals of a snapshot's "segments" for one device: its state after the last row.
 struct TorchState {
   std::uint64_t segments = 0;
   ByteSum reserved;              ///< Bytes of segments.
-  std::uint64_t blocks = 0;      ///< Active ones.
-  ByteSum allocated, requested;  ///< Bytes of active blocks, rounded and as asked for.
-  std::uint64_t pending = 0;     ///< Blocks that are freed and not yet free; not in the above.
+  std::uint64_t blocks = 0;      ///< Active blocks.
+  ByteSum allocated, requested;  ///< Bytes of active blocks, as rounded and as requested.
+  std::uint64_t pending = 0;     ///< Freed but not completed blocks, left out above.
 };
 
-/// Finds out what one device's allocator held before the first of its rows: memory that is freed in
-/// them, or active at the end, and was not allocated in between; and the segments of the end, with
-/// every row undone. Memory of which the rows have only the completion of its free was freed before
-/// them, unless they have no other frees at all.
+/// Reconstructs what one device's allocator held before the first row. Allocations are those that
+/// the rows free, or that are active at the end, without a row that allocates them. Segments are
+/// those of the end with every row undone, last row first. If the rows have only the completion of
+/// a free, the free was requested before them, unless the rows request no free at all.
 class TorchBaseline {
  public:
-  /// Every row of the device, in order.
+  /// Takes the rows of the device in their order, before the other calls.
   void row(const TorchRow& row);
-  /// Then every segment of the end: its memory, and its blocks.
+  /// Takes each segment that exists at the end, and each active block.
   void segment(const TorchMemory& segment);
   void active_block(const TorchMemory& block);
   void finish();
 
-  /// After finish(); by address, what is pending first: it is freed at once, and adds nothing to
-  /// what lives.
+  /// After finish(), by address. Pending memory comes first: its free is replayed at once, so it
+  /// adds nothing to the live bytes.
   const std::vector<TorchMemory>& allocations() const noexcept { return allocations_; }
   const std::vector<TorchMemory>& segments() const noexcept { return segments_; }
   ByteSum bytes() const noexcept;
   ByteSum reserved() const noexcept;
-  /// The pool of a segment row, known from the state at the end. `number` counts the device's rows
-  /// of segments, from 0. The default pool where the state does not tell.
+  /// The pool of a segment row, as the state at the end shows it. `number` counts the device's
+  /// segment rows from 0. The default pool if the state does not show it.
   TorchPool pool_of_segment_row(std::size_t number) const {
     const auto found = pools_.find(number);
     return found == pools_.end() ? TorchPool() : found->second;
   }
-  /// Bytes of the block that an alloc row made, by its number among the device's, from 0; 0 where
-  /// it is gone at the end.
+  /// Bytes of the block that an alloc row made; `number` counts the device's alloc rows from 0. 0
+  /// if the block is gone at the end.
   std::uint64_t granted_to_alloc_row(std::uint32_t number) const {
     const auto found = granted_.find(number);
     return found == granted_.end() ? 0 : found->second;
   }
-  /// Blocks that the rows freed, and that are active at the end all the same.
+  /// Blocks that the rows freed but that are active at the end.
   std::uint64_t contradictions() const noexcept { return contradictions_; }
 
  private:
   enum class Seen : std::uint8_t { live, requested, ended };
   struct Last {
     Seen seen = Seen::live;
-    std::uint32_t alloc = 0;  // the number of the last alloc row there, plus one
+    std::uint32_t alloc = 0;  // number + 1 of the last alloc row at the address
   };
 
   AddressTable<Last> seen_;
@@ -70,20 +70,20 @@ class TorchBaseline {
   std::unordered_map<std::uint32_t, std::uint64_t> granted_;
   std::vector<std::pair<TorchAction, TorchMemory>> segment_rows_;
   std::vector<TorchMemory> allocations_, segments_;
-  std::map<std::size_t, TorchPool> pools_;  // but the default one
+  std::map<std::size_t, TorchPool> pools_;  // without the default pool
   std::uint64_t contradictions_ = 0;
   bool any_requested_ = false;
 };
 
-/// What a dict of "segments" says.
+/// One dict of "segments".
 struct TorchSegment {
   TorchMemory memory;
   std::uint32_t device = 0;
-  std::vector<TorchMemory> active;  ///< And what is pending.
-  std::string_view
-      lacking{};  ///< A member that must be there and is not a number of bytes or an address.
+  std::vector<TorchMemory> active;  ///< Active and pending blocks.
+  std::string_view lacking{};  ///< The required member that is not a number of bytes or an address;
+                               ///< empty if all are right.
 };
-/// The default pool where the value is no pair of numbers.
+/// Returns the default pool if the value is not a pair of numbers.
 TorchPool read_torch_pool(const format::Pickle& pickle, format::PickleValue value);
 TorchSegment read_torch_segment(const format::Pickle& pickle, format::PickleValue value);
 

@@ -12,8 +12,8 @@ using format::Pickle;
 using format::PickleValue;
 using Type = PickleValue::Type;
 
-// Settings are a few dozen values, two deep; a pickle may hold itself, so what is beyond is left
-// out.
+// Settings are a few dozen values, two levels deep. A pickle may contain itself, so anything beyond
+// these limits is left out.
 constexpr unsigned kDepthMax = 8;
 constexpr std::uint64_t kValuesMax = 10'000;
 

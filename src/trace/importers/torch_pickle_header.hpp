@@ -8,8 +8,8 @@
 
 namespace emm::trace {
 
-/// What a snapshot says beside its rows, for source.options: the allocator's settings as they stand
-/// there, and the state at the end, added up.
+/// The JSON of source.options: the allocator's settings in the snapshot and the totals of the state
+/// at the end.
 std::string torch_pickle_options(const format::Pickle& pickle, format::PickleValue settings,
                                  const TorchState& state);
 

@@ -16,10 +16,10 @@ using format::PickleValue;
 using Type = PickleValue::Type;
 using Found = TorchPickleRows::Found;
 
-// No machine has more, and each becomes a context of the trace.
+// More devices than any machine has; each becomes a context of the trace.
 constexpr std::uint32_t kDevicesMax = 200;
 
-/// The device's memory, which only emmctl.torch.snapshot_on_oom() saves; 0: not said.
+/// The size of the device's memory, which only emmctl.torch.snapshot_on_oom() saves; 0: unknown.
 std::uint64_t device_total(std::string_view options) {
   const auto said = format::parse_json(std::string(options));
   const auto* const settings = said ? said->find("allocator_settings") : nullptr;
@@ -104,7 +104,7 @@ Status TorchPickleImport::find_devices() {
   }
   const auto traces = pickle_.find(root, "device_traces");
   const auto is_sequence =
-      [&](PickleValue value) {  // as a list; whoever writes the dict anew may have made it a tuple
+      [&](PickleValue value) {  // a list, or a tuple if another program rewrote the dict
         return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
       };
   has_segments_ = is_sequence(pickle_.find(root, "segments"));
@@ -132,9 +132,9 @@ Status TorchPickleImport::find_devices() {
   return {};
 }
 
-/// Finds where a file was cut: the last member of its snapshot is not whole. Rows without their
-/// tail do not lead to the state at the end, so that is left out; and the last row may be half
-/// there.
+/// Finds where a file was cut, which leaves the last member of its snapshot incomplete. Without
+/// their tail the rows do not lead to the state at the end, so that is left out. The last row may
+/// be incomplete too.
 void TorchPickleImport::find_cut() {
   if (!pickle_.torn()) return;
   std::string_view last;
@@ -184,8 +184,8 @@ Status TorchPickleImport::find_before() {
   return {};
 }
 
-/// Later than the last row of the device whose rows were cut: what that device held meanwhile is
-/// not known.
+/// Is the row later than the last row of the device whose rows were cut? What that device held from
+/// then on is unknown.
 bool TorchPickleImport::is_after_cut(const TorchRow& row) const {
   return cut_us_ && row.has_time && row.time_us > *cut_us_;
 }
@@ -323,7 +323,7 @@ Status TorchPickleImport::rows() {
   }
 }
 
-/// To the next row that is one.
+/// Reads up to the next row that counts.
 Status TorchPickleImport::advance(std::uint32_t number, Device& device) {
   device.head.reset();
   PickleValue value;
@@ -400,7 +400,7 @@ Status TorchPickleImport::emit(Device& device) {
   return device.session->row(head.row);
 }
 
-/// Passes the annotations on, sorted by time.
+/// Collects the annotations, sorted by time.
 void TorchPickleImport::annotations() {
   PickleValue value;
   const auto named = devices_.size() > 1;

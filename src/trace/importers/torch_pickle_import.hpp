@@ -18,9 +18,8 @@
 
 namespace emm::trace {
 
-/// One PyTorch snapshot on its way into a trace. Two walks over the rows: the first finds what was
-/// there before them, the second makes operations, those of several devices in the order of their
-/// times.
+/// The import of one PyTorch snapshot, in two walks over its rows. The first finds out what existed
+/// before them. The second makes operations and merges several devices by time.
 class TorchPickleImport {
  public:
   TorchPickleImport(const format::Pickle& pickle, ImportRun& run)
@@ -29,7 +28,7 @@ class TorchPickleImport {
   Result<ImportCounts> read();
 
  private:
-  /// The row that is next of a device.
+  /// The next row of a device.
   struct Head {
     TorchRow row;
     format::PickleValue frames, metadata, category, pool, context;
@@ -37,10 +36,10 @@ class TorchPickleImport {
   struct Device {
     format::PickleValue rows;
     format::Pickle::Elements each;
-    std::uint64_t row = 0;         // of each: how many were given
-    std::uint64_t whole_rows = 0;  // those that count
-    std::size_t segment_rows = 0;  // how many were given
-    std::uint32_t alloc_rows = 0;  // the same
+    std::uint64_t row = 0;         // rows that `each` has given
+    std::uint64_t whole_rows = 0;  // rows that count
+    std::size_t segment_rows = 0;  // segment rows given
+    std::uint32_t alloc_rows = 0;  // alloc rows given
     std::optional<Head> head;
     TorchBaseline before;
     TorchState state;
@@ -81,15 +80,14 @@ class TorchPickleImport {
   std::size_t annotated_ = 0;
   std::vector<std::string_view> categories_;
   std::map<std::string, std::uint64_t> unknown_actions_;
-  format::PickleValue no_context_;  // what the last row that has no compile context says
+  format::PickleValue no_context_;  // means "no compile context"
   std::uint64_t forward_frames_ = 0;
   std::string extension_;
   bool overflowed_ = false, has_segments_ = false;
-  /// The place where the file was cut: the state at the end and the rows cannot be joined then.
+  /// Where the file was cut. If it was, the rows do not lead to the state at the end.
   enum class Cut : std::uint8_t { nowhere, in_state, in_rows, behind_rows } cut_ = Cut::nowhere;
   std::uint32_t cut_device_ = 0;
-  std::optional<std::uint64_t>
-      cut_us_;  // the time of the last row of the device whose rows were cut
+  std::optional<std::uint64_t> cut_us_;  // time of the last row of the device whose rows were cut
   std::uint64_t after_cut_ = 0;
 };
 

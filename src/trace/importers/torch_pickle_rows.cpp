@@ -69,7 +69,7 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
   return Found::row;
 }
 
-/// Takes a time that somebody's program has made a real number.
+/// Accepts a time that another program turned into a real number.
 bool TorchPickleRows::whole_part(PickleValue value, std::uint64_t& out) const noexcept {
   constexpr double kMost = 9e18;
   const auto real = pickle_.real(value);
@@ -78,7 +78,7 @@ bool TorchPickleRows::whole_part(PickleValue value, std::uint64_t& out) const no
   return true;
 }
 
-/// Its word is one object in the whole file, as a rule.
+/// Caches the words of actions: each is usually one object in the whole file.
 bool TorchPickleRows::action_of(PickleValue word, TorchAction& action) {
   for (std::size_t i = 0; i < actions_known_; ++i) {
     if (actions_[i].first != word) continue;

@@ -14,7 +14,7 @@
 
 namespace emm::trace {
 
-/// Reads the rows of a snapshot's device_traces. Where their members are is found out once for each
+/// Reads the rows of a snapshot's device_traces. Looks up the places of the members once for each
 /// shape of dict.
 class TorchPickleRows {
  public:
@@ -36,26 +36,26 @@ class TorchPickleRows {
 
   enum class Found : std::uint8_t {
     row,
-    unknown,  ///< An action that is none of TorchAction: unknown_action() says which.
-    bad,      ///< wrong() says what.
+    unknown,  ///< The action is not a TorchAction; see unknown_action().
+    bad,      ///< A member is wrong; see wrong().
   };
 
   explicit TorchPickleRows(const format::Pickle& pickle);
 
-  /// All of `row` but site, label and extension.
+  /// Reads the row, without its site, label and extension.
   Found read(format::PickleValue value, TorchRow& row);
-  /// What the row that was read last has; absent where it has none.
+  /// A field of the row that was read last; absent if the row lacks it.
   format::PickleValue field(Field field) const noexcept {
     if (values_ == nullptr) return unshaped(field);
     const auto slot = slots_[shape_][static_cast<std::size_t>(field)];
     return slot < 0 ? format::PickleValue() : values_[slot];
   }
   std::string_view unknown_action() const noexcept { return unknown_; }
-  /// `"size" is not a count of bytes`, in two parts: the member, and what was expected.
+  /// The member that is wrong and what was expected, for `"size" is not a count of bytes`.
   std::pair<std::string_view, std::string_view> wrong() const noexcept { return wrong_; }
 
  private:
-  using Slots = std::array<std::int16_t, kFields>;  // -1: not there
+  using Slots = std::array<std::int16_t, kFields>;  // -1: absent
 
   format::PickleValue unshaped(Field field) const noexcept;
   bool whole_part(format::PickleValue value, std::uint64_t& out) const noexcept;

@@ -13,11 +13,13 @@ namespace {
 using format::Pickle;
 using format::PickleValue;
 
-// Frames that many stacks share are written once; what is beyond this is written each time.
+// The texts of frames are kept up to this size, since many stacks share them. Later ones are
+// rewritten.
 constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 constexpr std::size_t kSetMax = std::size_t{1} << 20;
-constexpr std::uint32_t kFrame = std::uint32_t{1} << 31;  // beside the number of what is a frame
-constexpr std::uint32_t kAlone = ~std::uint32_t{0};       // the number of a frame that is in no set
+constexpr std::uint32_t kFrame = std::uint32_t{1} << 31;  // marks the number of a frame
+constexpr std::uint32_t kAlone =
+    ~std::uint32_t{0};  // the number of all frames beyond the first kSetMax
 
 class Hash {
  public:
@@ -151,7 +153,7 @@ std::uint32_t TorchPickleSites::frame_number(PickleValue frame) {
   return number;
 }
 
-/// REQUIRES: at_hand_ has the frames of the stack, and words_ their words.
+/// REQUIRES: at_hand_ holds the frames of the stack and words_ their words.
 Status TorchPickleSites::define(std::uint32_t stack) {
   passing_.clear();
   places_.clear();

@@ -13,10 +13,10 @@
 
 namespace emm::trace {
 
-/// Numbers from 1 by what they stand for: for looking up what was said before by a hash of it.
+/// A hash set of numbers from 1, each of which stands for a value. The hash is the value's.
 class NumberSet {
  public:
-  /// The number with that hash that `same` accepts; `next`, and added, where there is none.
+  /// Returns the number with this hash that `same` accepts; otherwise adds and returns `next`.
   template <class Same>
   std::uint32_t intern(std::uint32_t hash, std::uint32_t next, const Same& same) {
     if (2 * (count_ + 1) > slots_.size()) grow();
@@ -41,27 +41,27 @@ class NumberSet {
   std::size_t count_ = 0;
 };
 
-/// The call stacks of a snapshot as the trace's sites: each becomes one `define` with frames
-/// "file:line name" where it is first named. A stack is looked at once, however many rows name it.
-/// Stacks that say the same are one, among the first million of stacks and of frames: PyTorch
-/// shares them anyway, and a set of them all would need more memory than they do.
+/// Turns the call stacks of a snapshot into the trace's sites. A stack becomes one `define`, with
+/// frames "file:line name", where a row first names it. Each stack object is read once. Equal
+/// stacks and equal frames share a number among the first million of each. PyTorch shares most of
+/// them anyway, and a set of all would need more memory than the stacks themselves.
 class TorchPickleSites {
  public:
   TorchPickleSites(const format::Pickle& pickle, ImportRun& run);
 
-  /// The number of the site that a row's "frames" are; 0 where there are none. May emit the define.
+  /// The number of the site for a row's "frames"; 0 if it has none. May emit the `define`.
   Result<std::uint64_t> site(format::PickleValue frames);
 
  private:
   struct Text {
     std::uint32_t at = 0, size = 0;
-    bool kept = false;  // in kept_, else in passing_
+    bool kept = false;  // in kept_; otherwise in passing_
   };
 
   std::uint32_t frame_number(format::PickleValue frame);
   std::uint32_t stack_number(format::PickleValue frames);
-  /// A word that is equal for frames that are known to say the same: the frame's number, or what no
-  /// number is. False for what is no frame.
+  /// Gives equal words to frames that are known to be equal: the number of the frame, or a value
+  /// that is never a number. Returns false if the value is not a frame.
   bool word_of(format::PickleValue frame, std::uint64_t& word);
   Status define(std::uint32_t stack);
   void write(format::PickleValue frame, std::string& out) const;
@@ -77,13 +77,13 @@ class TorchPickleSites {
   };
   std::vector<Slots> slots_;  // by shape
   std::vector<std::uint32_t>
-      numbers_;  // by identity, of a stack, or a frame with kFrame; 0: not looked at
+      numbers_;  // by identity: the number of a stack, or of a frame with kFrame; 0: not read yet
   NumberSet frame_set_, stack_set_;
-  std::vector<format::PickleValue> frames_, stacks_;  // by number, less one: the first that said so
-  std::vector<Text> texts_;  // of frames; size 0: not written yet, or not kept
+  std::vector<format::PickleValue> frames_, stacks_;  // by number - 1: the first with that content
+  std::vector<Text> texts_;  // of frames; size 0: not written yet or not kept
   std::string kept_, passing_;
-  std::vector<format::PickleValue> at_hand_;  // the frames of the stack that is looked at
-  std::vector<std::uint64_t> words_;          // and their words
+  std::vector<format::PickleValue> at_hand_;  // frames of the current stack
+  std::vector<std::uint64_t> words_;          // words of the current stack's frames
   std::vector<Text> places_;
   std::vector<std::string_view> views_;
   std::uint32_t sites_ = 0;

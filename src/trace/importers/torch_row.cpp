@@ -8,7 +8,7 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::size_t kTorchTime = 4;  // what follows it is a later PyTorch's
+constexpr std::size_t kTorchTime = 4;  // later versions of PyTorch append more
 
 }  // namespace
 
@@ -45,7 +45,7 @@ Result<std::optional<BadField>> parse_torch_row(std::string_view line, const std
   if (row.has_address) row.address = number(1, "address", "an address");
   row.size = number(2, "size", "a count of bytes");
   row.stream = number(3, "stream", "a stream's handle");
-  row.has_time = element(kTorchTime) != nullptr;  // PyTorch 2.2 had none
+  row.has_time = element(kTorchTime) != nullptr;  // PyTorch 2.2 had no times
   row.time_us = row.has_time ? number(kTorchTime, "time", "microseconds") : 0;
   return array.bad();
 }

@@ -16,7 +16,7 @@ Status TorchSession::row(const TorchRow& row) {
       run_.used();  // part of the free
       return {};
     }
-    requested_.remove(requested->address);  // one whose end was lost
+    requested_.remove(requested->address);  // replaces an earlier free whose completion was lost
     requested_.add(requested->address, requested->entry);
   }
   switch (row.action) {
@@ -47,7 +47,7 @@ Status TorchSession::finish() {
   if (const auto requested = std::exchange(just_requested_, std::nullopt)) {
     requested_.add(requested->address, requested->entry);
   }
-  constexpr std::int32_t kNotReady = 600;  // CUDA_ERROR_NOT_READY, as the query of the event says
+  constexpr std::int32_t kNotReady = 600;  // CUDA_ERROR_NOT_READY, the answer of the event query
   const auto not_completed = completions_ ? requested_.all() : std::vector<LiveAllocation>();
   for (const auto& entry : not_completed) {
     auto made = common(Op::free);
@@ -109,7 +109,7 @@ void TorchSession::add_site(Operation& made, std::uint64_t site) {
   made.members.add(Member::site);
 }
 
-/// Makes it an allocation, with the next id.
+/// Turns `made` into an allocation with the next id.
 void TorchSession::make_allocation(Operation& made, std::uint64_t address, std::uint64_t size,
                                    std::uint64_t stream) {
   made.id = Id::of(run_.next_id());
@@ -137,7 +137,7 @@ Status TorchSession::live_before(const TorchMemory& memory) {
   freed.id = id;
   freed.members.add(Member::id);
   stream_.put(freed, memory.stream);
-  has_no_row(freed);
+  mark_rowless(freed);
   return run_.emit(freed);
 }
 
@@ -160,7 +160,7 @@ Status TorchSession::held_before(const TorchMemory& memory) {
 
 Status TorchSession::alloc(const TorchRow& row) {
   if (requested_.count() != 0)
-    requested_.remove(row.address);  // it completed, and the row that said so was lost
+    requested_.remove(row.address);  // its free completed, but the row for that was lost
   if (!live_.add(row.address, {.id = run_.id_to_come(), .size = row.size})) return again();
   auto made = common(row, Op::memalloc);
   make_allocation(made, row.address, row.size, row.stream);
@@ -225,8 +225,8 @@ Status TorchSession::segment_free(const TorchRow& row) {
   return release(row, ended->id);
 }
 
-/// The range may cover several that were mapped, and parts of them: what is left of a part stays,
-/// under a name of its own. The first operation stands for the row.
+/// The range may cover several segments, and parts of them. The rest of a part stays, as a segment
+/// with its own name. The first operation stands for the row.
 Status TorchSession::segment_unmap(const TorchRow& row) {
   const auto begin = row.address;
   const auto end = row.size > ~begin ? ~std::uint64_t{0} : begin + row.size;
@@ -312,7 +312,7 @@ Status TorchSession::hold(const TorchRow& row, std::uint64_t address, std::uint6
   return hold(common(row, Op::memalloc), address, size, row.stream, kind);
 }
 
-/// It says of itself what the range did that it was a part of.
+/// Gives the rest of a segment the "x-" members that the whole segment had.
 Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::uint64_t address,
                                std::uint64_t size) {
   auto made = common(row, Op::memalloc);
@@ -321,7 +321,7 @@ Status TorchSession::keep_part(const TorchRow& row, std::uint64_t segment, std::
   if (const auto said = extensions_.find(segment); said != extensions_.end()) {
     made.extension = extensions_[numbers_.segments + 1] = said->second;
   }
-  has_no_row(made);
+  mark_rowless(made);
   return hold(made, address, size, row.stream, Kind::physical);
 }
 
@@ -340,11 +340,11 @@ Status TorchSession::release(const TorchRow& row, std::uint64_t segment, bool ha
   made.layer = Layer::backing;
   made.id = Id::of(name);
   made.members = made.members | Members(Member::layer, Member::id);
-  if (!has_row) has_no_row(made);
+  if (!has_row) mark_rowless(made);
   return run_.emit(made);
 }
 
-void TorchSession::has_no_row(Operation& made) {
+void TorchSession::mark_rowless(Operation& made) {
   extension_.assign(made.extension)
       .append(made.extension.empty() ? "" : ",")
       .append("\"x-no_row\":true");

@@ -36,11 +36,11 @@ int sniff_umpire_replay(std::string_view prefix) {
   return sure;
 }
 
-/// Rows in, operations out.
+/// Turns rows into operations.
 ///
-/// A reallocation is announced, then done by rows of its own (an allocate, sometimes a deallocate
-/// before it) or by none, and then its result is said. Where no row did it, the result is a free
-/// and an allocation.
+/// A reallocation has a row that announces it and a row with its result. Between them rows of its
+/// own may do it: an allocate, sometimes after a deallocate. If no row did, the result becomes a
+/// free and an allocation.
 class UmpireReplay {
  public:
   explicit UmpireReplay(ImportRun& run) noexcept : run_(run), pairs_(run) {}
@@ -82,7 +82,7 @@ class UmpireReplay {
   }
 
  private:
-  /// The place of an allocator's memory.
+  /// Where an allocator's memory is.
   struct ResourceMemory {
     Op op = Op::memalloc;
     std::uint32_t device = 0;
@@ -93,7 +93,7 @@ class UmpireReplay {
   };
   struct Reallocation {
     std::uint64_t pointer, size;
-    std::uint64_t done;  // done_ when it was announced
+    std::uint64_t done;  // the value of done_ at the announcement
   };
 
   Status announced() {
@@ -102,7 +102,8 @@ class UmpireReplay {
     return {};
   }
 
-  /// The place of a resource by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE", ...
+  /// Where the memory of a resource is, by its name: "HOST", "DEVICE", "DEVICE::3", "PINNED::FINE",
+  /// ...
   Result<ResourceMemory> memory_of(std::string_view name) const {
     const auto end = name.find("::");
     const auto kind = name.substr(0, end);
@@ -124,7 +125,7 @@ class UmpireReplay {
     return place;
   }
 
-  /// The memory that an allocator gives is that of the resource below it.
+  /// An allocator hands out memory of the resource below it.
   Status make_allocator(const UmpireRow& row) {
     if (row.intent) return announced();
     const auto is_resource = row.event == UmpireEvent::make_resource;
@@ -176,7 +177,7 @@ class UmpireReplay {
       run_.duplicate();
       return {};
     }
-    // One row, for which two operations stand: it is counted by the one that makes.
+    // Two operations stand for one row; only the allocation counts the row.
     const auto counts = run_.counts();
     if (asked.pointer != 0) {
       auto freed = op;
@@ -191,11 +192,11 @@ class UmpireReplay {
   std::map<std::uint64_t, Allocator> allocators_;
   std::map<std::uint64_t, Reallocation> reallocations_;
   std::uint64_t comments_ = 0, announced_ = 0, by_rows_ = 0, unannounced_ = 0, start_ns_ = 0;
-  std::uint64_t done_ = 0;  // allocations and frees that had rows of their own
+  std::uint64_t done_ = 0;  // allocations and frees with rows of their own
   bool started_ = false;
 };
 
-/// "Umpire 2022.3.1", of the rows before the first that allocates.
+/// "Umpire 2022.3.1", from the rows before the first allocation.
 std::string framework_of(std::string_view prefix) {
   std::string framework = "Umpire";
   first_lines(prefix, 100, [&](std::string_view line) {

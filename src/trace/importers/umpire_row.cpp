@@ -50,7 +50,8 @@ std::string version_of(const JsonValue& numbers) {
   return version;
 }
 
-/// The dialect of 2022: only reallocate says first what it is about to do, by its "size".
+/// Reads the dialect of 2022. There only reallocate has an announcing row; it has the member
+/// "size".
 std::optional<BadField> parse_args(std::string_view line, const JsonValue& value, UmpireRow& row) {
   JsonRow json(line, value);
   row.event = event_named(json.string("name", "the name of an operation"));
@@ -91,8 +92,7 @@ std::optional<BadField> parse_args(std::string_view line, const JsonValue& value
   return sizes.bad() ? sizes.bad() : pointers.bad();
 }
 
-/// The dialect before: what is about to be done has no "result", but for a deallocate, which says
-/// nothing after.
+/// Reads the older dialect. An announcing row has no "result". A deallocate has only such a row.
 std::optional<BadField> parse_payload(std::string_view line, const JsonValue& value,
                                       UmpireRow& row) {
   JsonRow json(line, value);
@@ -143,7 +143,7 @@ std::optional<BadField> parse_payload(std::string_view line, const JsonValue& va
 
 Status refuse_umpire_database(std::string_view prefix, const std::string& name) {
   if (!prefix.starts_with("SQLite format 3")) return {};
-  // The first page has the statement that made the table, as it was written.
+  // The first page contains the statement that made the table, as text.
   std::string words;
   for (const auto c : prefix) {
     if (c != ' ') words.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);

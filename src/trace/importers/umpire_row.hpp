@@ -17,30 +17,31 @@ enum class UmpireEvent : std::uint8_t {
   make_resource,
   make_allocator,
   version,
-  other,  ///< Copies, moves, defaults, ...: nothing that allocates.
+  other,  ///< Copies, moves, defaults and the like, which allocate nothing.
 };
 
-/// A line of one of Umpire's replay logs, of either dialect:
-/// {"category":...,"name":...,"numeric_args":...} of 2022,
-/// {"kind":"replay","event":...,"payload":...,"result":...} before. What a row lacks is empty or 0.
+/// A line of one of Umpire's replay logs, in either dialect:
+/// {"category":...,"name":...,"numeric_args":...} of 2022, or
+/// {"kind":"replay","event":...,"payload":...,"result":...} of older versions. Fields that the row
+/// lacks are empty or 0.
 struct UmpireRow {
   UmpireEvent event = UmpireEvent::other;
-  bool intent = false;  ///< Says what is about to be done, which a row with its result follows.
+  bool intent = false;          ///< The row announces an event; a row with the result follows.
   std::uint64_t time_ns = 0;    ///< Since 1970.
-  std::uint64_t allocator = 0;  ///< Its address in the recorded process.
-  std::uint64_t pointer = 0;    ///< What is allocated or freed, also by a reallocation.
+  std::uint64_t allocator = 0;  ///< The allocator's address in the recorded process.
+  std::uint64_t pointer = 0;    ///< The memory that is allocated or freed, also by a reallocation.
   std::uint64_t size = 0;       ///< Bytes.
-  std::string name;             ///< Names a resource or an allocator.
-  std::string parent;           ///< make_allocator: the allocator that it stands on.
+  std::string name;             ///< The name of a resource or an allocator.
+  std::string parent;           ///< make_allocator: the allocator that it allocates from.
   std::string version;          ///< "2022.3.1"
 };
 
-/// Umpire writes the same events to a database of SQLite where it is told to. Error, of a file that
-/// begins so: says what it is, and how its events become lines.
+/// Umpire can also write its events to a SQLite database. Fails for a file that begins as one, and
+/// explains how to turn its events into lines.
 Status refuse_umpire_database(std::string_view prefix, const std::string& name);
 
-/// Error: parse_error of a line that is no JSON, in words. A BadField of a member that is not as it
-/// should be.
+/// Returns the BadField of a wrong member, or nothing. Error: parse_error, in words, if the line is
+/// not JSON.
 Result<std::optional<BadField>> parse_umpire_row(std::string_view line, const std::string& name,
                                                  std::uint64_t line_number, UmpireRow& row);
 

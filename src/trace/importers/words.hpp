@@ -10,8 +10,8 @@
 
 namespace emm::trace {
 
-/// A line of words with spaces between; remembers the first that is not as expected. Words that are
-/// missing are empty.
+/// Splits a line into words at spaces and remembers the first word that is not as expected. Missing
+/// words are empty.
 class Words {
  public:
   explicit Words(std::string_view line) noexcept : line_(line) {}
@@ -21,17 +21,17 @@ class Words {
     next_ = std::min(line_.find_first_of(kSpaces, at_), line_.size());
     return word();
   }
-  /// Decimal, or hex after 0x.
+  /// Takes a number, decimal or hex after 0x.
   std::uint64_t number(std::string_view what, std::string_view expected) noexcept {
     const auto value = text::to_u64(take());
     if (!value) refuse(what, expected);
     return value.value_or(0);
   }
-  /// There are no more.
+  /// Expects the end of the line.
   void end() noexcept {
     if (!take().empty()) refuse("the rest", "the end of the line");
   }
-  /// The word taken last.
+  /// Refuses the word that was taken last.
   void refuse(std::string_view what, std::string_view expected) noexcept {
     if (!bad_) bad_ = BadField{.what = what, .value = word(), .at = at_, .expected = expected};
   }

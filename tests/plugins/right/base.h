@@ -19,6 +19,7 @@ struct record {
   uint64_t held; /* What lies at `address`, as the manager rounds it. */
   uint64_t address;
   uint64_t number; /* What the manager likes. */
+  uint32_t flags;  /* Of page-locked memory. */
   void* host;
   emm_stream stream; /* That device memory was asked for on. */
   bool is_others;    /* Another thread cannot name that stream. */
@@ -121,6 +122,32 @@ static inline emm_status end_at_driver(emm_manager* self, struct record* record)
   return status;
 }
 
+#ifdef KEEPS_WHAT_IS_FREED
+/* What is freed stands in own.kept, the latest first. */
+
+static inline emm_status keep(emm_manager* self, struct record* record) {
+  lock(self);
+  record->next = self->own.kept;
+  self->own.kept = record;
+  unlock(self);
+  return EMM_SUCCESS;
+}
+
+/* Ends what is kept, where nothing is deferred. Returns the first error. */
+static inline emm_status end_kept(emm_manager* self) {
+  emm_status first = EMM_SUCCESS;
+  for (;;) {
+    lock(self);
+    struct record* record = self->deferrals == 0 ? self->own.kept : NULL;
+    if (record != NULL) self->own.kept = record->next;
+    unlock(self);
+    if (record == NULL) return first;
+    const emm_status status = end_at_driver(self, record);
+    if (first == EMM_SUCCESS) first = status;
+  }
+}
+#endif
+
 /* Records. */
 
 static inline struct record* new_record(enum kind kind, uint64_t size) {
@@ -170,7 +197,7 @@ static inline emm_status free_token(emm_manager* self, emm_token token, emm_stre
 #endif
 }
 
-static inline void reset(emm_manager* self) {
+static inline void end_all(emm_manager* self) {
   lock(self);
   const emm_token last = self->last_reset = self->last_token;
   unlock(self);
@@ -185,6 +212,10 @@ static inline void reset(emm_manager* self) {
       tell_of_failure(self, give(self, record, record->stream));
     }
   }
+}
+
+static inline void reset(emm_manager* self) {
+  end_all(self);
   tell_of_failure(self, make_room(self));
 }
 
@@ -200,8 +231,13 @@ static inline emm_status memalloc(emm_manager* self, uint64_t size, emm_stream s
   record->thread = pthread_self();
   emm_status status = size >> 50 != 0 ? EMM_OUT_OF_MEMORY : take(self, record);
   if (status == EMM_OUT_OF_MEMORY && size >> 50 == 0) {
+#ifdef ANSWERS_REFUSED_FREES
+    status = make_room(self);
+    if (status == EMM_SUCCESS) status = take(self, record);
+#else
     tell_of_failure(self, make_room(self));
     status = take(self, record);
+#endif
   }
   if (status == EMM_SUCCESS) return hand_out(self, record, memory);
   free(record);
@@ -249,8 +285,9 @@ static inline emm_status ask(emm_manager* self, struct record* record, uint32_t 
 
 static inline emm_status memhostalloc(emm_manager* self, uint64_t size, uint32_t flags,
                                       emm_memory* memory) {
-  return ask(self, new_record(HOST, size), flags, (flags & EMM_HOST_MAPPED) != 0, ask_for_host,
-             memory);
+  struct record* record = new_record(HOST, size);
+  if (record != NULL) record->flags = flags;
+  return ask(self, record, flags, (flags & EMM_HOST_MAPPED) != 0, ask_for_host, memory);
 }
 
 static inline emm_status mempin(emm_manager* self, void* pointer, uint64_t size, uint32_t flags,

@@ -4,6 +4,7 @@ struct record;
 struct own {
   struct record* kept;
 };
+#define KEEPS_WHAT_IS_FREED
 #include "base.h"
 
 static emm_status take(emm_manager* self, struct record* record) {
@@ -22,10 +23,7 @@ static emm_status take(emm_manager* self, struct record* record) {
   }
   const emm_status status = self->driver->ctx_synchronize(self->driver->user);
   if (status != EMM_SUCCESS) {
-    lock(self);
-    found->next = self->own.kept;
-    self->own.kept = found;
-    unlock(self);
+    (void)keep(self, found);
     return status;
   }
   record->held = found->held;
@@ -37,11 +35,7 @@ static emm_status take(emm_manager* self, struct record* record) {
 static emm_status give(emm_manager* self, struct record* record, emm_stream stream) {
   (void)stream; /* Whoever takes it waits for all work. */
   if (record->kind != DEVICE) return end_at_driver(self, record);
-  lock(self);
-  record->next = self->own.kept;
-  self->own.kept = record;
-  unlock(self);
-  return EMM_SUCCESS;
+  return keep(self, record);
 }
 
 /* Frees what is kept, the latest first, until no more than `keep` bytes are. */

@@ -12,7 +12,8 @@ struct own {
   pthread_cond_t has_more, has_less;
   struct record *oldest, *youngest;
   bool is_busy, ends, runs;
-  unsigned held_back; /* Deferrals, for the worker. */
+  unsigned held_back;    /* Deferrals, for the worker. */
+  uint64_t count, bytes; /* Of frees that are not made. */
   pthread_t thread;
   pid_t process;  /* That the worker lives in: a forked child has none. */
   int32_t failed; /* The first failure since the last flush. */
@@ -31,10 +32,15 @@ static void* work(void* argument) {
     own->oldest = record->next;
     if (own->oldest == NULL) own->youngest = NULL;
     own->is_busy = true;
+    const uint64_t size = record->size;
     pthread_mutex_unlock(&own->queueing);
     const emm_status status = end_at_driver(self, record);
     tell_of_failure(self, status);
+    if (self->host != NULL && self->host->flushed != NULL)
+      self->host->flushed(self->host->user, 1, size);
     pthread_mutex_lock(&own->queueing);
+    --own->count;
+    own->bytes -= size;
     if (own->failed == EMM_SUCCESS) own->failed = status;
     own->is_busy = false;
     pthread_cond_broadcast(&own->has_less);
@@ -62,7 +68,12 @@ static emm_status give(emm_manager* self, struct record* record, emm_stream stre
   (void)stream;
   struct own* own = &self->own;
   if (record->kind == REGION || !has_worker(self)) return end_at_driver(self, record);
+  if (self->host != NULL && self->host->pending_added != NULL)
+    self->host->pending_added(self->host->user, record->kind == HOST ? "mem_free_host" : "mem_free",
+                              record->size);
   pthread_mutex_lock(&own->queueing);
+  ++own->count;
+  own->bytes += record->size;
   record->next = NULL;
   if (own->youngest != NULL)
     own->youngest->next = record;
@@ -104,6 +115,15 @@ static void go_on(emm_manager* self) {
   --own->held_back;
   pthread_cond_signal(&own->has_more);
   pthread_cond_broadcast(&own->has_less);
+  pthread_mutex_unlock(&own->queueing);
+}
+
+static void full_state(emm_manager* self, emm_state* answer) {
+  struct own* own = &self->own;
+  state(self, answer);
+  pthread_mutex_lock(&own->queueing);
+  answer->pending_count = own->count;
+  answer->pending_bytes = own->bytes;
   pthread_mutex_unlock(&own->queueing);
 }
 
@@ -149,6 +169,6 @@ EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1(void) {
                                             .defer_cleanup = hold_back,
                                             .end_defer_cleanup = go_on,
                                             .flush = flush,
-                                            .state = state};
+                                            .state = full_state};
   return &table;
 }

@@ -10,6 +10,7 @@
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
 #include "record/raw.hpp"
+#include "trace/check.hpp"
 #include "trace/importer.hpp"
 #include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
@@ -74,13 +75,20 @@ class Raw {
     std::memcpy(&made.address, frames.data(), frames.size() * sizeof frames[0]);
   }
 
+  void context(std::size_t number, std::uint64_t handle, std::uint64_t device) {
+    header_.contexts[number - 1] = {handle, device};
+  }
+
   std::string bytes() const {
     std::string out(record::kHeaderBytes, '\0');
     std::memcpy(out.data(), &header_, sizeof header_);
     record::BlockHeader block{};
     block.magic = record::kBlockMagic;
-    out.append(reinterpret_cast<const char*>(&block), sizeof block);
-    for (const auto& one : records_) out.append(reinterpret_cast<const char*>(&one), sizeof one);
+    for (std::size_t i = 0; i < records_.size(); ++i) {
+      if (i % record::kBlockRecords == 0)
+        out.append(reinterpret_cast<const char*>(&block), sizeof block);
+      out.append(reinterpret_cast<const char*>(&records_[i]), sizeof(Record));
+    }
     return out;
   }
 
@@ -163,6 +171,78 @@ TEST(RawRecording, AStackThatWasLostIsNoSite) {
             R"({"op":"memalloc","api":"cuMemAlloc","id":1,"size":512,"addr":"0x1000"})");
 }
 
+TEST(RawRecording, AnAllocationIsOfThePoolThatItsDeviceHasThen) {
+  Raw raw;
+  const auto pool_call = [&](std::uint64_t seq, Call call, std::uint64_t pool) {
+    raw.add(seq, call).address = pool;
+  };
+  const auto allocate = [&](std::uint64_t seq, std::uint64_t address) {
+    raw.add(seq, Call::mem_alloc_async).address = address;
+    raw.last().size = 512;
+  };
+  pool_call(1, Call::device_get_pool, 0xd0);  // the current one, which nobody has set: the default
+  pool_call(2, Call::pool_create, 0xa0);
+  pool_call(3, Call::device_set_pool, 0xa0);
+  allocate(4, 0x1000);
+  pool_call(5, Call::device_set_pool, 0xd0);
+  allocate(6, 0x2000);
+
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          R"({"op":"pool_create","pool":"p1"})",
+          R"({"op":"x-device_set_pool","pool":"p1","on_device":0})",
+          R"({"op":"memalloc","api":"cuMemAllocAsync","id":1,"size":512,"pool":"p1","addr":"0x1000"})",
+          R"({"op":"x-device_set_pool","pool":"default","on_device":0})",
+          R"({"op":"memalloc","api":"cuMemAllocAsync","id":2,"size":512,"addr":"0x2000"})",
+          R"({"op":"end","lost":0,"events":5,"live":2,"live_bytes":1024})"}));
+}
+
+TEST(RawRecording, MemoryOfOthersEndsWithoutAnEndOfOurs) {
+  Raw raw;
+  raw.add(1, Call::mem_import).address = 0x70;
+  raw.add(2, Call::mem_map).address = 0x1000;
+  raw.last().size = 512;
+  raw.last().stream = 0x70;
+  raw.add(3, Call::mem_release).address = 0x70;
+  raw.add(4, Call::mem_unmap).address = 0x1000;
+  raw.last().size = 512;
+  raw.add(5, Call::external_map_buffer).address = 0x2000;
+  raw.last().size = ~std::uint64_t{0};  // more than a number of JSON holds
+  raw.end(6, 0x2000);
+  raw.end(7, 0x2000);  // nobody's
+
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          R"({"op":"x-mem_import","memory":"0x70","kind":0})",
+          R"({"op":"x-mem_map","addr":"0x1000","size":512,"offset":0,"memory":"0x70"})",
+          R"({"op":"x-mem_release","memory":"0x70"})",
+          R"({"op":"x-mem_unmap","addr":"0x1000","size":512})",
+          R"({"op":"x-external_map_buffer","addr":"0x2000","size":"0xffffffffffffffff","external":"0x0","offset":0})",
+          R"({"op":"x-free_imported","addr":"0x2000"})",
+          R"({"op":"end","lost":0,"events":6,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, AContextEndsWithTheLastDetach) {
+  Raw raw;
+  raw.add(1, Call::ctx_attach).address = 0xc0;
+  raw.add(2, Call::ctx_detach).address = 0xc0;
+  raw.last().extra = 1;
+  raw.memory(3, 0x1000, 512);
+  raw.last().context = 1;
+  raw.add(4, Call::ctx_detach).address = 0xc0;
+  raw.last().extra = 1;
+
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          R"({"op":"x-ctx_attach","handle":"0xc0"})", R"({"op":"x-ctx_detach","handle":"0xc0"})",
+          R"({"op":"memalloc","api":"cuMemAlloc","id":1,"size":512,"addr":"0x1000"})",
+          R"({"op":"context_destroy",)",
+          R"({"op":"end","lost":0,"events":4,"live":0,"live_bytes":0})"}));
+}
+
 TEST(RawRecording, WhatLivedBeforeAWindowIsThereAndASecondWindowTellsItAnew) {
   Raw raw;
   const auto before = [&](std::uint64_t seq, std::uint64_t address, std::uint64_t size) {
@@ -183,6 +263,145 @@ TEST(RawRecording, WhatLivedBeforeAWindowIsThereAndASecondWindowTellsItAnew) {
           R"({"op":"memalloc","api":"cuMemAlloc","id":2,"size":1024,"addr":"0x2000"})",
           R"({"op":"free","api":"cuMemFree","id":2})",
           R"({"op":"end","lost":0,"events":5,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, ThePrimaryContextThatNobodyUsedEndsNoOther) {
+  Raw raw;
+  raw.context(1, 0xc1, 0);
+  raw.add(1, Call::ctx_retain).address = 0xc0;
+  raw.add(2, Call::ctx_create).address = 0xc1;
+  raw.memory(3, 0x1000, 512);
+  raw.last().context = 1;
+  raw.add(4, Call::ctx_release);
+  raw.end(5, 0x1000);
+
+  EXPECT_EQ(imported(raw),
+            (std::vector<std::string>{
+                R"({"op":"x-ctx_create","handle":"0xc1","on_device":0})",
+                R"({"op":"memalloc","api":"cuMemAlloc","id":1,"size":512,"addr":"0x1000"})",
+                R"({"op":"free","api":"cuMemFree","id":1})",
+                R"({"op":"end","lost":0,"events":3,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, ACaptureOfAThreadsOwnStreamIsThatThreadsAlone) {
+  Raw raw;
+  const auto allocate = [&](std::uint64_t seq, std::uint64_t address) {
+    raw.add(seq, Call::mem_alloc_async).address = address;
+    raw.last().size = 512;
+    raw.last().stream = 2;
+  };
+  raw.add(1, Call::capture_begin).stream = 2;
+  allocate(2, 0x1000);
+  raw.add(record::kNoPlace, Call::thread).address = 78;
+  allocate(3, 0x2000);
+  raw.add(record::kNoPlace, Call::thread).address = 77;
+  raw.add(4, Call::capture_end).stream = 2;
+  raw.last().address = 0x90;
+
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          R"({"op":"graph_begin","stream":"per_thread","graph":"g1"})",
+          R"({"op":"x-captured_alloc","size":512,"addr":"0x1000"})",
+          R"({"op":"memalloc","api":"cuMemAllocAsync","id":1,"size":512,"stream":"per_thread","addr":"0x2000"})",
+          R"({"op":"graph_end","stream":"per_thread","graph":"g1"})",
+          R"({"op":"end","lost":0,"events":4,"live":1,"live_bytes":512})"}));
+}
+
+TEST(RawRecording, AProgramMayMakeMoreStreamsThanATraceHasNames) {
+  Raw raw;
+  constexpr std::uint64_t kStreams = 70'000;
+  for (std::uint64_t i = 0; i < kStreams; ++i) {
+    raw.add(2 * i + 1, Call::stream_create).stream = 0x50 + i % 7;
+    raw.add(2 * i + 2, Call::stream_destroy).stream = 0x50 + i % 7;
+  }
+
+  const auto bytes = raw.bytes();
+  const auto source = format::ByteSource::memory(bytes);
+  const auto importer = find_importer("emm-raw");
+  ASSERT_TRUE(importer);
+  const auto report = check(*source, **importer);
+  ASSERT_TRUE(report) << describe(report.error());
+  EXPECT_EQ(report->errors, 0U);
+}
+
+TEST(RawRecording, MemoryIsOnItsOwnDeviceAndNotOnThatOfTheContext) {
+  Raw raw;
+  raw.context(1, 0xc0, 0);
+  const auto in_context = [&](std::uint64_t seq, Call call, std::uint64_t address) -> Record& {
+    auto& made = raw.add(seq, call);
+    made.address = address;
+    made.device = 0;
+    made.context = 1;
+    return made;
+  };
+  constexpr std::uint64_t kHost = 0xffffffff;
+  auto& on_one = in_context(1, Call::mem_create, 0x70);
+  on_one.size = 512;
+  on_one.stream = 1;
+  auto& on_host = in_context(2, Call::mem_create, 0x71);
+  on_host.size = 512;
+  on_host.stream = kHost;
+  in_context(3, Call::mem_release, 0x71);
+  in_context(4, Call::pool_create, 0xa0).stream = 1;
+  auto& from_pool = in_context(5, Call::mem_alloc_async, 0x1000);
+  from_pool.size = 1024;
+  from_pool.extra = 0xa0;
+  in_context(6, Call::mem_free_async, 0x1000);
+  in_context(7, Call::ctx_destroy, 0).extra = 1;
+  in_context(8, Call::mem_release, 0x70);
+
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          R"({"op":"memalloc","device":1,"api":"cuMemCreate","kind":"physical","id":1,"size":512})",
+          R"({"op":"x-mem_create","memory":"0x71","size":512})",
+          R"({"op":"x-mem_release","memory":"0x71"})",
+          R"({"op":"pool_create","device":1,"pool":"p1"})",
+          R"({"op":"memalloc","device":1,"api":"cuMemAllocFromPoolAsync","id":2,"size":1024,"pool":"p1","addr":"0x1000"})",
+          R"({"op":"free","device":1,"api":"cuMemFreeAsync","id":2})",
+          R"({"op":"context_destroy",)", R"({"op":"free","device":1,"api":"cuMemRelease","id":1})",
+          R"({"op":"end","lost":0,"events":8,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, AGraphAtTheHandleOfADestroyedOneIsAnother) {
+  Raw raw;
+  raw.add(1, Call::capture_begin).stream = 0x50;
+  raw.add(2, Call::capture_end).stream = 0x50;
+  raw.last().address = 0x90;
+  raw.add(3, Call::graph_destroy).address = 0x90;
+  raw.add(4, Call::graph_instantiate).address = 0xe0;
+  raw.last().extra = 0x90;
+  raw.add(5, Call::graph_launch).address = 0xe0;
+  raw.last().stream = 0x50;
+
+  EXPECT_EQ(imported(raw), (std::vector<std::string>{
+                               R"({"op":"graph_begin","stream":"s1","graph":"g1"})",
+                               R"({"op":"graph_end","stream":"s1","graph":"g1"})",
+                               R"({"op":"graph_launch","stream":"s1","graph":"g2"})",
+                               R"({"op":"end","lost":0,"events":3,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, ACallThatFailedSaysWhichItWasAndOfWhat) {
+  Raw raw;
+  const auto failed = [&](std::uint64_t seq, Call call, std::uint64_t address,
+                          std::uint64_t stream) {
+    raw.add(seq, call).address = address;
+    raw.last().stream = stream;
+    raw.last().result = 400;
+  };
+  failed(1, Call::stream_destroy, 0, 0x50);
+  failed(2, Call::event_record, 0xe0, 0x50);
+  failed(3, Call::stream_wait_event, 0xe0, 0x50);
+  failed(4, Call::pool_destroy, 0xa0, 0);
+
+  EXPECT_EQ(imported(raw),
+            (std::vector<std::string>{
+                R"({"op":"x-failed","code":400,"api":"cuStreamDestroy","addr":"0x50"})",
+                R"({"op":"x-failed","code":400,"api":"cuEventRecord","addr":"0xe0"})",
+                R"({"op":"x-failed","code":400,"api":"cuStreamWaitEvent","addr":"0xe0"})",
+                R"({"op":"x-failed","code":400,"api":"cuMemPoolDestroy","addr":"0xa0"})",
+                R"({"op":"end","lost":0,"events":4,"live":0,"live_bytes":0})"}));
 }
 
 class Files : public testing::Test {
@@ -242,7 +461,8 @@ TEST_F(Files, CallsStandBeneathTheRequestsThatCausedThem) {
           R"({"op":"memalloc","seq":5,"id":"q1","size":1000})",
           R"({"op":"free","seq":7,"id":"q1"})",
           R"({"op":"free","seq":8,"layer":"backing","api":"cuMemFree","id":1,"parent":7})",
-          R"({"op":"memalloc","seq":10,"layer":"backing","api":"cuMemAlloc","id":2,"size":512,"addr":"0x4000"})"}));
+          R"({"op":"memalloc","seq":10,"layer":"backing","api":"cuMemAlloc","id":2,"size":512,"addr":"0x4000"})",
+          R"({"op":"end","lost":0,"events":5,"live":0,"live_bytes":0})"}));
 }
 
 TEST_F(Files, SegmentsOfPyTorchsHistoryAreTheCallsAtTheirAddresses) {
@@ -290,7 +510,8 @@ TEST_F(Files, SegmentsOfPyTorchsHistoryAreTheCallsAtTheirAddresses) {
           R"({"op":"free","seq":7,"id":"q1"})", R"({"op":"free","seq":8,"id":"q2"})",
           R"({"op":"free","seq":9,"layer":"backing","api":"cuMemFree","id":2})",
           R"({"op":"memalloc","seq":10,"layer":"backing","api":"cuMemAlloc","id":4,"size":4194304,"addr":"0x200000","parent":11})",
-          R"({"op":"memalloc","seq":11,"id":"q4","size":4194304,"addr":"0x200000"})"}));
+          R"({"op":"memalloc","seq":11,"id":"q4","size":4194304,"addr":"0x200000"})",
+          R"({"op":"end","lost":0,"events":11,"live":2,"live_bytes":6291456})"}));
 }
 
 TEST_F(Files, AHistoryOfAnotherProcessIsRefused) {

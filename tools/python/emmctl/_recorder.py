@@ -89,9 +89,18 @@ class Recorder:
             with self._opening:
                 header, trace = json.dumps(self._header()).encode(), c_void_p()
                 if self._trace is None and not self._closed and not self.failed:
+                    self._go_beside_calls()
                     self._note(library().emm_trace_open(os.fsencode(self.place(self.path)), header, byref(trace)))
                     self._trace = trace if trace else None
         return self._trace
+
+    def _go_beside_calls(self):
+        """The file of the requests is named as that of the driver's calls, which says whose these are after an exec too."""
+        calls = os.fsdecode(driver.emm_record_file()) if driver is not None else ""
+        if calls:
+            beside = calls[:-len("emmraw")] + "requests.jsonl"
+            if not os.path.exists(beside) or not os.path.getsize(beside):
+                self.path = beside
 
     def _note(self, status):
         if status != _library.SUCCESS and not self.failed:
@@ -105,8 +114,8 @@ class Recorder:
         return number >= self.first
 
     def write(self, op, **members):
-        """One operation, with the time of its row. A process that is killed loses the last 64 at most; other ends lose
-        none."""
+        """One operation, with the time of its row. It is in the file when this returns, so that a process may end in
+        any way."""
         device = members.pop("device", 0)
         row = {"op": op, "thread": _thread_id()}
         if driver is not None:

@@ -1,5 +1,7 @@
 """This process runs under `emmctl record --level request`: each framework is recorded from its import on."""
+import contextlib
 import ctypes
+import itertools
 import os
 
 from emmctl import _recorder, record
@@ -10,7 +12,18 @@ def _bind(path):
     library = ctypes.PyDLL(path)
     library.emm_record_request.argtypes, library.emm_record_request.restype = [ctypes.c_uint64], None
     library.emm_record_place.argtypes, library.emm_record_place.restype = [], ctypes.c_uint64
+    library.emm_record_file.argtypes, library.emm_record_file.restype = [], ctypes.c_char_p
     return library
+
+
+def _place():
+    """A file that is nobody's yet. A process that execs itself keeps its number."""
+    for again in itertools.count(1):
+        number = "%d" % os.getpid() if again == 1 else "%d.%d" % (os.getpid(), again)
+        path = os.environ["EMM_RECORD_REQUESTS"].replace("%p", number)
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            return path
 
 
 def _start():
@@ -18,7 +31,7 @@ def _start():
         library = os.environ.get("EMM_RECORD_LIBRARY")
         if library and _recorder.driver is None:
             _recorder.driver = _bind(library)
-        record.start(os.environ["EMM_RECORD_REQUESTS"], frameworks=())
+        record.start(_place(), frameworks=())
         _restart_in_children()
 
 
@@ -46,12 +59,26 @@ def _again():
 _recorded = []
 
 
+def _begin_torch():
+    """PyTorch's history is written at Python's end. Until then an empty file stands for it, which tells `emmctl record` of
+    an end that never came."""
+    others = len(record._undo)
+    record.begin("torch")
+    if len(record._undo) == others:
+        return  # it has no history of its own
+    sign = os.path.join(os.path.dirname(os.environ["EMM_RECORD_REQUESTS"]), "%d.history" % os.getpid())
+    with open(sign, "wb"):
+        pass
+    record._undo.insert(0, lambda: os.unlink(sign))  # the last one that is called
+
+
 def imported(name):
     _start()
     if name == "torch":
         import torch
         later = getattr(torch.cuda, "_lazy_call", None)  # nothing of CUDA before the program asks for it
         if later is not None:
-            return later(lambda: record.begin(name))
+            return later(_begin_torch)
+        return _begin_torch()
     _recorded.append(name)
     record.begin(name)
