@@ -2,6 +2,7 @@
 
 #include <list>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -35,7 +36,7 @@ inline constexpr std::string_view kHasteNames[]{"none",
 /// that may use it; the same stream has it again at once, another waits for those events, or finds
 /// by asking that they have come. Half of the blocks are mapped at two addresses, which take turns.
 /// Every so often it gives idle blocks back to the device: in one half of them after a wait for
-/// their events, by mem_free in the other.
+/// their events, by mem_free in the other. Calls from several threads take turns.
 class StreamPool final : public MemoryManager {
  public:
   StreamPool(Driver& driver, Haste haste) : driver_(driver), haste_(haste) {}
@@ -46,6 +47,7 @@ class StreamPool final : public MemoryManager {
   Status initialize() override { return {}; }
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return Error{.code = Errc::invalid_value, .native = 1};
+    const std::lock_guard hold(mutex_);
     const auto bytes = (size + kStep - 1) / kStep * kStep;
     if (++asked_ % 16 == 0) release_idle();
     auto block = take(bytes, stream);
@@ -69,6 +71,7 @@ class StreamPool final : public MemoryManager {
   Result<IpcHandle> get_ipc_handle(MemoryView) override { return no(); }
   Result<MemoryInfo> get_memory_info() override { return driver_.mem_get_info(); }
   void reset() noexcept override {
+    const std::lock_guard hold(mutex_);
     epoch_.advance();
     for (auto& [cookie, block] : live_) free_block(block);
     live_.clear();
@@ -93,6 +96,7 @@ class StreamPool final : public MemoryManager {
   static Error no() { return Error{.code = Errc::not_supported}; }
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& pool = *static_cast<StreamPool*>(self);
+    const std::lock_guard hold(pool.mutex_);
     pool.freed(pool.live_.extract(cookie).mapped(), stream);
   }
 
@@ -222,6 +226,7 @@ class StreamPool final : public MemoryManager {
 
   Driver& driver_;
   const Haste haste_;
+  std::mutex mutex_;  // Held over all below.
   Epoch epoch_;
   std::map<std::uint64_t, Block> live_;
   std::list<Block> idle_;

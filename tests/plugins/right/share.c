@@ -13,29 +13,34 @@ struct own {
 };
 #include "base.h"
 
-static emm_status initialize(emm_manager* self) {
+static emm_status initialize_once(emm_manager* self) {
   const emm_driver_v1* driver = self->driver;
-  lock(self);
-  const bool is_made = self->own.base != 0;
-  unlock(self);
-  if (is_made) return EMM_SUCCESS;
+  if (self->own.base != 0) return EMM_SUCCESS;
   uint64_t free_bytes = 0, total = 0, base = 0;
   emm_status status = driver->mem_get_info(driver->user, &free_bytes, &total);
+  if (status != EMM_SUCCESS) return status;
   const uint64_t size = free_bytes / 10 * 6 / (2 * MIB) * (2 * MIB);
   struct hole* whole = calloc(1, sizeof *whole);
-  if (status == EMM_SUCCESS && (size == 0 || whole == NULL)) status = EMM_OUT_OF_MEMORY;
-  if (status == EMM_SUCCESS) status = driver->mem_alloc(driver->user, size, &base);
-  lock(self);
-  const bool is_first = self->own.base == 0; /* Else another thread has made the share. */
-  if (is_first && status == EMM_SUCCESS) {
-    *whole = (struct hole){.address = base, .size = size};
-    self->own = (struct own){.base = base, .size = size, .holes = whole};
+  status =
+      size == 0 || whole == NULL ? EMM_OUT_OF_MEMORY : driver->mem_alloc(driver->user, size, &base);
+  if (status != EMM_SUCCESS) {
+    free(whole);
+    return status;
   }
+  *whole = (struct hole){.address = base, .size = size};
+  lock(self);
+  self->own = (struct own){.base = base, .size = size, .holes = whole};
   unlock(self);
-  if (is_first && status == EMM_SUCCESS) return EMM_SUCCESS;
-  free(whole);
-  if (status == EMM_SUCCESS) tell_of_failure(self, driver->mem_free(driver->user, base));
-  return is_first ? status : EMM_SUCCESS;
+  return EMM_SUCCESS;
+}
+
+/* Threads wait for the one that takes the share: what it leaves free is not enough for a second. */
+static emm_status initialize(emm_manager* self) {
+  static pthread_mutex_t initializing = PTHREAD_MUTEX_INITIALIZER;
+  pthread_mutex_lock(&initializing);
+  const emm_status status = initialize_once(self);
+  pthread_mutex_unlock(&initializing);
+  return status;
 }
 
 /* Cuts the first hole that is large enough. Answers whether there was one. */
