@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What `emmctl record` costs: tools/record_cost.py EMMCTL [--client PROGRAM] [--driver FOLDER] [--rounds N] [--stacks] [--torch [NAME...]]
+"""What `emmctl record` costs: tools/record_cost.py EMMCTL [--client PROGRAM] [--driver FOLDER] [--rounds N] [--stacks]
+    [--programs [NAME...]] [--command NAME=COMMAND]
 
 --client names record_client, a test program. Its threads allocate and free in turns, with a pause between two calls; rounds through
 the recorder and rounds that ask the driver itself take turns in one process. --driver names a folder with another libcuda.so.1, as
 the tests' that does nothing. --stacks adds what call stacks cost.
 
---torch runs PyTorch programs bare, recorded and under torch.profiler by turns. A program runs twice, and the second time counts:
-the first loads libraries. What a process takes before and after is left out of the ratios.
+--programs runs programs of tools/torch_check/programs.py and tools/record_programs.py bare and recorded by turns, those of PyTorch
+under torch.profiler too. A program runs twice, and the second time counts: the first loads libraries. What a process takes before
+and after is left out of the ratios. --command times any command as a whole. Each last recording is judged by `emmctl check`, and
+replayed by --manager recorded on the simulated device and on the GPU.
 
 The ratio is that of medians; 95 % of the ratios that are drawn anew from the same rounds lie in the interval.
 """
@@ -14,39 +17,48 @@ import argparse
 import os
 import pathlib
 import random
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 THREADS = ((1, 16000), (16, 4000))
 PAUSES_NS = (0, 1000)
-PROGRAMS = ("gpt", "perceptron", "generate", "churn")
+OF_TORCH = ("gpt", "perceptron", "generate", "churn", "graphs")
 TIMED = """
-import random, sys, time
-sys.path.insert(0, sys.argv[2])
-import programs, torch
+import importlib, os, random, sys, time
+sys.path[:0] = sys.argv[1:3]
+name, way = sys.argv[3:5]
+of = {}
+for module in ("record_programs", "programs"):
+    if name not in of:
+        of = importlib.import_module(module).PROGRAMS
 def run():
-    random.seed(1), torch.manual_seed(1)
-    programs.PROGRAMS[sys.argv[1]](random.Random(1))
-    torch.cuda.synchronize()
-run()
-if sys.argv[3] == "profiler":
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):  # warms it up, too
-        torch.zeros(1, device="cuda")
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as kept:
-        begun = time.perf_counter_ns()
-        run()
-        took = time.perf_counter_ns() - begun
-    seen = sum(event.device_type == torch.profiler.DeviceType.CUDA for event in kept.events())
-else:
+    random.seed(1)
+    of[name](random.Random(1))
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.synchronize()
+def timed():
     begun = time.perf_counter_ns()
     run()
-    took = time.perf_counter_ns() - begun
+    return time.perf_counter_ns() - begun
+if __name__ == "__main__":
+    run()
     seen = 0
-print(took, seen)
+    if way == "profiler":
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):  # warms it up, too
+            torch.zeros(1, device="cuda")
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as kept:
+            took = timed()
+        seen = sum(event.device_type == torch.profiler.DeviceType.CUDA for event in kept.events())
+    else:
+        took = timed()
+    print("took", took, seen)
 """
 
 
@@ -86,21 +98,63 @@ def calls(options, environment, record, folder):
         print("--stacks native --stack-depth %d: %.0f ns a call" % (depth, min(map(float, words[::2]))), flush=True)
 
 
+def judge(options, environment, folder):
+    """What the recordings of one run are worth: calls, and how many files fail each judgement."""
+    files = sorted(folder.glob("*.emmb"))
+    def failed(verb, *rest):
+        return sum(subprocess.run([options.emmctl, verb, file, *rest], env=environment, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL).returncode != 0 for file in files)
+    size = sum(file.stat().st_size for file in files)
+    return "%d files of %.1f MiB; fail check %d, replay on sim %d, on cuda %d" % (
+        len(files), size / 2**20, failed("check"), failed("replay", "--manager", "recorded", "--device", "sim"),
+        failed("replay", "--manager", "recorded", "--device", "cuda"))
+
+
+def by_turns(options, environment, name, ways, run, folder):
+    """Prints the ratios of a program's ways to run; `run(way)` answers nanoseconds."""
+    times = {way: [] for way in ways}
+    for turn in range(options.rounds):
+        for way in ways if turn % 2 == 0 else reversed(ways):
+            for file in folder.glob("*.emmb"):
+                file.unlink()
+            times[way].append(run(way))
+            if way == "recorded":
+                judged = folder / "last"
+                judged.mkdir(exist_ok=True)
+                for file in [*judged.glob("*.emmb")]:
+                    file.unlink()
+                for file in folder.glob("*.emmb"):
+                    file.rename(judged / file.name)
+    ratios = ["%.3f (%.3f to %.3f)" % ratio(times[way], times["bare"]) for way in ways[1:]]
+    print("%-18s %8.3f s  %s  %s" % (name, statistics.median(times["bare"]) / 1e9, "  ".join(ratios), judge(options, environment, judged)),
+          flush=True)
+
+
 def programs(options, environment, record, folder):
     script = folder / "timed.py"
     script.write_text(TIMED)
-    print("program      bare, s  recorded             torch.profiler       both: kernels that the profiler saw")
-    for name in options.torch or PROGRAMS:
-        ways = {"bare": [], "recorded": [], "profiler": []}
-        run = lambda way, *before: [int(word) for word in output_of(
-            [*before, *(["--"] if before else []), sys.executable, script, name, ROOT / "tools/torch_check", way], environment, folder)]
-        for turn in range(options.rounds):
-            for way in ways if turn % 2 == 0 else reversed(ways):
-                ways[way].append(run(way, *(record if way == "recorded" else ()))[0])
-        alone, together = run("profiler")[1], run("profiler", *record)[1]
-        print("%-10s  %8.3f  %.3f (%.3f to %.3f)  %.3f (%.3f to %.3f)  %d, %d without emmctl" %
-              (name, statistics.median(ways["bare"]) / 1e9, *ratio(ways["recorded"], ways["bare"]),
-               *ratio(ways["profiler"], ways["bare"]), together, alone), flush=True)
+    print("program             bare       recorded              torch.profiler        the last recording")
+    for name in options.programs or OF_TORCH:
+        def run(way, only_time=True):
+            before = [*record, "--"] if way.startswith("recorded") else []
+            words = output_of([*before, sys.executable, script, ROOT / "tools", ROOT / "tools/torch_check", name, way.split()[-1]],
+                              environment, folder)
+            at = len(words) - 1 - words[::-1].index("took")
+            return int(words[at + 1 if only_time else at + 2])
+        by_turns(options, environment, name, ["bare", "recorded"] + (["profiler"] if name in OF_TORCH else []), run, folder)
+        if name in OF_TORCH:
+            print("    kernels that torch.profiler sees: %d, under emmctl record %d" %
+                  (run("profiler", False), run("recorded profiler", False)), flush=True)
+
+
+def commands(options, environment, record, folder):
+    for given in options.command:
+        name, command = given.split("=", 1)
+        def run(way):
+            begun = time.perf_counter_ns()
+            output_of([*([*record, "--"] if way == "recorded" else []), *shlex.split(command)], environment, ROOT)
+            return time.perf_counter_ns() - begun
+        by_turns(options, environment, name, ["bare", "recorded"], run, folder)
 
 
 def main():
@@ -110,8 +164,10 @@ def main():
     parser.add_argument("--driver", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--stacks", action="store_true")
-    parser.add_argument("--torch", nargs="*", metavar="NAME", help="of tools/torch_check/programs.py; four where none is named")
+    parser.add_argument("--programs", nargs="*", metavar="NAME", help="five of PyTorch where none is named")
+    parser.add_argument("--command", action="append", default=[], metavar="NAME=COMMAND")
     options = parser.parse_args()
+    options.emmctl = options.emmctl.resolve()
     environment = dict(os.environ)
     if options.driver:
         environment["LD_LIBRARY_PATH"] = str(options.driver.resolve())
@@ -119,11 +175,12 @@ def main():
         options.client = options.client.resolve()
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
-        record = [options.emmctl.resolve(), "record", "-o", folder / "cost.emmb"]
+        record = [options.emmctl, "record", "-o", folder / "%p.emmb"]
         if options.client:
             calls(options, environment, record, folder)
-        if options.torch is not None:
+        if options.programs is not None:
             programs(options, environment, record, folder)
+        commands(options, environment, record, folder)
 
 
 if __name__ == "__main__":
