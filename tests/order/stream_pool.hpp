@@ -53,6 +53,10 @@ class StreamPool final : public MemoryManager {
     auto block = take(bytes, stream);
     if (!block) {
       auto made = grow(bytes, stream);
+      if (!made && made.error().code == Errc::out_of_memory) {
+        release_idle();
+        made = grow(bytes, stream);
+      }
       if (!made) return std::move(made).error();
       block = *made;
     }
@@ -182,7 +186,7 @@ class StreamPool final : public MemoryManager {
     }
     if (grown_ % 2 == 0) {
       auto physical = driver_.mem_create(size);
-      if (!physical) return no();
+      if (!physical) return std::move(physical).error();
       block.physical = *physical;
       for (auto* address : {&block.ptr, &block.other}) {
         auto ptr = driver_.mem_address_reserve(size);
