@@ -24,8 +24,8 @@ std::string why_not_asked(const Clause& clause, const Subject& subject) {
   return {};
 }
 
-/// A rule that was seen broken while another clause was judged is a failure of its own clause,
-/// once. The other clause is judged as far as that had no part in it.
+/// A rule that was seen broken while another clause was judged fails its own clause, once. The
+/// other clause gets the verdict that it has without that rule.
 void give_rules_their_failures(Report& report) {
   for (auto& one : report.judged) {
     if (one.verdict.broken.empty()) continue;

@@ -16,8 +16,8 @@ constexpr std::int32_t kNotRegistered = 713;
 constexpr std::uint64_t kDeviceBase = 0x7000'0000'0000;
 constexpr std::uint64_t kHostBase = 0x5000'0000'0000;
 constexpr std::uint64_t kRegionBase = 0x6000'0000'0000;
-constexpr std::uint64_t kDeviceViewOfHost =
-    0x0100'0000'0000;  ///< A device address less its host address.
+/// A device address minus its host address.
+constexpr std::uint64_t kDeviceViewOfHost = 0x0100'0000'0000;
 constexpr int kStrideBits = 28;
 
 }  // namespace
