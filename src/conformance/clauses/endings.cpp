@@ -14,14 +14,14 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// ERR: where and when memory ends: late, elsewhere, while others wait, in another process.
+// ERR: where and when memory ends: late, on another thread, while others wait, in another process.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked child
+constexpr std::int32_t kNotInitialized = 3;  // CUDA returns this in a forked child
 constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
                                Call::mem_unmap};
 
@@ -29,7 +29,7 @@ constexpr auto kDeviceAllocations = {Call::mem_alloc,         Call::runtime_mall
                                      Call::mem_create,        Call::mem_alloc_async,
                                      Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};
 
-/// Does in a forked child what a program may do with memory of its parent.
+/// Does in a forked child what a program may do with its parent's memory.
 [[noreturn]] void go_on_in_child(Bench& b, BenchMemory& block) {
   alarm(20);
   b.watch().fail_all(kNotInitialized);
@@ -47,13 +47,13 @@ std::size_t frees_refused(Bench& b) {
                     [](const auto& event) { return is_end(event.call) && event.native != 0; }));
 }
 
-/// Lets another thread free memory while one is in the driver. The manager's own threads call the
-/// hook, too.
+/// State of a free by another thread while one thread is in the driver. The manager's own threads
+/// call the hook too.
 struct FreeMeanwhile {
   std::mutex mutex;
   std::condition_variable changed;
   int to_come = 0;
-  bool closed = false;  // the operation is over
+  bool closed = false;  // the operation has returned
   bool started = false;
   bool done = false;
   bool in_time = true;
@@ -63,22 +63,22 @@ struct FreeMeanwhile {
   std::atomic<pid_t> other_id{0};
 };
 
-/// Whether a thread of this process has work, and on a busy machine no processor for it yet; 0 is
-/// one that has not begun.
+/// Answers whether a thread of this process has work, possibly without a processor yet on a busy
+/// machine. 0 is a thread that has not begun.
 bool has_work(pid_t thread) {
   if (thread == 0) return true;
   std::ifstream file(text::format("/proc/self/task/{}/stat", thread));
   std::string line;
   std::getline(file, line);
-  const auto state = line.rfind(") ");  // behind the name, which may hold anything
+  const auto state = line.rfind(") ");  // after the name, which may contain anything
   return state != std::string::npos && state + 2 < line.size() && line[state + 2] == 'R';
 }
 
 enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
 
-/// Does `operation`. When that is in the driver for the n-th time, counted from 1, or tells the
-/// host of frees, another thread ends memory, and then flushes or asks what it holds. False where
-/// it never comes to that, as far as can be seen.
+/// Runs `operation`. When it is in the driver for the n-th time, counted from 1, or reports frees
+/// to the host, another thread frees memory, and then flushes or asks for the state. Returns false
+/// if the operation is never seen there.
 bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operation, int n = 1) {
   const bool flushes = where == Where::in_driver_flushing;
   auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
@@ -86,7 +86,7 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
   state->to_come = n;
   state->block = b.any(64_KiB);
   hook = [&b, where, flushes, n, state, home = std::this_thread::get_id()](const CallEvent& event) {
-    // A flush may wait for frees that are under way.
+    // A flush may wait for frees that are in progress.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
     std::unique_lock lock(state->mutex);
     if (state->closed || state->started || --state->to_come != 0) return;
@@ -196,8 +196,8 @@ constexpr Clause kEndingsClauses[] = {
            auto freed = b.any(100);
            auto mapped = b.try_hosted(64, {.mapped = true});
            auto region = b.try_pin(b.buffer());
-           if (b.is_numba())
-             b.reset();  // ERR-3: else what is pinned is abandoned with its pointers
+           // Otherwise pinned memory is abandoned with its pointers: ERR-3.
+           if (b.is_numba()) b.reset();
            b.end_manager();
            b.watch().forget();
            dropped.drop();

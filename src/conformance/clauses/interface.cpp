@@ -98,7 +98,7 @@ constexpr Clause kInterfaceClauses[] = {
            b.fill(block, 0x11);
            b.watch().forget();
            constexpr int kTimes = 300;
-           std::array<std::uint64_t, 3> held{};  // at first, in the middle and at the end
+           std::array<std::uint64_t, 3> held{};  // at the start, in the middle and at the end
            for (int i = 0; i < kTimes && !b.decided(); ++i) {
              if (i % (kTimes / 2) == 1) held[static_cast<std::size_t>(i / (kTimes / 2))] = b.held();
              b.expect_ok(text::format("initialize(), for the time {}", i + 2),
