@@ -438,7 +438,7 @@ void check_words(Bench& b) {
   const auto range = b.buffer();
   const auto pinned = b.try_pin(range);
   /// A request that fails, whatever the device has.
-  struct Refused {
+  struct RefusedRequest {
     std::string_view done;
     std::function<std::string()> words;
   };
@@ -447,16 +447,16 @@ void check_words(Bench& b) {
   };
   constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
   const std::array all{
-      Refused{"memalloc of more than 2^61 bytes",
-              [&] { return words_of(manager.memalloc(kHuge)); }},
-      Refused{"memalloc of more than 2^62 bytes",
-              [&] { return words_of(manager.memalloc(2 * kHuge)); }},
-      Refused{"memalloc(0)", [&] { return words_of(manager.memalloc(0)); }},
-      Refused{"mempin of a region that is pinned",
-              [&] { return pinned ? words_of(manager.mempin(range, {})) : std::string(); }},
-      Refused{"memhostalloc of more than 2^61 bytes",
-              [&] { return words_of(manager.memhostalloc(kHuge, {})); }}};
-  std::array<const Refused*, 2> pair{};
+      RefusedRequest{"memalloc of more than 2^61 bytes",
+                     [&] { return words_of(manager.memalloc(kHuge)); }},
+      RefusedRequest{"memalloc of more than 2^62 bytes",
+                     [&] { return words_of(manager.memalloc(2 * kHuge)); }},
+      RefusedRequest{"memalloc(0)", [&] { return words_of(manager.memalloc(0)); }},
+      RefusedRequest{"mempin of a region that is pinned",
+                     [&] { return pinned ? words_of(manager.mempin(range, {})) : std::string(); }},
+      RefusedRequest{"memhostalloc of more than 2^61 bytes",
+                     [&] { return words_of(manager.memhostalloc(kHuge, {})); }}};
+  std::array<const RefusedRequest*, 2> pair{};
   std::array<std::string, 2> words;
   for (const auto& one : all) {
     const auto said = one.words();
