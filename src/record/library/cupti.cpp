@@ -101,7 +101,7 @@ void enter(Thread& thread, const Function& function, std::uint32_t id,
             .window = records ? window : 0,
             .context = data.context};
   if (function.point != OrderPoint::enter) return;
-  if (records) flight.seq = moment().seq;
+  if (records) flight.seq = take_moment().seq;
   if (!keeps) return;
   Record asked{};
   asked.call = function.call;
@@ -125,11 +125,11 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
   function.fill(data.params, made, code == 0);
   if ((shared.mode & mode::keeping) != 0) live_after(made);
   if (flight.window != 0 && (function.point != OrderPoint::exit_ok || code == 0)) {
-    const auto seq = function.point == OrderPoint::enter ? flight.seq : moment().seq;
+    const auto seq = function.point == OrderPoint::enter ? flight.seq : take_moment().seq;
     const auto took = ticks() - flight.begun;
     made.duration = took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
     if ((shared.mode & mode::annotating) != 0) annotate(thread, function.call, nullptr);
-    if (auto* const record = room(thread); record != nullptr) {
+    if (auto* const record = make_room(thread); record != nullptr) {
       *record = made;
       thread.kernels = nullptr;
       publish(thread, *record, seq);
@@ -280,6 +280,6 @@ void subscribe() noexcept {
 
 /// cuInit calls this function of the library that CUDA_INJECTION64_PATH names.
 extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
-  if (!emm::record::has_door()) emm::record::subscribe();
+  if (!emm::record::has_forwarding_library()) emm::record::subscribe();
   return 1;
 }

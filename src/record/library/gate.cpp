@@ -368,7 +368,7 @@ void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle) noexce
 thread_local Account taken __attribute__((tls_model("initial-exec"))){};
 
 /// Restores what the call would have freed, after the driver refused it.
-void give_back() noexcept {
+void restore_taken() noexcept {
   const auto account = std::exchange(taken, Account{});
   if (account.key == 0) return;
   const auto number = account.key & ((std::uint64_t{1} << 60) - 1);
@@ -424,7 +424,7 @@ std::uint64_t current_context() noexcept {
 }
 
 // A forked child has no device memory, and none of its threads holds the lock.
-void in_child() noexcept {
+void reset_in_child() noexcept {
   busy.store(false);
   for (auto& bytes : used) bytes = 0;
   for (auto& context : primaries) context = 0;
@@ -459,11 +459,11 @@ void begin_gate() noexcept {
     }
     at = end != nullptr && *end == ';' ? end + 1 : "";
   }
-  pthread_atfork(nullptr, nullptr, in_child);
+  pthread_atfork(nullptr, nullptr, reset_in_child);
   shared.mode |= mode::gating;
 }
 
-void gate_begun() noexcept {
+void gate_report_use() noexcept {
   if ((shared.mode & mode::gating) == 0 || report != nullptr) return;
   const char* const path = setting("EMM_RUN_SEEN");
   const int file = path != nullptr ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -540,7 +540,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
     const Lock lock;
     used[device] -= counted_size(call, wants);
     if (!succeeded) {
-      give_back();
+      restore_taken();
       return 0;
     }
     switch (call) {

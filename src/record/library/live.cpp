@@ -145,7 +145,7 @@ bool look_up(Kind kind, std::uint64_t address, Record& made) noexcept {
 thread_local LiveEntry taken __attribute__((tls_model("initial-exec"))){};
 
 /// Restores what the call would have freed, after the driver refused it.
-void give_back() noexcept {
+void restore_taken() noexcept {
   const auto entry = std::exchange(taken, LiveEntry{});
   if (entry.key != 0) keep(entry);
 }
@@ -260,7 +260,7 @@ void live_before(const Record& record) noexcept {
 }
 
 void live_after(const Record& record) noexcept {
-  if (record.result != 0) return give_back();
+  if (record.result != 0) return restore_taken();
   taken.key = 0;
   switch (record.call) {
     case Call::mem_unmap:
@@ -344,7 +344,7 @@ void live_dump(void (*put)(Record record)) noexcept {
   }
 }
 
-void live_in_child() noexcept {
+void reset_live_in_child() noexcept {
   if (shards != nullptr) (void)madvise(shards, kShards * sizeof(Shard), MADV_DONTNEED);
   for (auto& primary : primaries) primary.context = primary.retained = 0;
 }

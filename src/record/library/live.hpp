@@ -17,6 +17,6 @@ void live_after(const Record& record) noexcept;
 /// Passes a record of everything that lives to `put`. Other threads wait meanwhile.
 void live_dump(void (*put)(Record record)) noexcept;
 /// A forked child has no device memory.
-void live_in_child() noexcept;
+void reset_live_in_child() noexcept;
 
 }  // namespace emm::record

@@ -23,6 +23,6 @@ const char* real_path() noexcept;
 /// Finds these functions and the wrapped ones in the driver at `path`.
 void find_real(void* library, const char* path) noexcept;
 /// Answers whether the program reaches the driver through the library that `emmctl record` wrote.
-bool has_door() noexcept;
+bool has_forwarding_library() noexcept;
 
 }  // namespace emm::record

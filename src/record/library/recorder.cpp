@@ -143,7 +143,7 @@ bool is_the_file(int descriptor) noexcept {
 
 /// Moves a descriptor to a high number. Programs count from 0 and might close or reuse a low one by
 /// accident. A descriptor that the process's limit does not let move keeps its number.
-int moved_up(int descriptor) noexcept {
+int move_up(int descriptor) noexcept {
   constexpr int kHigh = 512;
   const int high = descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, kHigh);
   if (high < 0) return descriptor;
@@ -156,7 +156,7 @@ int moved_up(int descriptor) noexcept {
 int file_descriptor() noexcept {
   int known = file.descriptor.load(std::memory_order_acquire);
   if (is_the_file(known)) return known;
-  const int again = moved_up(::open(file_path, O_RDWR | O_CLOEXEC));
+  const int again = move_up(::open(file_path, O_RDWR | O_CLOEXEC));
   if (again < 0) return -1;
   if (is_the_file(again) && file.descriptor.compare_exchange_strong(known, again)) return again;
   ::close(again);  // the name is now another file's, or another thread was faster
@@ -227,7 +227,7 @@ bool open_file() noexcept {
   int opened = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   error = errno;
   const bool created = opened >= 0;
-  opened = moved_up(opened);
+  opened = move_up(opened);
   struct stat about {};
   if (opened >= 0 && fstat(opened, &about) == 0) {
     file.device = about.st_dev;
@@ -262,7 +262,7 @@ bool open_file() noexcept {
   return true;
 }
 
-bool is_open() noexcept {
+bool open_if_needed() noexcept {
   const int state = file.state.load(std::memory_order_acquire);
   if (state == kOpen) return true;
   return state != kFailed && open_file();
@@ -374,7 +374,7 @@ BlockHeader* new_block() noexcept {
   if (file.ring_blocks != 0 && number >= file.ring_blocks) {
     // Stacks are defined again after every eighth of the ring. So only the oldest eighth of the
     // calls that are kept can lack the definitions of their stacks.
-    if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
+    if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) forget_sites();
     if (auto* const block = take_oldest(); block != nullptr) {
       block->turn = turn + 1;
       return block;
@@ -431,7 +431,7 @@ void on_thread_end(void*) noexcept {
 }
 
 // A forked child has one thread, and the parent's file stays the parent's.
-void in_child() noexcept {
+void reset_in_child() noexcept {
   if (is_the_file(file.descriptor)) ::close(file.descriptor);
   file.descriptor = -1;
   const auto numbered = file.header != nullptr ? file.header->numbered : 0;
@@ -449,8 +449,8 @@ void in_child() noexcept {
   file.state = kNone;
   shared.seq = 0;
   window_begun = window_described = 0;
-  live_in_child();
-  sites_in_child();
+  reset_live_in_child();
+  reset_sites_in_child();
   self = {};
 }
 
@@ -543,7 +543,7 @@ void begin(const char* settings) noexcept {
     }
     if (control >= 0) ::close(control);
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
-    pthread_atfork(nullptr, nullptr, in_child);
+    pthread_atfork(nullptr, nullptr, reset_in_child);
     shared.mode |= mode::recording;
     if (setting("EMM_RECORD_KEEP") != nullptr) begin_live();
     if (setting("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
@@ -554,7 +554,7 @@ void begin(const char* settings) noexcept {
 
 void describe_devices() noexcept {
   const InsideCall inside(self);  // a signal handler may call the driver meanwhile
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   auto& header = *file.header;
   if (header.device_count != 0) return;  // already described
   int count = 0;
@@ -577,7 +577,7 @@ void describe_devices() noexcept {
 }
 
 Record* take_block(Thread& thread) noexcept {
-  if (!is_open()) return nullptr;
+  if (!open_if_needed()) return nullptr;
   if (thread.next != nullptr) {
     auto* const full = block_of(thread);
     thread.next = thread.end = thread.kernels = nullptr;
@@ -613,7 +613,7 @@ void look_up_context(Thread& thread) noexcept {
     return;
   thread.device = static_cast<std::uint8_t>(device);
   thread.context_known = true;
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   auto& header = *file.header;
   while (file.adding_context.exchange(true, std::memory_order_acquire)) sched_yield();
   auto number = number_of_context(current);
@@ -642,13 +642,13 @@ namespace {
 
 void put_record(Record record) noexcept {
   auto& thread = self;
-  auto* const made = room(thread);
+  auto* const made = make_room(thread);
   if (made == nullptr) return;
   record.seq = 0;
   record.ticks = ticks();
   record.flags |= record_flag::preexisting;
   *made = record;
-  publish(thread, *made, moment().seq);
+  publish(thread, *made, take_moment().seq);
 }
 
 }  // namespace
@@ -657,7 +657,7 @@ namespace {
 
 void put_definition(const Record& record) noexcept {
   auto& thread = self;
-  auto* const made = room(thread);
+  auto* const made = make_room(thread);
   if (made == nullptr) return;
   *made = record;
   publish(thread, *made, kNoPlace);
@@ -673,7 +673,7 @@ void annotate(Thread& thread, Call call, const void* caller) noexcept {
   const auto site = has_site(call) ? current_site(caller, put_definition) : 0;
   if (site == 0 && thread.request == 0) return;
   // Both records must be in one block, so that a reader finds one directly after the other.
-  if (room(thread) == nullptr) return;
+  if (make_room(thread) == nullptr) return;
   if (thread.end - thread.next < 2 && take_block(thread) == nullptr) return;
   Record about{};
   about.call = Call::about;
@@ -721,7 +721,7 @@ void count_kernel(Handle stream) noexcept {
   }
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
-  record = room(thread);
+  record = make_room(thread);
   if (record != nullptr) {
     *record = {};
     record->ticks = now;
@@ -730,7 +730,7 @@ void count_kernel(Handle stream) noexcept {
     record->context = thread.context;
     record->size = 1;
     record->stream = stream;
-    publish(thread, *record, moment().seq);
+    publish(thread, *record, take_moment().seq);
     thread.kernels = record;
   }
   thread.inside = false;
@@ -753,12 +753,12 @@ std::uint64_t number_of_context(Handle context) noexcept {
 }
 
 void count_bypassed() noexcept {
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
 void count_unkept() noexcept {
-  if (is_open()) add(file.header->unkept, 1);
+  if (open_if_needed()) add(file.header->unkept, 1);
 }
 
 }  // namespace emm::record
@@ -776,7 +776,7 @@ extern "C" [[gnu::visibility("default")]] const char* emm_record_file() {
 }
 extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
   using namespace emm::record;
-  return (shared.mode & mode::recording) != 0 ? moment().seq * 2 + 1 : 0;
+  return (shared.mode & mode::recording) != 0 ? take_moment().seq * 2 + 1 : 0;
 }
 
 namespace emm::record {

@@ -78,7 +78,7 @@ struct Moment {
 /// Where all processors agree on the time stamp counter, it gives both, and threads share nothing.
 /// `rdtscp` waits until the thread's earlier loads are done. So a free comes after the allocation
 /// that returned its address, and an allocation comes after the free that made room for it.
-inline Moment moment() noexcept {
+inline Moment take_moment() noexcept {
 #if defined(__x86_64__)
   if (shared.clock_orders) [[likely]] {
     unsigned processor = 0;
@@ -115,7 +115,7 @@ void forget_context(Handle context) noexcept;
 /// Returns the number that records use for a context, or 0 when it has none.
 std::uint64_t number_of_context(Handle context) noexcept;
 
-inline Record* room(Thread& thread) noexcept {
+inline Record* make_room(Thread& thread) noexcept {
   if (thread.next != thread.end) [[likely]]
     return thread.next;
   return take_block(thread);
@@ -136,7 +136,7 @@ void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
 /// Tells `emmctl run` that a process has begun to use the driver through the library.
-void gate_begun() noexcept;
+void gate_report_use() noexcept;
 
 void live_before(const Record& record) noexcept;
 void live_after(const Record& record) noexcept;
@@ -158,7 +158,7 @@ template <Call kCall, class Fill>
 [[gnu::always_inline]] inline void write_record(Thread& thread, std::uint64_t seq,
                                                 std::uint64_t begun, std::uint64_t took, Code code,
                                                 std::uint32_t flags, const Fill& fill) noexcept {
-  auto* const record = room(thread);
+  auto* const record = make_room(thread);
   if (record == nullptr) [[unlikely]]
     return;
   fetch_ahead(record);
@@ -190,7 +190,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
   if (records && window != thread.window) begin_window(thread, window);
-  const auto begun = kOrderPoint == OrderPoint::enter && records ? moment() : Moment{ticks(), 0};
+  const auto begun =
+      kOrderPoint == OrderPoint::enter && records ? take_moment() : Moment{ticks(), 0};
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) {
@@ -222,7 +223,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
     code = make();
   }
   if (records && (kOrderPoint != OrderPoint::exit_ok || code == 0)) {
-    const auto ended = kOrderPoint == OrderPoint::enter ? Moment{ticks(), begun.seq} : moment();
+    const auto ended =
+        kOrderPoint == OrderPoint::enter ? Moment{ticks(), begun.seq} : take_moment();
     if ((shared.mode & mode::annotating) != 0) annotate(thread, kCall, caller);
     write_record<kCall>(thread, ended.seq, begun.ticks, ended.ticks - begun.ticks, code, flags,
                         fill);
@@ -248,7 +250,7 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   Moment place{};
   std::uint64_t begun = 0;
   if constexpr (kOrderPoint == OrderPoint::enter) {
-    place = moment();
+    place = take_moment();
     begun = place.ticks;
   } else if (measures) {
     begun = ticks();
@@ -256,7 +258,7 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   const auto code = make();
   if (kOrderPoint != OrderPoint::exit_ok || code == 0) {
     if constexpr (kOrderPoint != OrderPoint::enter) {
-      place = moment();
+      place = take_moment();
       if (!measures) begun = place.ticks;
     }
     std::uint64_t took = 0;

@@ -47,7 +47,7 @@ struct Table {
   /// Returns the number of a hash, or 0 when the table is full. For a new hash, `define` gets the
   /// new number and returns the number to store: the same one, or kOurs.
   template <class Define>
-  std::uint32_t number(std::uint64_t hash, Define define) noexcept {
+  std::uint32_t find_or_define(std::uint64_t hash, Define define) noexcept {
     hash |= 1;
     for (std::size_t tried = 0, at = (hash >> 20) % kSlots; tried < 64;
          ++tried, at = (at + 1) % kSlots) {
@@ -159,7 +159,7 @@ std::uint32_t define_text(std::uint32_t number, const char* text,
 /// Defines "libfoo.so:0 function", which is how PyTorch writes a native frame without a known line.
 std::uint32_t native_frame(Table& frames, std::uint64_t address,
                            void (*put)(const Record&)) noexcept {
-  return frames.number(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
+  return frames.find_or_define(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
     char text[kTextMost];
     Dl_info about{};
     if (dladdr(reinterpret_cast<const void*>(address), &about) == 0 || about.dli_fname == nullptr)
@@ -219,7 +219,7 @@ void walk_native(Stack& stack) noexcept {
 std::uint32_t python_frame(Table& frames, void* code, int line,
                            void (*put)(const Record&)) noexcept {
   const auto hash = mix(mix(3, reinterpret_cast<std::uint64_t>(code)), static_cast<unsigned>(line));
-  return frames.number(hash, [&](std::uint32_t number) {
+  return frames.find_or_define(hash, [&](std::uint32_t number) {
     python.hold(code);  // one more reference for each definition
     char text[kTextMost];
     const auto file = python.attribute(code, "co_filename");
@@ -263,11 +263,11 @@ void add_frame_in_place(void* of, const PythonFrame& frame) {
   hash = mix(hash, static_cast<std::uint64_t>(frame.first_line) << 32 |
                        static_cast<std::uint32_t>(frame.offset));
   auto& frames = stack.in->frames;
-  stack.add(frames.number(hash, [&](std::uint32_t) {
+  stack.add(frames.find_or_define(hash, [&](std::uint32_t) {
     char text[kTextMost];
     describe_python_frame(frame, text, sizeof text);
     // Several positions in one line are the same frame.
-    return frames.number(
+    return frames.find_or_define(
         hash_of(text), [&](std::uint32_t number) { return define_text(number, text, stack.put); });
   }));
 }
@@ -338,14 +338,14 @@ std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexc
   if (wants_native) walk_native(stack);
   if (wants_python) walk_python(stack, caller);
   if (stack.count == 0) return 0;
-  return stack.in->stacks.number(stack.hash, [&](std::uint32_t number) {
+  return stack.in->stacks.find_or_define(stack.hash, [&](std::uint32_t number) {
     define(Call::stack, number, stack.frames, stack.count * sizeof stack.frames[0], stack.count,
            put);
     return number;
   });
 }
 
-void define_sites_again() noexcept {
+void forget_sites() noexcept {
   if (tables[1].stacks.slots == nullptr) return;
   auto now = epoch.load(std::memory_order_relaxed);
   auto& next = tables[(now + 1) % 2];
@@ -354,7 +354,7 @@ void define_sites_again() noexcept {
   (void)epoch.compare_exchange_strong(now, now + 1, std::memory_order_release);
 }
 
-void sites_in_child() noexcept {
+void reset_sites_in_child() noexcept {
   for (auto& one : tables) {
     one.frames.clear();
     one.stacks.clear();

@@ -16,8 +16,8 @@ void begin_sites() noexcept;
 std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept;
 /// Called when definitions have been overwritten. Every stack and frame is defined again when it
 /// next occurs.
-void define_sites_again() noexcept;
+void forget_sites() noexcept;
 /// Forgets all definitions, because a forked child has a file of its own.
-void sites_in_child() noexcept;
+void reset_sites_in_child() noexcept;
 
 }  // namespace emm::record

@@ -115,7 +115,7 @@ Code wrap_cuInit(unsigned flags) {
   }();
   if (code != 0) return code;
   describe_devices();
-  gate_begun();
+  gate_report_use();
   return code;
 }
 
@@ -224,7 +224,7 @@ bool is_exported(const char* symbol, const void* function) noexcept {
 /// none. `symbol` carries no version, so the function is identified by its address. An address that
 /// the driver does not export is identified by its name, provided that only one version of that
 /// name is wrapped.
-void* wrapper_of(const char* symbol, void* function, bool own_stream) noexcept {
+void* find_wrapper(const char* symbol, void* function, bool own_stream) noexcept {
   for (int i = 0; i < kWrapped; ++i) {
     if (real_functions[i] == function) return kWrappers[i].function;
   }
@@ -258,7 +258,7 @@ Code wrap_cuGetProcAddress(const char* symbol, void** function, int version, std
   const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t)>(
       w_cuGetProcAddress)(symbol, function, version, flags);
   if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
-  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+  if (void* const ours = find_wrapper(symbol, *function, (flags & kPerThreadStream) != 0))
     *function = ours;
   return code;
 }
@@ -267,7 +267,7 @@ Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, 
   const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t, int*)>(
       w_cuGetProcAddress_v2)(symbol, function, version, flags, status);
   if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
-  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+  if (void* const ours = find_wrapper(symbol, *function, (flags & kPerThreadStream) != 0))
     *function = ours;
   return code;
 }
@@ -287,7 +287,7 @@ void find(void* library, Function& function, const char* symbol) noexcept {
 
 const Real& real() noexcept { return the_real; }
 const char* real_path() noexcept { return real_library; }
-bool has_door() noexcept { return the_library != nullptr; }
+bool has_forwarding_library() noexcept { return the_library != nullptr; }
 
 /// Returns the device of a context. The driver answers only for the current context, so this one is
 /// made current for the question.
