@@ -222,7 +222,7 @@ order::Checker& Bench::watch_order() {
   order_ = std::make_unique<order::Checker>([]() noexcept -> std::uint64_t { return 0; });
   ordered_ = order_->watch(watched_device(), 0);
   tapped_order_ = std::make_unique<order::Watch>(*order_, 0);
-  tapped_.also(*tapped_order_);
+  tapped_.set_order_hook(*tapped_order_);
   return *order_;
 }
 
@@ -553,8 +553,8 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   std::string other;
   {
     const std::lock_guard lock(mutex_);
-    other = place_among_live(block, stream);
-    if (other.empty() && size != 0) other = take_places(block);
+    other = note_live(block, stream);
+    if (other.empty() && size != 0) other = note_places(block);
     live_bytes_ += size;
     for (auto idle = idle_.lower_bound(begin); idle != idle_.end() && idle->first < end;)
       idle = idle_.erase(idle);
@@ -580,7 +580,7 @@ void Bench::judge_host_block(const BenchMemory& block) {
   std::string other;
   {
     const std::lock_guard lock(mutex_);
-    other = place_among_live(block, {});
+    other = note_live(block, {});
   }
   const auto done = text::format("a request for {} bytes of host memory", block.size());
   if (!other.empty()) expect_rule("live/overlap_address", false, done, other, "memory of its own");
@@ -595,7 +595,7 @@ void Bench::judge_host_block(const BenchMemory& block) {
 // The caller holds mutex_.
 
 /// Notes a live block. If it overlaps another one, returns a description of that.
-std::string Bench::place_among_live(const BenchMemory& block, StreamHandle stream) {
+std::string Bench::note_live(const BenchMemory& block, StreamHandle stream) {
   const auto begin = block.address();
   const auto end = begin + std::max<std::uint64_t>(block.size(), 1);
   std::string other;
@@ -611,7 +611,7 @@ std::string Bench::place_among_live(const BenchMemory& block, StreamHandle strea
 
 /// Notes which memory is behind a block. If another block reaches the same memory through another
 /// address, returns a description of that.
-std::string Bench::take_places(const BenchMemory& block) {
+std::string Bench::note_places(const BenchMemory& block) {
   std::string other;
   auto& own = places_of_[block.id_];
   for (const auto& [first, last] : watch_.places(block.address(), block.size())) {
@@ -627,7 +627,7 @@ std::string Bench::take_places(const BenchMemory& block) {
   return other;
 }
 
-void Bench::leave_places(std::uint64_t id) {
+void Bench::forget_places(std::uint64_t id) {
   const auto found = places_of_.find(id);
   if (found == places_of_.end()) return;
   for (const auto first : found->second) {
@@ -814,7 +814,7 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
   if (const auto found = live_.find(block.address_);
       found != live_.end() && found->second.id == id) {
     if (block.host_ == nullptr) live_bytes_ -= block.size_;
-    leave_places(id);
+    forget_places(id);
     const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
     if (device_memory && found->second.stream == stream) {
       found->second.id = 0;
@@ -833,7 +833,7 @@ void Bench::add_note(std::string note) {
                                       doing_.empty() ? "" : ", in ", doing_));
 }
 
-void Bench::doing(std::string words) {
+void Bench::set_doing(std::string words) {
   const std::lock_guard lock(mutex_);
   doing_ = std::move(words);
   if (!doing_.empty()) plugin::mark_operation(doing_);

@@ -97,7 +97,7 @@ class Tapped final : public CallHook {
   ~Tapped() override;
   Tapped(const Tapped&) = delete;
   Tapped& operator=(const Tapped&) = delete;
-  void also(CallHook& order) { order_ = &order; }
+  void set_order_hook(CallHook& order) { order_ = &order; }
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
@@ -300,7 +300,7 @@ class Bench {
   void untraceable() { traceable_ = false; }
   /// Sets what the check is doing. The failure shows it if the manager hangs or ends the process.
   /// Empty clears it.
-  void doing(std::string words);
+  void set_doing(std::string words);
   /// Makes failures show the calls of another bench, which the check judges; null: of this one.
   void show_calls_of(const Bench* other) noexcept { shown_ = other; }
   /// Like expect(), but for the rule of another clause, which every clause watches.
@@ -341,9 +341,9 @@ class Bench {
   void note_free(const BenchMemory& block, StreamHandle stream, bool late);
   void judge_block(const BenchMemory& block, StreamHandle stream, bool managed);
   void judge_host_block(const BenchMemory& block);
-  std::string place_among_live(const BenchMemory& block, StreamHandle stream);
-  std::string take_places(const BenchMemory& block);
-  void leave_places(std::uint64_t id);
+  std::string note_live(const BenchMemory& block, StreamHandle stream);
+  std::string note_places(const BenchMemory& block);
+  void forget_places(std::uint64_t id);
   void forget_memory();
   void judge_extent(const BenchMemory& block);
   void judge_ledger();

@@ -21,21 +21,21 @@ CallHook& StubDriver::none() noexcept {
 }
 
 Result<DevicePtr> StubDriver::mem_alloc(std::uint64_t size) {
-  if (gives_again) return last_.load();
+  if (repeats_last_address) return last_.load();
   auto ptr = inner_.mem_alloc(size);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
 Result<DevicePtr> StubDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
-  if (gives_again) return last_.load();
+  if (repeats_last_address) return last_.load();
   auto ptr = inner_.mem_alloc_managed(size, attach);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
 Result<HostPtr> StubDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
-  if (gives_again) return last_host_.load();
+  if (repeats_last_address) return last_host_.load();
   auto ptr = inner_.mem_host_alloc(size, flags);
   if (ptr) last_host_ = *ptr;
   return ptr;

@@ -17,7 +17,7 @@ class StubDriver final : public ForwardingDriver {
 
   std::optional<std::uint64_t> total;  ///< Replaces the total of mem_get_info.
   std::uint64_t host_to_device = 0;    ///< Added to the device address of mapped memory.
-  bool gives_again = false;            ///< Allocations return the address of the last one again.
+  bool repeats_last_address = false;   ///< Allocations return the address of the last one again.
   bool maps_host_memory = true;
   std::optional<bool> reaches_peers;
   bool loops_back = false;  ///< An IPC handle of this process opens as the memory itself.

@@ -179,7 +179,7 @@ constexpr PendingKind kExactPendingKinds[] = {
 };
 
 /// Answers whether the manager makes its frees on a thread of its own.
-bool frees_elsewhere(Bench& b) {
+bool probe_frees_elsewhere(Bench& b) {
   const FreesElsewhere elsewhere(b);
   for (const auto& kind : kPendingKinds)
     if (const auto block = kind.make(b, kind.size)) continue;
@@ -189,7 +189,7 @@ bool frees_elsewhere(Bench& b) {
 
 /// Waits until `holds` is true, because a thread of the manager may be about to change the counts
 /// that it reads. Returns false if it is still false after 50 ms.
-bool comes_true(const std::function<bool()>& holds) {
+bool wait_until(const std::function<bool()>& holds) {
   for (int i = 0; i < 50; ++i) {
     if (holds()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -203,7 +203,7 @@ void expect_no_pending_bytes(Bench& b, std::string_view done) {
     const auto state = b.manager().state();
     return state.pending_count != 0 || state.pending_bytes.value_or(0) == 0;
   };
-  b.expect(comes_true(has_none), text::format("{}: pending_bytes, with no free pending", done),
+  b.expect(wait_until(has_none), text::format("{}: pending_bytes, with no free pending", done),
            text::format("{}", b.manager().state().pending_bytes.value_or(0)), "0");
 }
 
@@ -276,7 +276,7 @@ void judge_told(Bench& b, bool elsewhere) {
     for (const auto& flush : b.observer().flushes()) count += flush.count;
     return count == b.observer().added().size() && b.manager().state().pending_count == 0;
   };
-  if (elsewhere) comes_true(all_are_told);
+  if (elsewhere) wait_until(all_are_told);
   const auto added = b.observer().added();
   const auto pending = b.manager().state().pending_count;
   const auto flushes = b.observer().flushes();
@@ -397,7 +397,7 @@ void judge_flush_of_pending_work(Bench& b) {
     if (!block->free(stream) || b.manager().state().pending_count.value_or(0) == before) continue;
     b.expect_ok("flush()", b.manager().flush());
     const auto is_made = [&] { return b.manager().state().pending_count.value_or(0) <= before; };
-    const bool made = comes_true(is_made);
+    const bool made = wait_until(is_made);
     const auto after = b.manager().state().pending_count.value_or(0);
     b.expect(made,
              text::format(
@@ -844,7 +844,7 @@ class CountedBlocks {
       return !of.current || !of.allocated || !of.freed || *of.allocated - *of.freed == *of.current;
     };
     std::optional<Figure> wrong;
-    comes_true([&] {
+    wait_until([&] {
       wrong.reset();
       for (const auto& figure : figures_of(b_.manager().statistics()))
         if (!adds_up(figure.count)) wrong = figure;
@@ -893,12 +893,12 @@ bool holds_memory(Bench& b) {
 }
 
 /// Expects that no segment is counted when nothing is held.
-void look_after_trim(Bench& b, CountedBlocks& counted) {
+void trim_and_look(Bench& b, CountedBlocks& counted) {
   if (!b.manager().trim(0)) return;
   counted.look();
   if (!reserving_is_seen(b) || holds_memory(b)) return;
   const auto segments = [&] { return b.manager().statistics().segment.current.value_or(0); };
-  b.expect(comes_true([&] { return segments() == 0; }),
+  b.expect(wait_until([&] { return segments() == 0; }),
            "segment.all.current of statistics(), after trim(0) has released all memory",
            text::format("{}", segments()), "0");
 }
@@ -1078,7 +1078,7 @@ constexpr Clause kAccountsClauses[] = {
            if (!b.manager().state().pending_count)
              return b.not_applicable("this manager does not say what is pending");
            b.expect(true, {}, {}, {});
-           const bool elsewhere = frees_elsewhere(b);
+           const bool elsewhere = probe_frees_elsewhere(b);
            for (int round = 0; round < 2; ++round) {
              for (const auto& kind : kPendingKinds) judge_pending(b, kind, elsewhere);
            }
@@ -1239,7 +1239,7 @@ constexpr Clause kAccountsClauses[] = {
              counted.look();
            }
            if (counted.counts()) {
-             look_after_trim(b, counted);
+             trim_and_look(b, counted);
              b.expect_ok("initialize(), once more", b.manager().initialize());
              counted.look();
              if (!b.decided()) b.apart(judge_ooms);

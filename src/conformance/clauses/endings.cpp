@@ -79,7 +79,8 @@ enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
 /// Runs `operation`. When it is in the driver for the n-th time, counted from 1, or reports frees
 /// to the host, another thread frees memory, and then flushes or asks for the state. Returns false
 /// if the operation is never seen there.
-bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operation, int n = 1) {
+bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>& operation,
+                             int n = 1) {
   const bool flushes = where == Where::in_driver_flushing;
   auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
   const auto state = std::make_shared<FreeMeanwhile>();
@@ -98,7 +99,7 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
         n == 1                    ? std::string()
         : where == Where::at_host ? text::format(", call {}", n)
                                   : text::format(", its driver call {}", n));
-    b.doing(state->words);
+    b.set_doing(state->words);
     state->other = start_thread([&b, where, flushes, to = state.get()] {
       to->other_id = gettid();
       to->block.drop();
@@ -127,7 +128,7 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
   }
   if (!state->started) return false;
   state->other.join();
-  b.doing({});
+  b.set_doing({});
   const std::lock_guard lock(state->mutex);
   b.expect(state->in_time, state->words, "it waits", "it is made");
   return true;
@@ -292,19 +293,19 @@ constexpr Clause kEndingsClauses[] = {
            const auto export_handle = [&] {
              if (kept && !b.manager().get_ipc_handle(kept->view())) return;
            };
-           bool any = free_meanwhile(b, Where::in_driver_flushing, request);
-           any |= free_meanwhile(b, Where::in_driver_flushing, request_on_host);
+           bool any = run_with_free_meanwhile(b, Where::in_driver_flushing, request);
+           any |= run_with_free_meanwhile(b, Where::in_driver_flushing, request_on_host);
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
                     use_streams_without_memory, trim, ask, export_handle}) {
              constexpr int kMostCalls = 12;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
-               const bool reached = free_meanwhile(b, Where::in_driver, operation, n);
+               const bool reached = run_with_free_meanwhile(b, Where::in_driver, operation, n);
                any |= reached;
                if (!reached) break;
              }
            }
-           any |= free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
+           any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},
 
@@ -343,7 +344,7 @@ constexpr Clause kEndingsClauses[] = {
                     free_all_kinds, defer, fail, [&b] { b.reset(); }}) {
              constexpr int kMostCalls = 4;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
-               if (!free_meanwhile(b, Where::at_host, operation, n)) break;
+               if (!run_with_free_meanwhile(b, Where::at_host, operation, n)) break;
            }
          }},
 

@@ -63,7 +63,7 @@ class RefusedOnce {
 
 /// Runs `check(bench, false)`, and `check(bench, true)` on a second bench.
 template <class Check>
-void also_asked_again(Bench& b, Check check) {
+void check_with_and_without_refusal(Bench& b, Check check) {
   b.untraceable();
   check(b, false);
   if (b.decided()) return;
@@ -460,7 +460,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "HST-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, [](Bench& on, bool refuses) {
+           check_with_and_without_refusal(b, [](Bench& on, bool refuses) {
              for (const auto size : {std::uint64_t{64}, 4_KiB, 16_KiB, std::uint64_t{50'000},
                                      std::uint64_t{200'000}, 600_KiB, 1_MiB + 1})
                check_host_flags(on, size, refuses);
@@ -475,7 +475,7 @@ constexpr Clause kFlagsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "PIN-1",
-     .check = [](Bench& b) { also_asked_again(b, check_register_flags); }},
+     .check = [](Bench& b) { check_with_and_without_refusal(b, check_register_flags); }},
 
     {.id = "flags/region",
      .rule = "Exactly the region that was asked for is registered: no byte less, none more, and no "
@@ -486,7 +486,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "PIN-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, check_regions);
+           check_with_and_without_refusal(b, check_regions);
            if (!b.decided()) check_large_region(b);
          }},
 
@@ -515,7 +515,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "MAN-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, [](Bench& on, bool refuses) {
+           check_with_and_without_refusal(b, [](Bench& on, bool refuses) {
              for (const auto size :
                   {std::uint64_t{64}, 4_KiB, 64_KiB, std::uint64_t{200'000}, 600_KiB, 3_MiB})
                check_attachment(on, size, refuses);

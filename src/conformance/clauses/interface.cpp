@@ -80,9 +80,9 @@ constexpr Clause kInterfaceClauses[] = {
      .check =
          [](Bench& b) {
            const auto first = b.managed(4_KiB);
-           b.stub().gives_again = true;
+           b.stub().repeats_last_address = true;
            const auto second = b.try_managed(4_KiB);
-           b.stub().gives_again = false;
+           b.stub().repeats_last_address = false;
            b.expect_error("managed memory at an address that is alive", second, Errc::driver_error,
                           "key already in dictionary");
          }},

@@ -12,7 +12,7 @@ using namespace emm::conformance;
 
 /// Asks the driver for the allocation that contains the memory. Returns false when the driver knows
 /// none.
-bool place_of(Bench& b, MemoryView memory, AddressRange& range) {
+bool find_range(Bench& b, MemoryView memory, AddressRange& range) {
   const auto found = b.device().mem_get_address_range(memory.device_pointer);
   if (!found) {
     b.inconclusive(describe(found.error()));
@@ -22,7 +22,7 @@ bool place_of(Bench& b, MemoryView memory, AddressRange& range) {
   return true;
 }
 
-std::optional<IpcHandle> exported(Bench& b, MemoryView memory) {
+std::optional<IpcHandle> export_handle(Bench& b, MemoryView memory) {
   auto handle = b.manager().get_ipc_handle(memory);
   if (handle) return *std::move(handle);
   if (handle.error().code == Errc::not_supported) {
@@ -65,8 +65,8 @@ void judge_total(Bench& b) {
 /// Judges the handle of `memory`. Returns false when there is none.
 bool judge_handle(Bench& b, MemoryView memory) {
   AddressRange range;
-  if (!place_of(b, memory, range)) return false;
-  const auto handle = exported(b, memory);
+  if (!find_range(b, memory, range)) return false;
+  const auto handle = export_handle(b, memory);
   if (!handle) return false;
   const auto done = text::format("get_ipc_handle of {} bytes, {} into the driver's allocation",
                                  memory.size, memory.device_pointer - range.base);
@@ -211,11 +211,11 @@ constexpr Clause kQuestionsClauses[] = {
          [](Bench& b) {
            const auto block = b.memalloc(64_KiB);
            AddressRange range;
-           if (b.decided() || !place_of(b, block.view(), range)) return;
+           if (b.decided() || !find_range(b, block.view(), range)) return;
            if (b.queue_waits()) b.mapped(64).drop();  // a pending free stays pending
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
-             if (!exported(b, *block.view().view(64, 128))) return;
+             if (!export_handle(b, *block.view().view(64, 128))) return;
              b.expect_calls("get_ipc_handle of a slice",
                             {Call::mem_get_address_range, Call::ipc_get_mem_handle});
              b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value,
@@ -245,7 +245,7 @@ constexpr Clause kQuestionsClauses[] = {
              if (4 * size > room) continue;
              blocks.push_back(b.memalloc(size));
              if (b.decided()) return;
-             auto handle = exported(b, blocks.back().view());
+             auto handle = export_handle(b, blocks.back().view());
              if (!handle) return;
              for (const auto& other : handles) {
                const auto same = handle->fields().handle == other.fields().handle &&

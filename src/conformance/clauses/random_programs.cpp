@@ -77,8 +77,8 @@ class Program {
   /// Accepts what a request may answer: memory, not_supported, or out of memory when much is in
   /// use.
   template <class T>
-  bool gives(std::string_view request, const Result<T>& made, std::uint64_t size,
-             StreamHandle stream = {}) {
+  bool judge_request(std::string_view request, const Result<T>& made, std::uint64_t size,
+                     StreamHandle stream = {}) {
     if (made) return true;
     const auto declined = made.error().code == Errc::not_supported;
     const auto out = made.error().code == Errc::out_of_memory;
@@ -100,14 +100,14 @@ class Program {
     if (kind == 0) {
       const auto attach = random_.chance(0.5) ? AttachFlags::global : AttachFlags::host;
       auto made = b_.try_managed(size, attach);
-      if (!gives("memallocmanaged", made, size)) return;
+      if (!judge_request("memallocmanaged", made, size)) return;
       one.block = *std::move(made);
     } else if (kind <= 2) {
       const HostAllocFlags flags{.mapped = random_.chance(0.5),
                                  .portable = random_.chance(0.5),
                                  .wc = random_.chance(0.5)};
       auto made = b_.try_hosted(size, flags);
-      if (!gives("memhostalloc", made, size)) return;
+      if (!judge_request("memhostalloc", made, size)) return;
       one.block = *std::move(made);
       b_.expect_equal(told("whether host memory is mapped"), one.block.is_mapped(), flags.mapped);
     } else if (kind == 3) {
@@ -117,14 +117,14 @@ class Program {
       const HostRegisterFlags flags{.mapped = random_.chance(0.5)};
       auto made = b_.try_pin(range, flags, owner);
       one.owner = held_ = owner;
-      if (!gives("mempin", made, size)) return;
+      if (!judge_request("mempin", made, size)) return;
       one.block = *std::move(made);
       b_.expect(one.block.host() == range.pointer, told("a region that was pinned"),
                 "another address", "the region's");
     } else {
       const auto stream = streams_[random_.below(streams_.size())];
       auto made = b_.try_memalloc(size, stream);
-      if (!gives("memalloc", made, size, stream)) return;
+      if (!judge_request("memalloc", made, size, stream)) return;
       one.block = *std::move(made);
     }
     b_.expect_equal(told("the size of what was asked for"), one.block.size(), size);

@@ -139,7 +139,7 @@ class ContractModel final : public Subject {
   std::int32_t allocate(bool retries, Attempt&& attempt);
   Outcome keep(int slot, Kind kind, std::uint64_t address, std::uint64_t device_address,
                std::uint64_t size);
-  Outcome made_mapped(const Operation& operation, Kind kind, std::uint64_t address);
+  Outcome map_host_memory(const Operation& operation, Kind kind, std::uint64_t address);
   /// Ends live memory, as its finalizer does.
   std::int32_t end(Memory& memory);
 

@@ -45,7 +45,7 @@ class ScriptedDevice {
   std::int32_t mem_host_unregister(std::uint64_t address);
   std::int32_t mem_host_get_device_pointer(std::uint64_t address, std::uint64_t& device_address);
   /// Logs and refuses a call that the contract does not provide for.
-  std::int32_t unexpected(Call call);
+  std::int32_t log_unexpected(Call call);
 
   static std::uint64_t region_address(int region) noexcept;
 
@@ -57,7 +57,7 @@ class ScriptedDevice {
   };
 
   /// Returns the fault of this call, or 0.
-  std::int32_t next_fault() noexcept;
+  std::int32_t take_fault() noexcept;
   std::int32_t record(Call call, std::int32_t result, std::uint64_t argument,
                       std::uint64_t flags = 0);
   std::int32_t make(MemoryKind kind, std::uint64_t size, std::uint64_t& address);
