@@ -246,12 +246,12 @@ void Bench::leave_on_device(std::uint64_t bytes) {
       most = piece / 2;
     }
   }
-  inconclusive("the device says that memory is free, and gives none");
+  inconclusive("the device reports free memory and refuses to give any");
 }
 
 void Bench::release_ballast() {
   for (const auto piece : std::exchange(ballast_, {})) {
-    if (!opened_.driver->mem_free(piece)) return inconclusive("the device keeps what was freed");
+    if (!opened_.driver->mem_free(piece)) return inconclusive("the device refuses to free memory");
   }
 }
 

@@ -599,7 +599,7 @@ void judge_heap_of_questions(Bench& b) {
 
 void check_heap(Bench& b) {
   if (!b.is_simulated())
-    return b.not_applicable("a real driver's own host memory would be looked at with it");
+    return b.not_applicable("the check would also count a real driver's own host memory");
   b.untraceable();
   b.expect(true, {}, {}, {});
   auto& manager = b.manager();

@@ -295,7 +295,8 @@ constexpr Clause kAllocationClauses[] = {
      .check =
          [](Bench& b) {
            if (b.refuses_early())
-             return b.not_applicable("as the library, it refuses before the device is full");
+             return b.not_applicable(
+                 "like the library that it models, it refuses before the device is full");
            b.capacity();
            constexpr std::uint64_t kPiece = 4_MiB;
            // A real device has more than it reports.

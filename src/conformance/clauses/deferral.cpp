@@ -284,8 +284,7 @@ void for_each_deferred(Bench& b, const std::function<void(Bench&, Kind, const Ob
     check(*trial, kind, observed);
     b.take(*trial);
   }
-  if (!any)
-    b.not_applicable("inside a deferral this manager frees as it does outside, which it may");
+  if (!any) b.not_applicable("this manager frees inside a deferral as it does outside, and it may");
 }
 
 void expect_held(Bench& b, FreedBlock& block, Kind kind, const Observed& observed,
