@@ -185,7 +185,7 @@ struct FileHeader {
   std::uint32_t version;
   std::uint32_t header_bytes, block_bytes, record_bytes;
   std::uint64_t pid, parent;
-  /// When recording began. start_ns is of CLOCK_MONOTONIC.
+  /// When the file was opened. start_ns is of CLOCK_MONOTONIC.
   std::uint64_t start_ticks, start_ns, start_realtime_ns;
   /// A later reading of the same clocks, which gives the length of a tick.
   std::uint64_t later_ticks, later_ns;
