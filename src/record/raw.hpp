@@ -136,8 +136,8 @@ enum class Call : std::uint16_t {
 
 /// One call of the driver. `seq` is its place in the order of the process. A call that gives
 /// memory, a stream or a handle takes its place after the driver has answered; a call that ends
-/// one takes it before it calls the driver. In this order no address is live twice, and none is freed
-/// while it is not live. `seq` is written last, so a record that has one is complete.
+/// one takes it before it calls the driver. In this order no address is live twice, and none is
+/// freed while it is not live. `seq` is written last, so a record that has one is complete.
 struct Record {
   std::uint64_t seq;
   std::uint64_t ticks;     ///< When the call began, in FileHeader's ticks.
