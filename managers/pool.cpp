@@ -259,8 +259,8 @@ class PoolManager final : public HostOnlyManager {
   // This visits one arena after another, and so misses a free in an arena that it has already
   // visited. A free in the meantime therefore counts as room, and the caller tries again.
   Result<bool> release_all_arenas(Climb& climb) {
-    const auto frees = arenas_.frees_ever();
-    return release_idle_for(climb, nullptr) || arenas_.frees_ever() != frees;
+    const auto frees = arenas_.make_and_count_frees();
+    return release_idle_for(climb, nullptr) || arenas_.make_and_count_frees() != frees;
   }
   bool release_idle_for(Climb& climb, const Arena* but) {
     const auto spans = backing_.spans_released();

@@ -25,20 +25,21 @@ LEAST_KILLED = 0.95
 HEAD = """# The clauses, and the wrong managers that they catch
 
 Made by `tools/conformance.py`, and compared with the truth by the tests. `emmctl conformance --manager M` judges a manager
-by the first table, `emmctl conformance --own` emmctl's own parts by the second. *must* is normative text; *should* what
-Numba's code does where the text is silent; *quirk* what that code does and should not: judged by the profile, and never on
-a foreign manager. *caught* lists deliberately wrong managers (`tests/mutants`) on which the clause fails. On these no other
-clause fails but those under *may fail with it* and those that judge all rules at once. Some rules are watched while every
-clause is judged: each block is aligned, apart from all that live and memory throughout; memory is refused only where it is
-out; at the end of each clause the driver's ledger balances and no driver call was refused; no operation crashes or hangs.
-What breaks one of them fails its clause, once, whichever clause saw it. A clause is "not applicable" to a manager that does
-not offer what it asks for, to one whose own limit is too small for it, and, where it says so, to one behind `emm_plugin.h`,
-through which it cannot be asked.
+by the first table, and `emmctl conformance --own` judges emmctl's own parts by the second. *must* is normative text. *should*
+is what Numba's code does where the text is silent. *quirk* is what that code does and should not; it is judged by the
+profile, and never on a foreign manager. *caught* lists deliberately wrong managers (`tests/mutants`) on which the clause
+fails. On these no other clause fails, except those under *may fail with it* and those that judge all rules at once.
 
-A verdict without failures says that these clauses found none, at this seed: not that there are none. How many wrong managers
-they catch is measured behind `emm_plugin.h`, too: [wrong managers](notes/wrong_managers.md). Besides
-these, {strangers} wrong managers were written from the contract before anybody looked at the clauses
-(`tests/mutants/strangers.cpp`): each fails some clause.
+Some rules are watched while every clause is judged: each block is aligned, overlaps no live block and is memory throughout;
+a request is refused only when memory is out; at the end of each clause the driver's ledger balances and no driver call was
+refused; no operation crashes or hangs. A broken rule fails its own clause, once, whichever clause saw it. A clause is "not
+applicable" to a manager that does not offer what the clause needs or whose own limit is too small for it. Where the clause
+says so, this also holds for a manager behind `emm_plugin.h`, because the clause cannot ask it through that header.
+
+A verdict without failures says that these clauses found none at this seed; it does not say that there are none. How many
+wrong managers they catch is measured behind `emm_plugin.h`, too: [wrong managers](notes/wrong_managers.md). In addition,
+{strangers} wrong managers were written from the contract before anybody looked at the clauses
+(`tests/mutants/strangers.cpp`). Each fails some clause.
 """
 
 

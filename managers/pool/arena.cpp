@@ -177,7 +177,7 @@ void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   }
 }
 
-std::uint64_t Arena::frees_ever() noexcept {
+std::uint64_t Arena::make_and_count_frees() noexcept {
   const std::lock_guard lock(lock_);
   // Not make_remote_frees(), which may miss a free that another thread has just queued. The reclaim
   // ladder compares this number to decide whether to look again.

@@ -98,8 +98,8 @@ class Arena {
     blocks_.free(block);
     if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
   }
-  /// The number of allocations that have ever ended. Makes the queued remote frees first.
-  std::uint64_t frees_ever() noexcept;
+  /// Makes the queued remote frees and returns how many allocations have ever ended.
+  std::uint64_t make_and_count_frees() noexcept;
   /// Ends all allocations. Later frees of them change nothing.
   void end_all() noexcept;
 

@@ -33,9 +33,9 @@ Arena* Arenas::at(std::size_t index) const {
   return index < arenas_.size() ? arenas_[index].get() : nullptr;
 }
 
-std::uint64_t Arenas::frees_ever() noexcept {
+std::uint64_t Arenas::make_and_count_frees() noexcept {
   std::uint64_t sum = 0;
-  for_each([&](Arena& arena) { sum += arena.frees_ever(); });
+  for_each([&](Arena& arena) { sum += arena.make_and_count_frees(); });
   return sum;
 }
 

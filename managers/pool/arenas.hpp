@@ -42,8 +42,9 @@ class Arenas {
     for (std::size_t index = 0; auto* const arena = at(index); ++index) visit(*arena);
   }
 
-  /// The number of allocations that have ever ended. Takes each arena's lock in turn.
-  std::uint64_t frees_ever() noexcept;
+  /// Makes the queued remote frees of all arenas and returns how many allocations have ever ended.
+  /// Takes each arena's lock in turn.
+  std::uint64_t make_and_count_frees() noexcept;
   /// The fit check: true if nothing can serve a request for `size` in `asker`, whose free blocks do
   /// not hold it. False if that is unknown. Takes about 25 ns for each arena and 11 ns for each
   /// free block of a span or more (refusal_bench).

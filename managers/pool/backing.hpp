@@ -83,9 +83,11 @@ class Backing {
     return ranges_freed_.load(std::memory_order_relaxed);
   }
 
-  /// All bytes of the device; the largest number before device_has().
+  /// All bytes of the device; the largest number before set_device_bytes().
   std::uint64_t device() const noexcept { return device_.load(std::memory_order_relaxed); }
-  void device_has(std::uint64_t total) noexcept { device_.store(total, std::memory_order_relaxed); }
+  void set_device_bytes(std::uint64_t total) noexcept {
+    device_.store(total, std::memory_order_relaxed);
+  }
   /// How many arenas have reserved addresses; at least 1.
   unsigned sharers() const noexcept {
     return std::max(1u, sharers_.load(std::memory_order_relaxed));

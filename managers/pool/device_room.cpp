@@ -30,7 +30,7 @@ bool DeviceRoom::ask_what_is_free() noexcept {
   const auto info = driver_.mem_get_info();
   if (info) {
     free_ = info->free;
-    backing_.device_has(info->total);
+    backing_.set_device_bytes(info->total);
   }
   return info.has_value();
 }

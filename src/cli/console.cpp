@@ -145,11 +145,11 @@ void Console::result(std::string_view text) {
   if (const auto columns = columns_of(STDOUT_FILENO)) shown = broken_at_spaces(shown, *columns);
   if (stdout_takes_colours()) shown = coloured(shown);
   end_progress();
-  written(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
+  note_write(std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size());
 }
 
 /// Saves errno at once, since stdio does not keep why a write failed.
-void Console::written(bool whole) noexcept {
+void Console::note_write(bool whole) noexcept {
   if (!whole && stdout_failed_ == 0) stdout_failed_ = errno;
 }
 
@@ -159,14 +159,14 @@ void Console::say(std::string_view words) {
   constexpr std::size_t kLong = 4000;
   auto line = text::format("emmctl: {}\n", text::printable(words, kLong));
   if (const auto columns = columns_of(STDERR_FILENO)) line = broken_at_spaces(line, *columns);
-  written(std::fflush(stdout) == 0);
+  note_write(std::fflush(stdout) == 0);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 void Console::aside(std::string_view lines) {
   if (lines.empty()) return;
   end_progress();
-  written(std::fflush(stdout) == 0);
+  note_write(std::fflush(stdout) == 0);
   auto shown = shown_lines(lines);
   if (!shown.ends_with('\n')) shown += '\n';
   if (const auto columns = columns_of(STDERR_FILENO)) shown = broken_at_spaces(shown, *columns);
@@ -175,7 +175,7 @@ void Console::aside(std::string_view lines) {
 
 Status Console::finish() {
   end_progress();
-  written(std::fflush(stdout) == 0);
+  note_write(std::fflush(stdout) == 0);
   if (stdout_failed_ != 0) {
     return fail(Errc::io_error, "cannot write {}: {}", "<stdout>", std::strerror(stdout_failed_));
   }
@@ -233,7 +233,7 @@ Status Console::write(const std::string& path, std::string_view text, std::strin
   if (path == "-") {
     if (auto output = run_files::writes(path, who); !output) return output.error();
     end_progress();
-    written(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
+    note_write(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
     return {};
   }
   return format::write_whole(path, text, who);

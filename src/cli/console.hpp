@@ -35,7 +35,7 @@ class Console {
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.
 
  private:
-  void written(bool whole) noexcept;
+  void note_write(bool whole) noexcept;
   void overwrite(std::string_view line);
 
   std::string program_;

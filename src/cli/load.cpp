@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/text.hpp"
-#include "cli/both.hpp"
+#include "cli/tee_sink.hpp"
 #include "format/json_writer.hpp"
 #include "trace/compact/near.hpp"
 #include "trace/compact/operation_row.hpp"
@@ -223,8 +223,8 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
 
   LoadedTrace loaded;
   loaded.trace.set_source((*source)->name());
-  Both both(loaded.trace, also);
-  auto& to = also != nullptr ? static_cast<trace::OperationSink&>(both) : loaded.trace;
+  TeeSink tee(loaded.trace, also);
+  auto& to = also != nullptr ? static_cast<trace::OperationSink&>(tee) : loaded.trace;
   auto read = read_and_say(console, **importer, **source, to, argument.partial, loaded);
   if (!read) return read.error();
   return loaded;

@@ -1,6 +1,6 @@
 #include "cli/load_recording.hpp"
 
-#include "cli/both.hpp"
+#include "cli/tee_sink.hpp"
 
 namespace emm::cli {
 
@@ -13,8 +13,8 @@ Result<inspect::Recording> load_recording(Console& console, const TraceArgument&
 
   inspect::Recording recording;
   recording.set_source((*source)->name());
-  Both both(recording, also);
-  auto counts = read_with_progress(console, **importer, **source, both, argument.partial);
+  TeeSink tee(recording, also);
+  auto counts = read_with_progress(console, **importer, **source, tee, argument.partial);
   if (!counts) return std::move(counts).error();
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);

@@ -296,7 +296,7 @@ bool is_command(std::string_view given) {
 }
 
 /// Finishes all output and returns the exit code. `said` is the error that ended the command.
-int finished(Console& console, ExitCode code, const std::string& said = {}) {
+int finish(Console& console, ExitCode code, const std::string& said = {}) {
   if (const auto lost = run_files::write_error()) {
     if (describe(*lost) != said) console.say(describe(*lost));
     if (code == ExitCode::fine || code == ExitCode::failure) code = ExitCode::inconclusive;
@@ -356,7 +356,7 @@ int run(int argc, char** argv) {
     std::string path = argv[1];
     if (auto named = name_recording(path); !named) {
       console.say(describe(named.error()));
-      return finished(console, exit_code_of(named.error()));
+      return finish(console, exit_code_of(named.error()));
     }
     const auto words = what_is(path);
     if (words) {
@@ -364,7 +364,7 @@ int run(int argc, char** argv) {
     } else {
       console.say(describe(words.error()));
     }
-    return finished(console, words ? ExitCode::fine : exit_code_of(words.error()));
+    return finish(console, words ? ExitCode::fine : exit_code_of(words.error()));
   }
   // The words after `--` belong to the program, whatever they look like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
@@ -385,7 +385,7 @@ int run(int argc, char** argv) {
     const auto defaults = defaults_of(*page);
     if (!defaults) {
       console.say(describe(defaults.error()));
-      return finished(console, exit_code_of(defaults.error()));
+      return finish(console, exit_code_of(defaults.error()));
     }
     words = with_defaults(*page, *defaults, argc, argv);
   }
@@ -401,13 +401,13 @@ int run(int argc, char** argv) {
       std::ostringstream told, wrong;
       app.exit(error, told, wrong);
       console.result(told.str());
-      return finished(console, ExitCode::fine);
+      return finish(console, ExitCode::fine);
     }
     auto said = page ? unknown_option(*page, words) : std::string();
     if (said.empty()) said = error.what();
     console.say(text::format("{}; see emmctl {}--help", said,
                              page && !page->hidden ? text::format("{} ", page->name) : ""));
-    return finished(console, ExitCode::usage);
+    return finish(console, ExitCode::usage);
   }
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
@@ -418,9 +418,9 @@ int run(int argc, char** argv) {
     command.reset();  // closes what the command left open, which may fail
     if (!code) {
       console.say(describe(code.error()));
-      return finished(console, exit_code_of(code.error()), describe(code.error()));
+      return finish(console, exit_code_of(code.error()), describe(code.error()));
     }
-    return finished(console, *code);
+    return finish(console, *code);
   }
   return static_cast<int>(ExitCode::usage);
 }

@@ -168,28 +168,28 @@ std::string recorder_beside(const std::string& executable) {
   return {};
 }
 
-Result<DriverDoor> DriverDoor::open(const std::string& folder, const std::string& program) {
-  DriverDoor door;
-  door.folder_ = absolute(folder);
-  door.recorder_ = recorder_beside(program);
-  if (door.recorder_.empty()) {
+Result<DriverShim> DriverShim::open(const std::string& folder, const std::string& program) {
+  DriverShim shim;
+  shim.folder_ = absolute(folder);
+  shim.recorder_ = recorder_beside(program);
+  if (shim.recorder_.empty()) {
     return fail(Errc::io_error, "libemm-record.so is not beside {}: expected it in ../lib",
                 program);
   }
   auto driver = find_driver();
   if (!driver) return std::move(driver).error();
-  door.driver_ = *std::move(driver);
-  auto functions = record::functions_of(door.driver_);
+  shim.driver_ = *std::move(driver);
+  auto functions = record::functions_of(shim.driver_);
   if (!functions) return std::move(functions).error();
-  door.functions_ = *std::move(functions);
+  shim.functions_ = *std::move(functions);
   // LD_LIBRARY_PATH separates paths by these
-  if (door.folder_.find_first_of(":;") != std::string::npos) {
+  if (shim.folder_.find_first_of(":;") != std::string::npos) {
     auto elsewhere = make_temporary_folder("record");
     if (!elsewhere) return std::move(elsewhere).error();
-    door.folder_ = *std::move(elsewhere);
-    door.is_elsewhere_ = true;
+    shim.folder_ = *std::move(elsewhere);
+    shim.is_elsewhere_ = true;
   }
-  return door;
+  return shim;
 }
 
 Result<std::string> make_temporary_folder(std::string_view purpose) {
@@ -203,7 +203,7 @@ Result<std::string> make_temporary_folder(std::string_view purpose) {
   return folder;
 }
 
-Status DriverDoor::write(const std::vector<std::pair<std::string, std::string>>& variables) const {
+Status DriverShim::write(const std::vector<std::pair<std::string, std::string>>& variables) const {
   std::vector<std::pair<std::string, std::string>> ours;
   for (const auto& variable : variables) {
     if (variable.first.starts_with("EMM_")) ours.push_back(variable);
@@ -217,14 +217,14 @@ Status DriverDoor::write(const std::vector<std::pair<std::string, std::string>>&
   return {};
 }
 
-std::vector<std::pair<std::string, std::string>> DriverDoor::variables() const {
+std::vector<std::pair<std::string, std::string>> DriverShim::variables() const {
   const char* const paths = std::getenv("LD_LIBRARY_PATH");
   auto first = folder_;
   if (paths != nullptr && *paths != '\0') first += std::string(":") + paths;
   return {{"LD_LIBRARY_PATH", first}, {"EMM_RECORD_DRIVER", driver_}};
 }
 
-void DriverDoor::remove() const {
+void DriverShim::remove() const {
   unlink((folder_ + "/" + kLibrary).c_str());
   unlink((folder_ + "/" + kOtherName).c_str());
   if (is_elsewhere_) rmdir(folder_.c_str());

@@ -16,11 +16,11 @@ namespace emm::cli {
 
 /// Places a library of our own between a program and the CUDA driver: a folder with a libcuda.so.1
 /// that the program finds first. It also holds what that library needs to know.
-class DriverDoor {
+class DriverShim {
  public:
   /// Finds the driver and the recorder. `folder` must exist. If its path contains a `:` or `;`, a
   /// folder in TMPDIR replaces it. Errors: no_device without a driver, io_error.
-  static Result<DriverDoor> open(const std::string& folder, const std::string& program);
+  static Result<DriverShim> open(const std::string& folder, const std::string& program);
 
   const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
   const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.

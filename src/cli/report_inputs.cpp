@@ -8,11 +8,11 @@
 #include <fstream>
 
 #include "base/text.hpp"
-#include "cli/both.hpp"
 #include "cli/held_segments.hpp"
 #include "cli/known_blocks.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
+#include "cli/tee_sink.hpp"
 #include "format/json_value.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
@@ -178,7 +178,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
     report::Recorded recorded;
     recorded.set_source((*source)->name());
     pytorch::Recording of_pytorch;
-    Both sinks(recorded, &of_pytorch);
+    TeeSink sinks(recorded, &of_pytorch);
     auto counts = read_with_progress(console, **importer, **source, sinks, partial_);
     if (!counts) return std::move(counts).error();
     if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));

@@ -15,11 +15,11 @@
 namespace emm::conformance {
 namespace {
 
-/// What a right manager may need of the device beside twice the request: a slab of 32 MiB, and what
-/// the driver takes for itself. An H200 that says that 33.1 MiB are free has no slab for
-/// cuMemAllocFromPoolAsync.
+/// The free memory of the device, beyond twice the request, below which a correct manager may
+/// refuse: a slab of 32 MiB and what the driver takes for itself. An H200 that reports 33.1 MiB
+/// free has no slab left for cuMemAllocFromPoolAsync.
 constexpr std::uint64_t kDeviceSlack = 36_MiB;
-constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
+constexpr std::uint64_t kAlignment = 256;  // CUDA guarantees this for cuMemAlloc
 
 std::atomic<int> benches{0};  // alive in this process
 
@@ -104,7 +104,7 @@ std::string device_of(const Subject& subject, std::string_view capacity) {
   auto spec = subject.device == "sim" ? std::string(kSim) : subject.device;
   if (!spec.starts_with(kSim)) return spec;
   const auto given = Options::parse(std::string_view(spec).substr(kSim.size()));
-  if (!given) return spec;  // open_platform() has the words
+  if (!given) return spec;  // open_platform() words the error
   const auto add = [&](std::string_view option) {
     if (spec != kSim) spec += ',';
     spec += option;
@@ -152,9 +152,9 @@ Bench::~Bench() {
   watch_.fail_all(0);
   manager_.reset();
   for (const auto stream : streams_) {
-    if (!opened_.driver->stream_destroy(stream)) continue;  // the whole device goes next
+    if (!opened_.driver->stream_destroy(stream)) continue;  // the whole device is reset next
   }
-  // Benches on libcuda's device share its primary context: the last one resets it.
+  // Benches on libcuda's device share its primary context, so the last one resets it.
   const bool is_last = --benches == 0;
   if (!is_last && platform_->kind() != "sim") {
     for (const auto piece : ballast_) {
@@ -162,7 +162,7 @@ Bench::~Bench() {
     }
     return;
   }
-  if (!opened_.driver->primary_ctx_reset()) return;  // a clause has done so
+  if (!opened_.driver->primary_ctx_reset()) return;  // a clause has reset it already
 }
 
 // The manager.
@@ -174,7 +174,7 @@ MemoryManager& Bench::uninitialized() {
                                      .clock = &platform_->clock(),
                                      .observer = &observer_,
                                      .profile = subject_.profile});
-  EMM_ASSERT(made);  // judge() has made one before
+  EMM_ASSERT(made);  // judge() has made a manager with this factory before
   manager_ = *std::move(made);
   return *manager_;
 }
@@ -222,7 +222,7 @@ order::Checker& Bench::watch_order() {
   order_ = std::make_unique<order::Checker>([]() noexcept -> std::uint64_t { return 0; });
   ordered_ = order_->watch(watched_device(), 0);
   tapped_order_ = std::make_unique<order::Watch>(*order_, 0);
-  tapped_.also(*tapped_order_);
+  tapped_.set_order_hook(*tapped_order_);
   return *order_;
 }
 
@@ -232,9 +232,10 @@ bool Bench::is_simulated() const noexcept {
 
 void Bench::leave_on_device(std::uint64_t bytes) {
   traceable_ = false;
-  if (!is_simulated()) capacity();  // it is looked for on this very device, once: while it is empty
+  // Capacity() measures on this very device, once, so it must run while the device is empty
+  if (!is_simulated()) capacity();
   constexpr auto kPage = 2_MiB;
-  auto most = ~std::uint64_t{0};  // a real device may refuse in one piece what it gives in two
+  auto most = ~std::uint64_t{0};  // a real device may refuse a piece that it gives as two
   while (most >= kPage) {
     const auto info = opened_.driver->mem_get_info();
     if (!info || info->free < bytes + kPage) return;
@@ -245,17 +246,17 @@ void Bench::leave_on_device(std::uint64_t bytes) {
       most = piece / 2;
     }
   }
-  inconclusive("the device says that memory is free, and gives none");
+  inconclusive("the device reports free memory and refuses to give any");
 }
 
 void Bench::release_ballast() {
   for (const auto piece : std::exchange(ballast_, {})) {
-    if (!opened_.driver->mem_free(piece)) return inconclusive("the device keeps what was freed");
+    if (!opened_.driver->mem_free(piece)) return inconclusive("the device refuses to free memory");
   }
 }
 
 const ManagerEntry* Bench::bundled() const noexcept {
-  // libemm holds a bundled manager under its name.
+  // The subject names a bundled manager inside libemm after ":name=".
   constexpr std::string_view kName = ":name=";
   const auto at = subject_.manager.find(kName);
   const auto spec = at == std::string::npos
@@ -291,7 +292,7 @@ const Capacity& Bench::capacity() {
         found.device_memory = !blocks.empty() || block.error().code != Errc::not_supported;
         const auto info = on.device().mem_get_info();
         const bool has_more = info && info->free > kDeviceSlack;
-        // A number of blocks is no limit of bytes: one that refuses after a few is wrong.
+        // Only a limit in bytes counts here. A manager that refuses after a few blocks is wrong.
         if (has_more && block.error().code == Errc::out_of_memory) found.limit = on.held();
         break;
       }
@@ -304,7 +305,7 @@ const Capacity& Bench::capacity() {
   return known.emplace(found);
 }
 
-/// Asks for one block at a time, on an empty device.
+/// Measures with one block at a time, on an empty device.
 std::optional<std::uint64_t> Bench::largest_block(std::optional<std::uint64_t> limit) {
   constexpr auto kMost = 512_MiB;
   const auto info = opened_.driver->mem_get_info();
@@ -353,7 +354,7 @@ std::optional<std::uint64_t> Bench::limit() {
 std::uint64_t Bench::affordable(std::uint64_t wanted) {
   auto most = std::min(wanted, limit().value_or(wanted));
   if (const auto largest = capacity().block) most = std::min(most, 2 * *largest);
-  // A check that leaves only so much on the device knows how much that is.
+  // A check that has called leave_on_device() knows how much the device has.
   if (!ballast_.empty() || (!is_simulated() && watch_.total() == 0)) return most;
   const auto info = opened_.driver->mem_get_info();
   return info ? std::min(most, info->free + held()) : most;
@@ -385,12 +386,12 @@ bool Bench::others_run() const noexcept {
 std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) {
   if (refuses_early() || is_too_large(size)) return {};
   if (others_run()) {
-    // Others may have freed since, but not half of the device.
+    // Others may have freed since the request, but hardly half of the device.
     const auto info = opened_.driver->mem_get_info();
     if (!info || limit() || info->free < info->total / 2 || size > info->total / 8) return {};
     return text::format("refused, while the device has {} bytes free", info->free);
   }
-  // Memory that is mapped at several addresses may be idle as a whole at one and be cut up at
+  // Memory that is mapped at several addresses may be whole and idle at one of them and cut up at
   // another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice =
@@ -401,8 +402,8 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
-      // The manager may have released the range or a piece of it, and the device may have handed
-      // out its address again.
+      // Is the range still the manager's? It may have released the range or a piece of it, and the
+      // device may have handed out the addresses again.
       auto is_memory_until = begin;
       while (is_memory_until < range.end) {
         const auto piece = opened_.driver->mem_get_address_range({is_memory_until});
@@ -419,8 +420,8 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     }
   }
   if (size != 0) {
-    // A manager that serves the request once it is told to make room could have served it when it
-    // was asked.
+    // If the manager serves the request after flush() or trim(), it could have made that room
+    // during the request.
     const auto serves_after = [&](const Status& done) {
       if (!done) return false;
       auto memory = manager().memalloc(size, stream);
@@ -431,7 +432,7 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
   }
   const auto most = limit();
   if (size > most.value_or(size)) return {};
-  const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a slab at a time
+  const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a whole slab
   if (needed < size) return {};
   if (most && held() + needed > *most) return {};
   const auto info = opened_.driver->mem_get_info();
@@ -469,7 +470,8 @@ bool Bench::gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHan
 
 // Requests.
 
-/// A request that a check stands on. Device memory beyond the manager's own limit cannot be had.
+/// Returns the memory of a request that the check depends on. If the request failed, decides
+/// whether the clause is not applicable or inconclusive, or the refusal was wrong.
 BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream) {
   if (result) return *std::move(result);
   const auto& error = result.error();
@@ -540,9 +542,9 @@ BenchMemory Bench::wrap(Bench& bench, std::uint64_t id, HostMemory memory) {
   return block;
 }
 
-// What holds of every block, whatever is judged.
+// Rules for every block, whatever is judged.
 
-/// Expects the block to be aligned, apart from all that live, and memory throughout.
+/// Expects the block to be aligned, to overlap no live block, and to be memory throughout.
 void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool managed) {
   const auto begin = block.address();
   if (begin == 0) return;
@@ -551,8 +553,8 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   std::string other;
   {
     const std::lock_guard lock(mutex_);
-    other = place_among_live(block, stream);
-    if (other.empty() && size != 0) other = take_places(block);
+    other = note_live(block, stream);
+    if (other.empty() && size != 0) other = note_places(block);
     live_bytes_ += size;
     for (auto idle = idle_.lower_bound(begin); idle != idle_.end() && idle->first < end;)
       idle = idle_.erase(idle);
@@ -572,13 +574,13 @@ void Bench::judge_block(const BenchMemory& block, StreamHandle stream, bool mana
   if (is_simulated()) judge_extent(block);
 }
 
-/// Expects the block to be apart from all that live, and page-locked throughout.
+/// Expects the block to overlap no live block and to be page-locked throughout.
 void Bench::judge_host_block(const BenchMemory& block) {
   if (block.address() == 0) return;
   std::string other;
   {
     const std::lock_guard lock(mutex_);
-    other = place_among_live(block, {});
+    other = note_live(block, {});
   }
   const auto done = text::format("a request for {} bytes of host memory", block.size());
   if (!other.empty()) expect_rule("live/overlap_address", false, done, other, "memory of its own");
@@ -590,10 +592,10 @@ void Bench::judge_host_block(const BenchMemory& block) {
                 "all of it is page-locked");
 }
 
-// With mutex_:
+// The caller holds mutex_.
 
-/// Notes that a block lives. Returns words about what is wrong where it lies in another live block.
-std::string Bench::place_among_live(const BenchMemory& block, StreamHandle stream) {
+/// Notes a live block. If it overlaps another one, returns a description of that.
+std::string Bench::note_live(const BenchMemory& block, StreamHandle stream) {
   const auto begin = block.address();
   const auto end = begin + std::max<std::uint64_t>(block.size(), 1);
   std::string other;
@@ -607,9 +609,9 @@ std::string Bench::place_among_live(const BenchMemory& block, StreamHandle strea
   return other;
 }
 
-/// Notes where the memory of a block is. The words of what is wrong: the same memory is also in
-/// another block, through another address.
-std::string Bench::take_places(const BenchMemory& block) {
+/// Notes which memory is behind a block. If another block reaches the same memory through another
+/// address, returns a description of that.
+std::string Bench::note_places(const BenchMemory& block) {
   std::string other;
   auto& own = places_of_[block.id_];
   for (const auto& [first, last] : watch_.places(block.address(), block.size())) {
@@ -625,7 +627,7 @@ std::string Bench::take_places(const BenchMemory& block) {
   return other;
 }
 
-void Bench::leave_places(std::uint64_t id) {
+void Bench::forget_places(std::uint64_t id) {
   const auto found = places_of_.find(id);
   if (found == places_of_.end()) return;
   for (const auto first : found->second) {
@@ -643,7 +645,7 @@ void Bench::forget_memory() {
   live_bytes_ = 0;
 }
 
-/// Expects the block to lie in one allocation, of one mapping or of several that follow each other.
+/// Expects the block to lie in one allocation, which may consist of several mappings in a row.
 void Bench::judge_extent(const BenchMemory& block) {
   const auto end = block.address() + block.size();
   auto at = block.address();
@@ -812,7 +814,7 @@ void Bench::note_free(const BenchMemory& block, StreamHandle stream, bool late) 
   if (const auto found = live_.find(block.address_);
       found != live_.end() && found->second.id == id) {
     if (block.host_ == nullptr) live_bytes_ -= block.size_;
-    leave_places(id);
+    forget_places(id);
     const bool device_memory = block.host_ == nullptr && !block.mapped_ && block.size_ != 0;
     if (device_memory && found->second.stream == stream) {
       found->second.id = 0;
@@ -831,7 +833,7 @@ void Bench::add_note(std::string note) {
                                       doing_.empty() ? "" : ", in ", doing_));
 }
 
-void Bench::doing(std::string words) {
+void Bench::set_doing(std::string words) {
   const std::lock_guard lock(mutex_);
   doing_ = std::move(words);
   if (!doing_.empty()) plugin::mark_operation(doing_);
@@ -912,7 +914,7 @@ bool Bench::expect_rule(std::string_view clause, bool holds, std::string_view do
   return false;
 }
 
-/// With mutex_.
+/// The caller holds mutex_.
 Verdict Bench::failure(std::string_view done, std::string_view seen,
                        std::string_view expected) const {
   Verdict failed{.kind = Verdict::Kind::fail,
@@ -964,8 +966,8 @@ bool Bench::expect_balance(std::string_view done) {
   return expect(balances, done, balances ? "" : watch_.ledger().verdict(), "balanced");
 }
 
-/// Expects the driver to have back, once, all that the manager had from it, and to have refused
-/// nothing that it can serve.
+/// Expects that the manager has returned everything that it took from the driver, each thing once,
+/// and that the driver has refused no call that it can serve.
 void Bench::judge_ledger() {
   const auto* clause = find_clause(clause_);
   if (clause != nullptr && clause->scope == Scope::own) return;
@@ -983,7 +985,7 @@ void Bench::judge_ledger() {
   }
   watch_.fail_all(0);
   end_manager();
-  if (watch_.total() == 0 || is_numba()) return;  // numba abandons what is pinned: ERR-3
+  if (watch_.total() == 0 || is_numba()) return;  // numba abandons pinned memory: ERR-3
   const auto& ledger = watch_.ledger();
   const bool once = ledger.double_ends() == 0 && ledger.foreign_ends() == 0;
   if (!(was_failed ? once : ledger.balances()))

@@ -24,7 +24,7 @@
 
 namespace emm::conformance {
 
-/// Records what a manager tells its observer. Any thread may tell and ask.
+/// Records what a manager tells its observer. Any thread may call it.
 class RecordingObserver final : public ManagerObserver {
  public:
   struct Flush {
@@ -38,13 +38,14 @@ class RecordingObserver final : public ManagerObserver {
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added() const;
   std::vector<Flush> flushes() const;
   std::size_t failures() const;
-  /// Answers whether a failed free was reported on another thread than the one that made this.
+  /// Answers whether a failed free was reported on another thread than the one that made this
+  /// observer.
   bool is_told_elsewhere() const;
-  /// Forgets what was queued and flushed.
+  /// Forgets the pending frees and flushes that were reported.
   void forget();
-  /// Tells what a call without an answer did wrong, the first time; empty where none did.
+  /// Describes the first fault in a call without a return value; empty if there was none.
   std::string misbehaviour() const;
-  /// Called in each of the first three, without a lock; the manager waits for it.
+  /// Called in each of the first three, without a lock. The manager waits for it.
   ReplaceableHook during;
 
  private:
@@ -59,8 +60,8 @@ class RecordingObserver final : public ManagerObserver {
 
 class Bench;
 
-/// While one lives, other threads of the check use the manager. What they hold or free just then is
-/// not known, so that a refused request is judged by the device alone.
+/// While one lives, other threads of the check use the manager. What they hold or free is not known
+/// at any moment, so a refused request is judged only by what the device has free.
 class OthersRun {
  public:
   explicit OthersRun(Bench& bench) noexcept;
@@ -72,8 +73,8 @@ class OthersRun {
   Bench& bench_;
 };
 
-/// While one lives, it tells whether a thread of the manager's has called the driver. Such a thread
-/// makes frees at any time: what is pending then changes while one looks, and an address may be
+/// While one lives, it tells whether a thread of the manager has called the driver. Such a thread
+/// may free at any time, so pending counts can change between two queries, and an address can be
 /// handed out again before the ledger hears of its free.
 class FreesElsewhere {
  public:
@@ -88,29 +89,29 @@ class FreesElsewhere {
   std::atomic<bool> seen_{false};
 };
 
-/// Passes the driver calls of a manager that calls CUDA itself on to a hook. It hears them behind
-/// the stand-in for libcuda.so.1, and passes on only those that the manager makes while one of its
-/// slots runs.
+/// Passes the driver calls of a manager that calls CUDA itself to a hook. It hears all calls of the
+/// stand-in for libcuda.so.1, and passes on those made while one of the manager's slots runs.
 class Tapped final : public CallHook {
  public:
   Tapped(const plugin::StandIns* standins, CallHook& to);
   ~Tapped() override;
   Tapped(const Tapped&) = delete;
   Tapped& operator=(const Tapped&) = delete;
-  void also(CallHook& order) { order_ = &order; }
+  void set_order_hook(CallHook& order) { order_ = &order; }
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
  private:
-  static Tapped* newest;  ///< Benches begin and end on one thread, the later one first.
+  /// Benches nest on one thread: the one made last ends first.
+  static Tapped* newest;
 
   const plugin::StandIns* standins_;
   CallHook& to_;
   CallHook* order_ = nullptr;
-  Tapped* before_;  ///< Hears again of the calls when this ends.
+  Tapped* before_;  ///< It hears the calls again when this ends.
 };
 
-/// A guard of defer_cleanup() whose begin and end are written to the trace.
+/// A guard of defer_cleanup() that writes its begin and end to the trace.
 class Deferral {
  public:
   Deferral(Deferral&& other) noexcept
@@ -125,27 +126,28 @@ class Deferral {
   Deferral(Bench& bench, std::uint64_t scope, DeferCleanup guard) noexcept
       : bench_(&bench), scope_(scope), guard_(std::move(guard)) {}
   Bench* bench_;
-  std::uint64_t scope_;  // 0: has ended
+  std::uint64_t scope_;  // 0: it has ended
   DeferCleanup guard_;
 };
 
-/// Where one clause judges one manager: a device of its own, whose calls are logged, counted and
-/// failed at will, and a manager on it, made when it is first asked for.
+/// The place where one clause judges one manager. It has a device of its own, whose calls are
+/// logged, counted and failed at will, and a manager on it, which is made when it is first asked
+/// for.
 ///
-/// The first expectation that does not hold decides the verdict; later ones change nothing, so that
-/// a check runs to its end without asking. The clause is not applicable where the manager declines
-/// (not_supported) a request that the check needs, and inconclusive where such a request fails or
-/// where the check expected nothing. Any thread may expect and allocate.
+/// The first expectation that fails decides the verdict. Later ones change nothing, so a check need
+/// not ask before it goes on. The clause is not applicable when the manager declines
+/// (not_supported) a request that the check needs. It is inconclusive when such a request fails, or
+/// when the check expected nothing. Any thread may expect and allocate.
 class Bench {
  public:
   static Result<std::unique_ptr<Bench>> create(const Subject& subject, std::string_view clause);
-  /// A second bench for the same clause, on a simulated device of `capacity` ("64GiB"); on the same
-  /// device where that is a real one, or stands behind the stand-in.
+  /// Makes a second bench for the same clause on a simulated device of `capacity` ("64GiB"). On a
+  /// real device, or one behind the stand-in, the second bench uses the same device.
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
-  /// Is it the model of a library that refuses while the device has memory?
+  /// Answers whether the manager models a library that refuses while the device still has memory.
   bool refuses_early() const noexcept;
-  /// Is it the model of a library that keeps host memory by rules of its own? PyTorch's gives none
-  /// back, and waits only for the streams that a program names to it.
+  /// Answers whether the manager models a library with its own rules for host memory. PyTorch
+  /// returns none to the driver and waits only for streams that the program names to it.
   bool keeps_host_memory() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
@@ -154,61 +156,62 @@ class Bench {
   const Subject& subject() const noexcept { return subject_; }
   std::string_view clause() const noexcept { return clause_; }
   bool is_numba() const noexcept { return subject_.profile == Profile::numba; }
-  /// Answers whether frees of mapped memory wait. As Numba, a host-only plugin has no capacity, and
-  /// they do not (HST-9).
+  /// Answers whether frees of mapped memory wait. With Numba's profile a host-only plugin has no
+  /// capacity, so they do not (HST-9).
   bool queue_waits() const noexcept { return !is_numba() || subject_.promise == Scope::deflt; }
-  /// Says how many times as much as usual is tried.
+  /// Returns the factor by which random programs and sweeps grow when the run is thorough.
   std::uint64_t effort() const noexcept { return subject_.thorough ? 40 : 1; }
   Prng& random() noexcept { return random_; }
-  /// The seed of random(); the same seed repeats what is random here.
+  /// The seed of random(). The same seed repeats the random choices.
   std::uint64_t seed() const noexcept { return subject_.seed; }
 
   // The manager.
 
-  MemoryManager& manager();        ///< Initialized.
-  MemoryManager& uninitialized();  ///< Made, if it was not; initialize() is the check's.
-  void end_manager();              ///< As the end of its context does.
+  MemoryManager& manager();        ///< Makes and initializes the manager when it is not yet.
+  MemoryManager& uninitialized();  ///< Makes the manager if needed. The check calls initialize().
+  void end_manager();              ///< Ends the manager as the end of its context does.
 
   // The device.
 
-  Driver& driver() noexcept { return watched_; }  ///< As the manager has it.
-  Driver& device() noexcept {
-    return *opened_.driver;
-  }  ///< Without the watch and the stub, for the check's own use.
+  Driver& driver() noexcept { return watched_; }  ///< The device as the manager sees it.
+  /// Without the watch and the stub, for the check's own use.
+  Driver& device() noexcept { return *opened_.driver; }
   Runtime* runtime() noexcept { return runtime_ ? &*runtime_ : nullptr; }
   Platform& platform() noexcept { return *platform_; }
-  OpenedDevice
-  watched_device();  ///< For a context: the same driver and runtime; must end before this.
+  /// The same driver and runtime, for a context that must end before this bench.
+  OpenedDevice watched_device();
   StubDriver& stub() noexcept { return stub_; }
   Watch& watch() noexcept { return watch_; }
   RecordingObserver& observer() noexcept { return observer_; }
-  StreamHandle stream();  ///< A stream of its own; ends with this.
-  /// Checks the order of streams from here on. To be called before the manager is made. The checker
-  /// hears of the manager's driver calls and of those of ordered(); the check tells it of memory.
+  StreamHandle stream();  ///< Makes a stream that lives as long as the bench.
+  /// Checks stream order from here on. Must be called before the manager is made. The checker hears
+  /// the driver calls of the manager and of ordered(); the check tells it about memory.
   order::Checker& watch_order();
-  Driver& ordered() noexcept { return *ordered_.driver; }  ///< After watch_order().
+  /// The driver that the checker hears. Requires watch_order().
+  Driver& ordered() noexcept { return *ordered_.driver; }
   bool is_simulated() const noexcept;
-  /// Leaves `bytes`, to a page of 2 MiB, free on the device: the bench allocates the rest. A real
-  /// device gives somewhat more than it says (measured on an H200, driver 580.159.04, CUDA 13.0).
+  /// Allocates until only `bytes`, to a page of 2 MiB, are free on the device. A real device gives
+  /// somewhat more than it reports (measured on an H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);
-  /// Frees what leave_on_device() allocated, so that the device has its memory again.
+  /// Frees what leave_on_device() allocated.
   void release_ballast();
-  /// What the manager can hold; found out when it is first asked for.
+  /// Returns what the manager can hold. The first call measures it.
   const Capacity& capacity();
-  /// Bytes of device memory beyond which it may refuse: its own limit, or the total that it tells
-  /// of this device, once it is initialized, where that is less than the device's.
+  /// Returns the bytes of device memory beyond which the manager may refuse: its measured limit, or
+  /// the total that it reports once it is initialized, if that is below the device's total.
   std::optional<std::uint64_t> limit();
-  /// Whether a block is larger than it gives at all. Its answer is then one of
+  /// Answers whether a block is larger than any that the manager gives. It then answers one of
   /// may_answer_to_large().
   bool is_too_large(std::uint64_t size);
   static bool may_answer_to_large(Errc code) noexcept;
-  /// Bytes of device memory that can be expected of it, half of them in one block: `wanted`, or
-  /// what its own limits and the device leave.
+  /// Returns how much device memory a check can expect, at most `wanted` and half of it in one
+  /// block, given the manager's limits and what the device has.
   std::uint64_t affordable(std::uint64_t wanted);
-  /// Device memory that the manager has from the driver, as far as its calls are seen. Bytes.
+  /// Returns the bytes of device memory that the manager has taken from the driver, as far as its
+  /// calls are seen.
   std::uint64_t held();
 
-  // Requests that the check needs: where one fails, the clause is not judged.
+  // Requests that the check needs. If one fails, the clause is not judged.
 
   BenchMemory memalloc(std::uint64_t size, StreamHandle stream = {});
   BenchMemory managed(std::uint64_t size, AttachFlags attach = AttachFlags::global);
@@ -218,9 +221,9 @@ class Bench {
   BenchMemory pin(HostRange range, HostRegisterFlags flags = {},
                   std::shared_ptr<const void> owner = {});
   std::vector<BenchMemory> mapped_blocks(std::size_t count, std::uint64_t size);
-  /// Device memory where the manager has it, else managed, else mapped host memory.
+  /// Requests device memory, or managed memory if that is not offered, or else mapped host memory.
   BenchMemory any(std::uint64_t size);
-  /// Page-aligned memory of the process, for pin(); page by page apart.
+  /// Returns page-aligned process memory for pin(). No two buffers share a page.
   HostRange buffer(std::uint64_t size = 4096);
 
   // Requests that the check judges.
@@ -232,26 +235,27 @@ class Bench {
                               std::shared_ptr<const void> owner = {});
   void reset();
   [[nodiscard]] Deferral defer();
-  /// Answers whether a request gave memory. Judges one that was refused: it may be out of memory
-  /// where neither the device nor idle memory of the manager could have served it.
+  /// Answers whether a request returned memory, and judges a refusal. A request may fail with out
+  /// of memory only if neither the device nor idle memory of the manager could serve it.
   bool gives(const Result<BenchMemory>& made, std::uint64_t size, StreamHandle stream = {});
-  /// Says why a request that was answered with out of memory should have been served; empty where
-  /// it may be refused, as far as can be seen.
+  /// Explains why a request that failed with out of memory should have been served. Empty if the
+  /// refusal is justified as far as can be seen.
   std::string why_wrongly_refused(std::uint64_t size, StreamHandle stream);
 
-  // Content, read and written without the manager. fill() and holds() are false where the device
+  // Content, read and written without the manager. fill() and holds() return false when the device
   // refuses.
 
   bool fill(const BenchMemory& block, std::uint8_t value) {
     return try_fill(block, value).has_value();
   }
   Status try_fill(const BenchMemory& block, std::uint8_t value);
-  /// False on a real device after leave_on_device(). Managed memory moves to the device where the
-  /// device writes it; where the device is full it cannot, whatever the manager did: the write is
-  /// CUDA_ERROR_ILLEGAL_ADDRESS, and the context is lost (measured on an H200, driver 580.159.04,
-  /// CUDA 13.0; sometimes with some MiB free).
+  /// False on a real device after leave_on_device(). Managed memory moves to the device when the
+  /// device writes to it. On a full device it cannot, whatever the manager did: the write fails
+  /// with CUDA_ERROR_ILLEGAL_ADDRESS and the context is lost (measured on an H200, driver
+  /// 580.159.04, CUDA 13.0; sometimes with a few MiB free).
   bool device_can_write_managed() const noexcept { return is_simulated() || ballast_.empty(); }
-  /// Reads all of it up to 64 KiB, else both ends and three pieces of the middle.
+  /// Compares all of it up to 64 KiB, and of larger blocks both ends and three pieces in the
+  /// middle.
   bool holds(const BenchMemory& block, std::uint8_t value);
 
   // The verdict.
@@ -262,13 +266,13 @@ class Bench {
     if (seen == static_cast<A>(expected)) return expect(true, done, {}, {});
     return expect(false, done, text::format("{}", seen), text::format("{}", expected));
   }
-  /// A request, or a call, that must succeed.
+  /// Expects a request or another call to succeed.
   template <class T>
   bool expect_ok(std::string_view done, const Result<T>& result) {
     if (result) return expect(true, done, {}, {});
     return expect(false, done, describe(result.error()), "success");
   }
-  /// An error of that kind; a failure names the codes that would have done.
+  /// Expects an error of this kind. A failure names the native codes that would have been accepted.
   template <class T>
   bool expect_error(std::string_view done, const Result<T>& result, Errc code,
                     std::string_view words = {}) {
@@ -277,33 +281,35 @@ class Bench {
         !result && result.error().code == code && said.find(words) != std::string::npos;
     return expect(fits, done, said, words.empty() ? answers_of(code) : std::string(words));
   }
-  /// Out of memory, or what a manager may answer to a block that is too large for it.
+  /// Expects out of memory. If the block is too large for the manager, its other answers are
+  /// accepted too.
   bool expect_out_of_memory(std::string_view done, const Result<BenchMemory>& made,
                             std::uint64_t size);
   static std::string answers_of(Errc code);
-  /// Expects these driver calls, queries included, since watch().forget().
+  /// Expects exactly these driver calls, queries included, since watch().forget().
   bool expect_calls(std::string_view done, std::initializer_list<Call> expected);
-  /// Counts the frees of any kind since then.
+  /// Counts the calls since watch().forget() that end something.
   std::size_t ends() const;
   std::size_t count(Call call) const;
-  /// Ends the manager, and expects that it has released all that it took from the device, once.
+  /// Ends the manager, and expects that it returned everything that it took from the device, each
+  /// thing once.
   bool expect_balance(std::string_view done);
   void not_applicable(std::string_view why);
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
-  /// Says what the check does, for the failure that tells where a manager hangs or ends the
-  /// process. Empty: no more.
-  void doing(std::string words);
-  /// From now on a failure shows the calls of another bench, which the check judges; null: its own.
+  /// Sets what the check is doing. The failure shows it if the manager hangs or ends the process.
+  /// Empty clears it.
+  void set_doing(std::string words);
+  /// Makes failures show the calls of another bench, which the check judges; null: of this one.
   void show_calls_of(const Bench* other) noexcept { shown_ = other; }
-  /// As expect(), for the rule of another clause, which is watched throughout.
+  /// Like expect(), but for the rule of another clause, which every clause watches.
   bool expect_rule(std::string_view clause, bool holds, std::string_view done,
                    std::string_view seen, std::string_view expected);
-  /// Finishes a second bench that the check made. Its failure is this bench's.
+  /// Finishes a second bench that the check made, and takes over its failure.
   void take(Bench& other);
-  /// Runs a part of the check on a second bench, with a manager and a device of its own, whose
-  /// trace would not show the failure. Its failure is this bench's.
+  /// Runs a part of the check on a second bench with its own manager and device, and takes over its
+  /// failure. No trace is shown, because the first bench's would not reproduce it.
   template <class Part>
   void apart(Part part) {
     auto second = create(subject(), clause());
@@ -315,7 +321,8 @@ class Bench {
   }
   bool decided() const;
 
-  /// Ends the manager, and judges what must hold whatever a check did: the driver's ledger.
+  /// Ends the manager, judges the driver's ledger, which must balance after every check, and
+  /// returns the verdict.
   Verdict finish();
 
  private:
@@ -324,19 +331,19 @@ class Bench {
   friend class OthersRun;
   bool others_run() const noexcept;
   std::optional<std::uint64_t> largest_block(std::optional<std::uint64_t> limit);
-  const ManagerEntry* bundled() const noexcept;  ///< Null: it is a foreign one.
+  const ManagerEntry* bundled() const noexcept;  ///< Null: the manager is a foreign one.
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,
         OpenedDevice opened);
   BenchMemory need(Result<BenchMemory> result, std::uint64_t size, StreamHandle stream = {});
   void decide(Verdict verdict);
   std::uint64_t note(std::string_view op, std::string_view members, bool allocates);
-  void add_note(std::string note);  ///< With mutex_.
+  void add_note(std::string note);  ///< The caller holds mutex_.
   void note_free(const BenchMemory& block, StreamHandle stream, bool late);
   void judge_block(const BenchMemory& block, StreamHandle stream, bool managed);
   void judge_host_block(const BenchMemory& block);
-  std::string place_among_live(const BenchMemory& block, StreamHandle stream);
-  std::string take_places(const BenchMemory& block);
-  void leave_places(std::uint64_t id);
+  std::string note_live(const BenchMemory& block, StreamHandle stream);
+  std::string note_places(const BenchMemory& block);
+  void forget_places(std::uint64_t id);
   void forget_memory();
   void judge_extent(const BenchMemory& block);
   void judge_ledger();
@@ -364,31 +371,33 @@ class Bench {
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;
   bool initialized_ = false;
-  const Bench* shown_ = nullptr;  ///< Null: this one.
+  const Bench* shown_ = nullptr;  ///< Null: this bench.
   std::atomic<unsigned> others_run_{0};
   const std::thread::id home_ = std::this_thread::get_id();  ///< The check's thread.
   std::vector<StreamHandle> streams_;
   std::vector<DevicePtr> ballast_;
   std::vector<std::unique_ptr<std::byte[]>> buffers_;
 
-  /// Memory by its first address.
+  /// A range of memory. Maps of ranges use the first address as key.
   struct Range {
     std::uint64_t end = 0;
     std::uint64_t id = 0;
     // Only idle memory has these two.
     StreamHandle stream{};                       ///< The stream that it was freed on.
-    std::optional<CallLedger::Thing> part_of{};  ///< The driver's allocation that it lies in.
+    std::optional<CallLedger::Thing> part_of{};  ///< The driver's allocation that contains it.
   };
   using Ranges = std::map<std::uint64_t, Range>;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::optional<Verdict> verdict_;
-  std::optional<Verdict> broken_;  ///< Of another clause, whose id is broken_id_.
+  std::optional<Verdict> broken_;  ///< Verdict on another clause, whose id is broken_id_.
   std::string broken_id_;
-  bool broken_first_ = false;  ///< Before this clause failed.
-  Ranges live_;                ///< Handed out.
-  Ranges live_places_;         ///< Where their memory is, by the first of each range of places.
-  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> places_of_;  ///< By id.
+  bool broken_first_ = false;  ///< It came before this clause failed.
+  Ranges live_;                ///< Blocks that are handed out.
+  Ranges live_places_;  ///< Which memory is behind live blocks, by the first address of each range
+                        ///< of places.
+  /// Keys of live_places_, by block.
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> places_of_;
   Ranges idle_;  ///< Freed device memory, until any of it is handed out again.
   std::uint64_t live_bytes_ = 0;
   std::uint64_t deferrals_ = 0;

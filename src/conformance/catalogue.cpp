@@ -1,7 +1,7 @@
 #include "conformance/clause.hpp"
 
-// The clauses of the contract that nobody is judged by, and why. With those of clauses/ they are
-// all 200.
+// The contract's clauses that no manager is judged by, each with the reason. Together with those in
+// clauses/ there are 200.
 
 namespace emm::conformance {
 namespace {

@@ -8,18 +8,19 @@ namespace emm::conformance {
 
 class Bench;
 
-/// What the contract says of a clause: normative text is `must`; behaviour of Numba's code where
-/// the text is silent is `should`; a quirk of that code is judged by the profile, and never on a
-/// foreign manager.
+/// How binding a clause is. Normative text is `must`. What Numba's code does where the text is
+/// silent is `should`. An oddity of that code is a `quirk`: it is judged only for Numba's profile,
+/// and never for a foreign manager.
 enum class Level : std::uint8_t { must, should, quirk };
 
-/// The managers that a clause is asked of. The first three are the values of emm::Promise, in its
+/// Which managers a clause applies to. The first three have the values of emm::Promise, in the same
 /// order.
 enum class Scope : std::uint8_t {
   all,    ///< Every manager.
-  host,   ///< Those that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
+  host,   ///< Managers that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
   deflt,  ///< Numba's default manager.
-  own,  ///< emmctl's context, pointers, IPC and selection; judged once, on no manager of anybody's.
+  /// emmctl's own context, pointers, IPC and selection. They are judged once, with no manager.
+  own,
 };
 
 std::string_view name(Level level) noexcept;  ///< "must", "should", "quirk"
@@ -28,23 +29,24 @@ std::string_view name(
 
 /// One rule that can be judged.
 struct Clause {
-  std::string_view id;    ///< The catalogue's, as PD-11; or of what is beyond it, as live/overlap.
-  std::string_view rule;  ///< One sentence.
-  std::string_view source;  ///< Where the rule is from.
+  /// The catalogue's id, as PD-11. A clause beyond the catalogue has a name, as live/overlap.
+  std::string_view id;
+  std::string_view rule;    ///< One sentence.
+  std::string_view source;  ///< Where the rule comes from.
   Level level;
   Scope scope;
-  /// Ids, with spaces between, of the clauses that may fail with this one where its rule is broken;
-  /// no others may. A `*` at the front says that this clause judges all rules at once, or is
-  /// watched throughout, and may fail with any other.
+  /// Ids, separated by spaces, of the clauses that may also fail when this rule is broken; no
+  /// others may. A leading `*` says that this clause judges all rules at once, or is watched
+  /// throughout, and may fail together with any other.
   std::string_view may_fail_with{};
-  /// Why a manager of a shared object cannot be asked, because of what emm_plugin.h lacks; empty:
-  /// it can.
+  /// Why a manager in a shared object cannot be judged, because emm_plugin.h lacks something.
+  /// Empty: it can be.
   std::string_view not_through_abi{};
-  /// Judges by Bench::expect. Makes what it needs, and leaves no thread behind.
+  /// Judges with Bench::expect. Makes everything that it needs, and leaves no thread running.
   void (*check)(Bench& bench);
 };
 
-/// Whether `other` may fail where the rule of `clause` is broken.
+/// Answers whether `other` may fail too when the rule of `clause` is broken.
 bool may_also_fail(const Clause& other, const Clause& clause) noexcept;
 
 /// The clauses of one file.
@@ -55,10 +57,11 @@ struct ClauseGroup {
 
 std::span<const ClauseGroup* const> clause_groups();
 
-/// Null where there is none of that name.
+/// Returns null when there is no clause of that name.
 const Clause* find_clause(std::string_view id) noexcept;
 
-/// Whether `id` is what `glob` says: `*` is any text, `?` any character, all else itself.
+/// Answers whether `id` matches `glob`: `*` is any text, `?` any character, and all else stands for
+/// itself.
 bool matches(std::string_view glob, std::string_view id) noexcept;
 
 /// A clause of the contract that no clause here judges, and why.

@@ -29,7 +29,7 @@ void pause_in_manager(int) {
   errno = kept;
 }
 
-/// Has the signal pause threads while it lives.
+/// While one lives, the signal pauses threads.
 class Handler {
  public:
   Handler() noexcept {
@@ -51,7 +51,7 @@ class Handler {
   bool works_ = false;
 };
 
-/// Has this thread's short sleeps last as long as they say, while it lives.
+/// While one lives, short sleeps of this thread are not prolonged by timer slack.
 class ShortSleeps {
  public:
   ShortSleeps() noexcept : before_(prctl(PR_GET_TIMERSLACK)) { prctl(PR_SET_TIMERSLACK, 1000); }
@@ -83,7 +83,7 @@ void run_interrupted(const Bench& bench, std::size_t count,
       const ShortSleeps own_sleeps;
       body(i);
       --running;
-      // A thread that has ended cannot be sent a signal.
+      // A thread that has ended cannot receive a signal, so it waits until none can come.
       while (!may_end) std::this_thread::sleep_for(microseconds(50));
     }));
   }

@@ -10,8 +10,8 @@
 
 namespace emm::conformance {
 
-/// emmctl's own parts, as the clauses about them use them; each does what its namesake does. A
-/// wrong one overrides what it does wrong.
+/// emmctl's own functions, as the clauses about them call them. Each method calls its namesake. A
+/// mutant overrides one.
 class Own {
  public:
   virtual ~Own() = default;
@@ -73,7 +73,7 @@ class Own {
   virtual void unset() const { unset_memory_manager(); }
 };
 
-/// emmctl's own, unchanged.
+/// Returns emmctl's own functions, unchanged.
 const Own& emmctl_own() noexcept;
 
 }  // namespace emm::conformance

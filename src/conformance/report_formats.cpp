@@ -14,10 +14,10 @@ std::string_view subject_name(const Report& report) {
   return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
 }
 
-/// The words of a plugin are shown as they may be on a terminal, on one line.
+/// Makes a plugin's words safe to show on a terminal, on one line.
 std::string shown(std::string_view words) { return text::printable(words, std::string::npos); }
 
-/// `text` inside an XML attribute or element: lines, of which each is shown.
+/// Escapes `text` for an XML attribute or element, line by line.
 std::string xml(std::string_view text) {
   std::string lines;
   for (bool first = true; first || !text.empty(); first = false) {

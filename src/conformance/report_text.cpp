@@ -8,7 +8,7 @@ namespace {
 
 using Kind = Verdict::Kind;
 
-/// The words of a plugin, on one line and with nothing that a terminal would obey.
+/// Puts a plugin's words on one line and removes what a terminal would interpret.
 std::string on_one_line(std::string_view words) {
   return text::printable(words, std::string::npos);
 }

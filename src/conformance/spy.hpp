@@ -11,29 +11,30 @@
 
 namespace emm::conformance {
 
-/// What a context asked of its manager, in order: "memalloc(10, 7)".
+/// What a context asked of its manager, in order, as "memalloc(10, 7)".
 struct SpyLog {
   std::vector<std::string> asked;
-  std::size_t made = 0;             ///< Managers made, probes among them.
-  std::size_t probes = 0;           ///< Of these, without a driver.
-  int version = kInterfaceVersion;  ///< What they answer.
-  Errc fails_with{};                ///< What requests and initialize() answer; where `fails`.
+  std::size_t made = 0;             ///< Managers that were made, probes included.
+  std::size_t probes = 0;           ///< Managers that were made without a driver.
+  int version = kInterfaceVersion;  ///< The version that managers report.
+  Errc fails_with{};                ///< What requests and initialize() answer when `fails` is set.
   bool fails = false;
-  std::function<void(std::string_view)> during;  ///< Called inside each.
+  std::function<void(std::string_view)> during;  ///< Called inside each request.
 
   std::size_t count(std::string_view begin) const;
   std::string text() const;  ///< "initialize(), memalloc(10, 7)"
 };
 
-/// A manager that serves from nowhere and writes down what it was asked. The log must outlive it.
+/// Makes managers that allocate nothing and write what they were asked to the log. The log must
+/// outlive them.
 ManagerFactory spy_factory(SpyLog& log, std::string name = "spy");
 
-/// A context over the bench's device, with a spy or a manager of a name.
+/// A context over the bench's device, with a spy or a named manager.
 class ContextFixture {
  public:
   ContextFixture(Bench& bench, const ManagerFactory& factory, int ordinal = 0);
   ContextFixture(Bench& bench, SpyLog& log) : ContextFixture(bench, spy_factory(log)) {}
-  /// False where it could not be made; then the clause is inconclusive.
+  /// False if the context could not be made. The clause is then inconclusive.
   explicit operator bool() const noexcept { return context_ != nullptr; }
   Context& operator*() noexcept { return *context_; }
   Context* operator->() noexcept { return context_.get(); }
@@ -44,7 +45,7 @@ class ContextFixture {
   std::unique_ptr<Context> context_;
 };
 
-/// The check of a clause about a context whose manager is a spy: `check(bench, log, context)`.
+/// Makes the check of a clause about a context with a spy: `check(bench, log, context)`.
 template <class Check>
 constexpr auto over_spied_context(Check) {
   return [](Bench& bench) {
@@ -54,7 +55,7 @@ constexpr auto over_spied_context(Check) {
   };
 }
 
-/// emmctl's own parts, or the wrong ones that are judged.
+/// Returns emmctl's own functions, or the mutant's that are judged.
 const Own& own_of(const Bench& bench) noexcept;
 
 }  // namespace emm::conformance

@@ -6,7 +6,7 @@
 namespace emm::conformance {
 namespace {
 
-// A handle of loopback carries the address that it was made of.
+// A loopback handle holds the address that it was made from.
 IpcMemHandle handle_of(DevicePtr ptr) noexcept {
   IpcMemHandle handle;
   std::memcpy(handle.bytes.data(), &ptr.value, sizeof ptr.value);
@@ -21,21 +21,21 @@ CallHook& StubDriver::none() noexcept {
 }
 
 Result<DevicePtr> StubDriver::mem_alloc(std::uint64_t size) {
-  if (gives_again) return last_.load();
+  if (repeats_last_address) return last_.load();
   auto ptr = inner_.mem_alloc(size);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
 Result<DevicePtr> StubDriver::mem_alloc_managed(std::uint64_t size, AttachFlags attach) {
-  if (gives_again) return last_.load();
+  if (repeats_last_address) return last_.load();
   auto ptr = inner_.mem_alloc_managed(size, attach);
   if (ptr) last_ = *ptr;
   return ptr;
 }
 
 Result<HostPtr> StubDriver::mem_host_alloc(std::uint64_t size, HostAllocFlags flags) {
-  if (gives_again) return last_host_.load();
+  if (repeats_last_address) return last_host_.load();
   auto ptr = inner_.mem_host_alloc(size, flags);
   if (ptr) last_host_ = *ptr;
   return ptr;
@@ -64,7 +64,8 @@ Result<bool> StubDriver::can_access_peer(const DeviceIdentity& peer) {
 
 Result<IpcMemHandle> StubDriver::ipc_get_mem_handle(DevicePtr ptr) {
   if (!loops_back) return inner_.ipc_get_mem_handle(ptr);
-  const auto range = inner_.mem_get_address_range(ptr);  // the handle is of the whole allocation
+  // The handle stands for the whole allocation
+  const auto range = inner_.mem_get_address_range(ptr);
   return handle_of(range ? range->base : ptr);
 }
 

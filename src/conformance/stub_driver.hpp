@@ -9,15 +9,15 @@
 
 namespace emm::conformance {
 
-/// A driver of any device, in which a clause can replace single answers. All others are the
-/// device's. A clause sets these before other threads call.
+/// A driver over any device that lets a clause replace single answers. All others come from the
+/// device. A clause must set these before other threads call.
 class StubDriver final : public ForwardingDriver {
  public:
   explicit StubDriver(Driver& inner) noexcept : ForwardingDriver(inner, none()), inner_(inner) {}
 
-  std::optional<std::uint64_t> total;  ///< The total that mem_get_info answers.
+  std::optional<std::uint64_t> total;  ///< Replaces the total of mem_get_info.
   std::uint64_t host_to_device = 0;    ///< Added to the device address of mapped memory.
-  bool gives_again = false;            ///< Further allocations get the address of the last one.
+  bool repeats_last_address = false;   ///< Allocations return the address of the last one again.
   bool maps_host_memory = true;
   std::optional<bool> reaches_peers;
   bool loops_back = false;  ///< An IPC handle of this process opens as the memory itself.

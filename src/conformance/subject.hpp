@@ -16,49 +16,50 @@ namespace emm::conformance {
 
 class Own;
 
-/// What a manager can hold, found out by filling a fresh one.
+/// What a manager can hold, measured by filling a fresh one.
 struct Capacity {
-  bool device_memory = false;  ///< Whether it offers memalloc at all.
-  /// Bytes from the device at which it refuses although the device has more; none: it takes what
-  /// there is.
+  bool device_memory = false;  ///< It offers memalloc.
+  /// Bytes taken from the device at which it refuses although the device has more. None: it takes
+  /// everything.
   std::optional<std::uint64_t> limit{};
-  /// The largest block that it gives; larger ones it refuses although the device has room for two.
-  /// None: it gives all sizes that were tried.
+  /// The largest block that it gives. It refuses larger ones although the device has room for two.
+  /// None: it gives every size that was tried.
   std::optional<std::uint64_t> block{};
 };
 
-/// Who is judged, and where.
+/// Which manager is judged, and where.
 struct Subject {
-  std::string manager = "default";  ///< As a person named it.
+  std::string manager = "default";  ///< As the user named it.
   ManagerFactory factory{};
-  /// Finds the same manager with other options; null where it has no name to find it by.
+  /// Makes the same manager with other options. Null when it has no name.
   std::function<Result<ManagerFactory>(std::string_view options)> with_options{};
-  Scope promise =
-      Scope::all;  ///< What it is held to: all, host or deflt, each with those before it.
+  /// What it is held to: all, host or deflt. Each includes those before it.
+  Scope promise = Scope::all;
   Profile profile = Profile::standard;
-  bool foreign = false;  ///< A manager of a shared object, behind emm_plugin.h.
-  bool is_pair = false;  ///< Two functions of a library (torch:, cupy:), which answer no codes.
-  /// A shared object without this slot keeps no idle memory, or does not let go of it when told.
+  bool foreign = false;  ///< The manager is in a shared object, behind emm_plugin.h.
+  bool is_pair = false;  ///< The manager is a library's pair of functions (torch:, cupy:), which
+                         ///< return no codes.
+  /// A shared object without the trim slot keeps no idle memory, or cannot be told to release it.
   bool has_trim = true;
   std::string device = "sim";  ///< As `--device` takes it.
-  std::uint64_t seed = 0;      ///< Of everything random.
-  /// The device is a simulated one behind the stand-in for libcuda.so.1, which tells of the
-  /// manager's calls. Null: it is what it says.
+  std::uint64_t seed = 0;      ///< The seed of everything random.
+  /// The simulated device behind the stand-in for libcuda.so.1, which reports the manager's calls.
+  /// Null: there is no stand-in.
   const plugin::StandIns* standins = nullptr;
-  const Own* own = nullptr;  ///< emmctl's own parts; null: as they are.
-  /// Whether random programs and sweeps take minutes, to find what is rare.
+  const Own* own = nullptr;  ///< emmctl's own functions; null: unchanged.
+  /// Random programs and sweeps take minutes, to find rare failures.
   bool thorough = false;
-  /// What the manager can hold, once somebody has found out; shared by the copies of this.
+  /// What the manager can hold, once it was measured. All copies of the subject share it.
   std::shared_ptr<std::optional<Capacity>> capacity = std::make_shared<std::optional<Capacity>>();
-  /// How long a clause waits for another thread before it says that it hangs.
+  /// How long a clause waits for another thread before it reports a hang.
   std::chrono::milliseconds patience{20'000};
 };
 
-/// The device of a subject. What the options of a simulated one leave open is as the suite has it:
-/// two devices of `capacity`, and the subject's seed.
+/// Returns the device of a subject. Options that a simulated one leaves open get the suite's
+/// values: two devices of `capacity` and the subject's seed.
 std::string device_of(const Subject& subject, std::string_view capacity = "1GiB");
 
-/// What a bundled manager promises, by its name; of others Scope::all.
+/// Returns what a bundled manager promises, and Scope::all for others.
 Scope promise_of(std::string_view manager) noexcept;
 
 }  // namespace emm::conformance

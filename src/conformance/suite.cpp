@@ -24,9 +24,9 @@ std::string why_not_asked(const Clause& clause, const Subject& subject) {
   return {};
 }
 
-/// A rule that was seen broken while another clause was judged is a failure of its own clause,
-/// once. The other clause is judged as far as that had no part in it.
-void give_rules_their_failures(Report& report) {
+/// A rule that was seen broken while another clause was judged fails its own clause, once. The
+/// other clause gets the verdict that it has without that rule.
+void move_failures_to_their_clauses(Report& report) {
   for (auto& one : report.judged) {
     if (one.verdict.broken.empty()) continue;
     auto evidence = Verdict::from_bytes(one.verdict.evidence);
@@ -98,7 +98,7 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
                              .verdict = std::move(verdict),
                              .ns = static_cast<std::uint64_t>(took.count())});
   }
-  give_rules_their_failures(report);
+  move_failures_to_their_clauses(report);
   return report;
 }
 

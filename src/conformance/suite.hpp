@@ -12,23 +12,23 @@
 
 namespace emm::conformance {
 
-/// Judges one clause on one subject, in this process. Whoever runs subjects that may crash or hang
-/// does this in a child and sends the verdict back as bytes.
+/// Judges one clause on one subject in this process. To judge a subject that may crash or hang,
+/// call this in a child and send the verdict back as bytes.
 Verdict judge(const Clause& clause, const Subject& subject);
 
 struct Selection {
-  std::vector<std::string> globs{};  ///< Of ids. Empty selects all.
-  Level level = Level::quirk;        ///< Clauses of this level and of those that bind more.
+  std::vector<std::string> globs{};  ///< Patterns for ids. Empty selects all.
+  Level level = Level::quirk;        ///< Selects clauses of this level and of more binding ones.
   bool own = false;                  ///< Selects emmctl's own promises instead of a manager's.
 };
 
-/// Lists the clauses that a selection names, in the order of the catalogue.
+/// Lists the selected clauses in the order of the catalogue.
 std::vector<const Clause*> select(const Selection& selection);
 
 struct Judged {
   const Clause* clause = nullptr;
   Verdict verdict{};
-  std::uint64_t ns = 0;  ///< That it took, by the host's clock.
+  std::uint64_t ns = 0;  ///< How long it took, by the host's clock.
 };
 
 struct Report {
@@ -39,19 +39,19 @@ struct Report {
   std::size_t count(Verdict::Kind kind) const noexcept;
 };
 
-/// Where a clause is run: judge(), or a child process.
+/// Runs a clause: judge(), or a child process.
 using Judge = std::function<Verdict(const Clause&, const Subject&)>;
 
-/// `before` hears of each clause, and ends the run by answering false; then the rest is
-/// inconclusive.
+/// `before` is called for each clause. If it returns false, the run ends and the remaining clauses
+/// are inconclusive.
 Report run_suite(const Subject& subject, const Selection& selection, const Judge& with = judge,
                  const std::function<bool(const Clause&)>& before = {});
 
-/// For a person: failures in full, then what was not judged and why, then the counts.
+/// For a person: shows failures in full, then what was not judged and why, then the counts.
 std::string to_text(const Report& report);
-/// With `times` also how long each clause took, which is never the same twice.
+/// With `times` it includes how long each clause took, which differs between runs.
 std::string to_json(const Report& report, bool times = false);  ///< "emmctl.conformance/1"
 std::string to_junit(const Report& report, bool times = false);
-std::string to_tap(const Report& report);  ///< Version 13.
+std::string to_tap(const Report& report);  ///< TAP version 13
 
 }  // namespace emm::conformance

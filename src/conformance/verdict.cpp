@@ -20,7 +20,7 @@ std::string_view name(Verdict::Kind kind) noexcept {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-// The kind as a digit, then each text as its length, a colon and its bytes.
+// The kind as a digit, then each string as its length, a colon and its bytes.
 std::string Verdict::to_bytes() const {
   std::string bytes = text::format("{}", static_cast<unsigned>(kind));
   for (const auto member : texts()) {

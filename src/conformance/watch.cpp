@@ -53,7 +53,7 @@ bool is_end(Call call) noexcept {
 
 namespace {
 
-/// Answers whether the driver may answer so to a right manager.
+/// Answers whether the driver may return this error to a correct manager.
 bool may_fail(const CallEvent& event) {
   constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
                          kNotSupported = 801;
@@ -64,8 +64,7 @@ bool may_fail(const CallEvent& event) {
     case kNotSupported:
       return true;
     case kInvalidValue:
-      // Size 0 was asked for, or it is a question, or a device has not the flags that were asked
-      // for.
+      // Size 0 was asked for, or the call is a query, or the device does not support the flags.
       return (event.size == 0 && !is_end(event.call)) || event.call == Call::mem_host_register;
     default:
       return false;

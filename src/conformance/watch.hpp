@@ -18,7 +18,7 @@
 
 namespace emm::conformance {
 
-/// A function that can be replaced while threads call it. A call that has begun goes on.
+/// A function that can be replaced while threads call it. Calls that have begun run to their end.
 class ReplaceableHook {
  public:
   using Function = std::function<void(const CallEvent&)>;
@@ -32,41 +32,42 @@ class ReplaceableHook {
 };
 
 /// Logs every driver call of a manager, keeps the ledger of what the calls made and ended, and
-/// fails calls as told. Any thread may call.
+/// makes calls fail as told. Any thread may call it.
 class Watch final : public CallHook {
  public:
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
-  /// Makes the next calls of this kind answer so. 0 stands for the device's own answer.
+  /// Makes the next calls of this kind return these codes in turn. 0 stands for the device's own
+  /// answer.
   void fail(Call call, std::initializer_list<std::int32_t> natives);
-  /// Makes every call of this kind answer so.
+  /// Makes every call of this kind return `native`.
   void fail_always(Call call, std::int32_t native);
-  /// Makes the n-th call from here on answer `native`, counted from 1 among the calls that end
-  /// something, or among all others. `n` 0 ends that.
+  /// Makes the n-th call from here on return `native`, counted from 1 among the calls that end
+  /// something, or among all others. `n` = 0 ends that.
   void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
-  bool failed_nth() const;  ///< It has come to that.
-  /// Makes every call from here on answer `native`; 0 ends that.
+  bool failed_nth() const;  ///< The n-th call has come and failed.
+  /// Makes every call from here on return `native`; 0 ends that.
   void fail_all(std::int32_t native);
   /// Answers whether this thread is in a driver call. A signal handler may ask.
   static bool is_in_call() noexcept;
-  /// Called before each call, without a lock; the call waits for it.
+  /// Called before each call, without a lock. The call waits for it.
   ReplaceableHook during;
 
-  std::vector<CallEvent> events()
-      const;  ///< Since the last forget(), refused ones too, as they ended.
+  /// Calls since the last forget(), in the order in which they ended, refused ones included.
+  std::vector<CallEvent> events() const;
   void forget();
   std::uint64_t total() const;  ///< Calls since the beginning.
-  bool any_refused() const;     ///< A call was failed as told, ever.
-  /// The first call that the device refused and nobody made fail, beside requests that are out of
-  /// memory, questions, and regions that are page-locked already.
+  bool any_refused() const;     ///< Some call was ever failed as told.
+  /// Returns the first call that the device refused without being told to. Requests that are out of
+  /// memory, queries and regions that are already page-locked do not count.
   std::optional<CallEvent> first_uninvited() const;
-  /// Forgets that call: the check has asked for it.
+  /// Forgets that refused call, because the check has provoked it.
   void forgive();
-  /// "--fault mem_alloc:3=2 ...": what fails the same calls of a replay.
+  /// Returns "--fault mem_alloc:3=2 ...", which fails the same calls in a replay.
   std::string faults() const;
-  /// Where the memory of a range is, whatever address reaches it: ranges [first, second), in order.
-  /// Memory that is mapped at two addresses is at one place.
+  /// Returns where the memory of a range is, whatever address reaches it, as ordered ranges [first,
+  /// second). Memory that is mapped at two addresses has one place.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places(std::uint64_t address,
                                                               std::uint64_t size) const;
   CallLedger& ledger() noexcept { return ledger_; }
@@ -83,7 +84,7 @@ class Watch final : public CallHook {
   std::map<Call, std::uint64_t> counts_;
   std::string faults_;
   std::uint64_t total_ = 0;
-  std::uint64_t until_fault_ = 0;  // 0: none to come
+  std::uint64_t until_fault_ = 0;  // 0: none is set
   std::int32_t native_ = 0;
   std::int32_t all_ = 0;
   bool of_ends_ = false;
@@ -92,7 +93,7 @@ class Watch final : public CallHook {
   std::optional<CallEvent> uninvited_;
 };
 
-/// Whether a call ends what another made: a free, a destroy, an unload.
+/// Answers whether a call ends what another one made: a free, a destroy, an unload.
 bool is_end(Call call) noexcept;
 
 }  // namespace emm::conformance

@@ -76,7 +76,7 @@ Status PendingDeallocs::clear() noexcept {
 }
 
 Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
-  Status first_error;
+  Status status;
   std::size_t taken = 0;
   std::uint64_t taken_bytes = 0;
   while (count_ > 0) {
@@ -97,14 +97,14 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
     if (--under_way_ == 0) idle_.notify_all();
     if (done) continue;
     ++failures_;
-    if (first_error) first_error = std::move(done);
+    if (status) status = std::move(done);
     if (profile_ == Profile::numba) break;
   }
-  if (profile_ == Profile::numba && first_error)
+  if (profile_ == Profile::numba && status)
     bytes_ = 0;  // the loop ended by itself, so the queue is empty
   lock.unlock();
   if (taken > 0 && observer_ != nullptr) observer_->flushed(taken, taken_bytes);
-  return first_error;
+  return status;
 }
 
 Status PendingDeallocs::destroy(const Item& item) noexcept {

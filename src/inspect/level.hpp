@@ -13,7 +13,8 @@ struct Level {
   Peak peak;
   void begin(std::uint64_t size) { bytes += size, ++count; }
   void end(std::uint64_t size) { bytes -= size, --count; }
-  bool passed(std::uint32_t event) {
+  /// Returns true if the level is higher than ever before.
+  bool update_peak(std::uint32_t event) {
     if (bytes <= peak.bytes) return false;
     peak = {.bytes = bytes, .count = count, .event = event};
     return true;

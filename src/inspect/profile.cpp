@@ -192,19 +192,19 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
           }
           pending_until.erase(pending_until.begin());
         }
-        pending.passed(event);
-        active.passed(event);
+        pending.update_peak(event);
+        active.update_peak(event);
         const auto& each = trace[event];
         auto& most = out.live_over_events[static_cast<std::size_t>(
             std::uint64_t{event} * out.live_over_events.size() / trace.size())];
         most = std::max(most, live.bytes);
-        if (live.passed(event)) backing.reserved_at_live = reserved.bytes;
-        if (reserved.passed(event)) backing.live_at_reserved = live.bytes;
-        host.passed(event);
+        if (live.update_peak(event)) backing.reserved_at_live = reserved.bytes;
+        if (reserved.update_peak(event)) backing.live_at_reserved = live.bytes;
+        host.update_peak(event);
         if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
-        for (auto& [device, level] : by_device) level.passed(event);
-        by_thread[index(each.thread)].passed(event);
-        by_stream[index(each.stream)].passed(event);
+        for (auto& [device, level] : by_device) level.update_peak(event);
+        by_thread[index(each.thread)].update_peak(event);
+        by_stream[index(each.stream)].update_peak(event);
       });
   out.live = live.peak;
   out.active = active.peak;

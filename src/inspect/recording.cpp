@@ -41,7 +41,7 @@ bool says_what_stays(const trace::Operation& operation) {
          says(operation.extension, "x-no_row");
 }
 
-bool Recording::stacks_are_many() {
+bool Recording::count_stack() {
   if (!many_ && stacks_++ % kLookEvery == 0) {
     many_ = trace_.memory_bytes() > stack_bytes_most_ + kEventBytesMost * trace_.size();
   }
@@ -49,8 +49,7 @@ bool Recording::stacks_are_many() {
 }
 
 Status Recording::on_operation(const trace::Operation& operation) {
-  if (operation.op == trace::Op::define && operation.frames.size() > kFramesKept &&
-      stacks_are_many()) {
+  if (operation.op == trace::Op::define && operation.frames.size() > kFramesKept && count_stack()) {
     auto cut = operation;
     const auto kept = telling_part(operation.frames, kFramesKept);
     cut.frames = kept;

@@ -65,7 +65,8 @@ class Recording final : public trace::OperationSink {
  private:
   static constexpr std::uint64_t kLookEvery = 1024;  // in stacks
 
-  bool stacks_are_many();
+  /// Counts a stack. Returns true if stacks take too much memory to be kept whole.
+  bool count_stack();
 
   static std::uint64_t at(const std::vector<std::uint64_t>& values, AllocId id) noexcept {
     return index(id) < values.size() ? values[index(id)] : 0;

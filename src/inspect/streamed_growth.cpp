@@ -151,7 +151,7 @@ void GrowthDetails::add_grown(const LiveWalk& walk) {
   });
 }
 
-bool GrowthDetails::needs_another_walk() {
+bool GrowthDetails::prepare_next_walk() {
   if (last_period_.empty()) return false;
   const auto period = last_period_.size();
   last_period_.clear();

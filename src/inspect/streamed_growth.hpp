@@ -38,7 +38,7 @@ class GrowthWalk final : public LiveVisitor {
   bool any_ = false;
 };
 
-/// The second walk and, if needs_another_walk(), the third.
+/// The second walk and, if prepare_next_walk(), the third.
 class GrowthDetails final : public LiveVisitor {
  public:
   /// `events` is the number of events of the first walk.
@@ -48,7 +48,7 @@ class GrowthDetails final : public LiveVisitor {
   void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;
 
   /// Called after a walk. Returns true if sizes repeat; another walk then measures the steps.
-  bool needs_another_walk();
+  bool prepare_next_walk();
   /// Called after the last walk.
   Growth finish();
 

@@ -159,7 +159,7 @@ Status find_growth(const std::string& source, const ReadAgain& read, OomsInPasse
   if (auto done = read(third); !done) return done;
   visitors.clear();
   for (auto& [device, detail] : details) {
-    if (detail.needs_another_walk()) visitors.push_back(&detail);
+    if (detail.prepare_next_walk()) visitors.push_back(&detail);
   }
   if (!visitors.empty()) {
     LiveWalk last(source, visitors);

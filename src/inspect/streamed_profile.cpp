@@ -68,16 +68,16 @@ void ProfileWalk::passed(const LiveWalk& walk, std::uint32_t event,
                          const trace::Operation& operation) {
   const auto& each = walk.event();
   if (event == 0) first_place_ = {.line = each.line, .time_ns = each.time_ns};
-  if (live_.passed(event, each)) {
+  if (live_.update_peak(event, each)) {
     over_since_peak_.clear();
     backing_.reserved_at_live = reserved_.bytes;
   }
-  if (reserved_.passed(event, each)) backing_.live_at_reserved = live_.bytes;
-  host_.passed(event, each);
+  if (reserved_.update_peak(event, each)) backing_.live_at_reserved = live_.bytes;
+  host_.update_peak(event, each);
   if (each.op != Op::reset && each.op != Op::context_destroy && each.op != Op::free) {
-    for (auto& [device, level] : by_device_) level.passed(event, each);
-    thread(each.thread).passed(event);
-    stream(each.stream).passed(event);
+    for (auto& [device, level] : by_device_) level.update_peak(event, each);
+    thread(each.thread).update_peak(event);
+    stream(each.stream).update_peak(event);
   }
   if (!first_refused_ && is_refused(each)) first_refused_ = event;
   count(walk, each);

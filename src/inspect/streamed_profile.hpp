@@ -32,8 +32,8 @@ class ProfileWalk final : public LiveVisitor {
   friend class ProfileDetails;
   struct PlacedLevel : Level {
     trace::Trace::Place place;
-    bool passed(std::uint32_t event, const trace::Event& each) {
-      if (!Level::passed(event)) return false;
+    bool update_peak(std::uint32_t event, const trace::Event& each) {
+      if (!Level::update_peak(event)) return false;
       place = {.line = each.line, .time_ns = each.time_ns};
       return true;
     }

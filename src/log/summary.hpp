@@ -75,7 +75,8 @@ inline constexpr std::array<std::string_view, 9> kViolationNames{
 
 /// Counts the operations that have a recorded result, by that result and the replay's.
 struct FourWay {
-  std::uint64_t worked_worked = 0, worked_fails = 0, fails_works = 0, fails_fails = 0;
+  std::uint64_t succeeded_as_recorded = 0, only_recording_succeeded = 0, only_replay_succeeded = 0,
+                failed_as_recorded = 0;
 };
 
 /// One emptying of a manager's queue of deferred frees, during event `event`.

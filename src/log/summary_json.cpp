@@ -146,10 +146,10 @@ std::string to_json(const Summary& summary) {
   failure_to_json(json, "first_failure", summary.first_failure);
   json.key("outcomes");
   json.begin_object();
-  json.member("worked_worked", summary.outcomes.worked_worked);
-  json.member("worked_fails", summary.outcomes.worked_fails);
-  json.member("fails_works", summary.outcomes.fails_works);
-  json.member("fails_fails", summary.outcomes.fails_fails);
+  json.member("worked_worked", summary.outcomes.succeeded_as_recorded);
+  json.member("worked_fails", summary.outcomes.only_recording_succeeded);
+  json.member("fails_works", summary.outcomes.only_replay_succeeded);
+  json.member("fails_fails", summary.outcomes.failed_as_recorded);
   json.end_object();
   json.key("flushes").begin_array();
   for (const auto& flush : summary.flushes) {

@@ -299,18 +299,18 @@ void show_passes(Page& page, const std::vector<Pass>& passes, bool simulated) {
 }
 
 void show_outcomes(Page& page, const FourWay& outcomes) {
-  const auto recorded =
-      outcomes.worked_worked + outcomes.worked_fails + outcomes.fails_works + outcomes.fails_fails;
+  const auto recorded = outcomes.succeeded_as_recorded + outcomes.only_recording_succeeded +
+                        outcomes.only_replay_succeeded + outcomes.failed_as_recorded;
   if (recorded == 0) return;
   std::vector<std::string> words;
   const auto add = [&](std::uint64_t count, std::string_view what) {
     if (count != 0)
       words.push_back(text::format("{} {}", quantity(count, "operation", "operations"), what));
   };
-  add(outcomes.worked_worked, "succeeded, as recorded");
-  add(outcomes.fails_fails, "failed, as recorded");
-  add(outcomes.worked_fails, "failed here and succeeded in the recording");
-  add(outcomes.fails_works, "succeeded here and failed in the recording");
+  add(outcomes.succeeded_as_recorded, "succeeded, as recorded");
+  add(outcomes.failed_as_recorded, "failed, as recorded");
+  add(outcomes.only_recording_succeeded, "failed here and succeeded in the recording");
+  add(outcomes.only_replay_succeeded, "succeeded here and failed in the recording");
   page.row("outcomes", text::join(words, "; "));
 }
 

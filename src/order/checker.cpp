@@ -30,8 +30,8 @@ Checker::Checker(std::uint64_t (*current_event)() noexcept) noexcept
     : current_event_(current_event) {}
 Checker::~Checker() = default;
 
-void Checker::found(Hazard::How how, const TracedAllocation& allocation, std::uint32_t timeline,
-                    std::uint32_t to, std::uint32_t to_stream) {
+void Checker::report_hazard(Hazard::How how, const TracedAllocation& allocation,
+                            std::uint32_t timeline, std::uint32_t to, std::uint32_t to_stream) {
   found_.push_back({.how = how,
                     .id = allocation.id,
                     .born = allocation.born,
@@ -40,7 +40,7 @@ void Checker::found(Hazard::How how, const TracedAllocation& allocation, std::ui
                     .event = current_event_(),
                     .to = to,
                     .to_stream = to_stream,
-                    .told = allocation.told});
+                    .description = allocation.description});
   any_found_.store(true, std::memory_order_relaxed);
 }
 
@@ -90,7 +90,7 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
       }
       const auto work = unordered(allocation, before);
       if (work && accused.insert(&allocation).second) {
-        found(Hazard::How::handed_out, allocation, *work, id, streams_.tag(timeline));
+        report_hazard(Hazard::How::handed_out, allocation, *work, id, streams_.tag(timeline));
       }
     });
   });
@@ -105,8 +105,8 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
                        .birth = streams_.begin_of_memory(timeline),
                        .uses = {},
                        .number = ++on.allocation_count,
-                       .told = {}});
-  if (tell_) tell_(id, false, allocation->told);
+                       .description = {}});
+  if (tell_) tell_(id, false, allocation->description);
   on.extents.for_each(ptr.value, size, [&](const PhysicalExtents::Extent& at) {
     const auto end = at.place + at.size;
     on.shadow.erase(at.place, end, [](const ShadowRange&) { return true; });
@@ -154,7 +154,7 @@ void Checker::ending(std::uint32_t device, std::uint32_t id, DevicePtr ptr, Stre
   streams_.end_of_memory(own);
   allocation->live = false;
   allocation->ended = current_event_();
-  if (tell_) tell_(id, true, allocation->told);
+  if (tell_) tell_(id, true, allocation->description);
   sweep(on);
 }
 
@@ -216,7 +216,7 @@ void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t si
       if (!by_these(range)) return;
       const auto work = unordered(*range.allocation, before);
       if (work && accused.insert(range.allocation.get()).second)
-        found(how, *range.allocation, *work);
+        report_hazard(how, *range.allocation, *work);
     });
     device.shadow.erase(at.place, end, by_these);
   });

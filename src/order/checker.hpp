@@ -39,14 +39,14 @@ struct Hazard {
     given_back,  ///< Released to the driver by a call that does not wait for the work.
   };
   How how = How::handed_out;
-  std::uint32_t id = 0;                ///< The allocation that the work belongs to.
-  std::uint64_t born = 0;              ///< The event of the trace that made the allocation.
-  std::optional<std::uint64_t> ended;  ///< The event that ended it. Nothing while it is live.
-  std::uint32_t stream = 0;            ///< The stream of the work: a tag, or Streams::kUntagged.
-  std::uint64_t event = 0;             ///< The event that was executing when the hazard was found.
-  std::uint32_t to = 0;                ///< handed_out: the allocation that got the memory.
-  std::uint32_t to_stream = 0;         ///< handed_out: the stream of that allocation.
-  Told told{};                         ///< What tell_of_each() said of the allocation; else empty.
+  std::uint32_t id = 0;                 ///< The allocation that the work belongs to.
+  std::uint64_t born = 0;               ///< The event of the trace that made the allocation.
+  std::optional<std::uint64_t> ended;   ///< The event that ended it. Nothing while it is live.
+  std::uint32_t stream = 0;             ///< The stream of the work: a tag, or Streams::kUntagged.
+  std::uint64_t event = 0;              ///< The event that was executing when the hazard was found.
+  std::uint32_t to = 0;                 ///< handed_out: the allocation that got the memory.
+  std::uint32_t to_stream = 0;          ///< handed_out: the stream of that allocation.
+  AllocationDescription description{};  ///< What tell_of_each() said of the allocation; else empty.
 };
 
 class Watch;
@@ -75,7 +75,8 @@ class Checker {
 
   /// Registers `tell`, which is called when an allocation is made and when it ends. Hazards carry
   /// what it fills in.
-  void tell_of_each(std::function<void(std::uint32_t id, bool ended, Told& told)> tell) {
+  void tell_of_each(
+      std::function<void(std::uint32_t id, bool ended, AllocationDescription& description)> tell) {
     tell_ = std::move(tell);
   }
   /// Decorates `device`. The result must not outlive the checker.
@@ -115,8 +116,8 @@ class Checker {
     std::size_t sweep_at = 1024;
   };
 
-  void found(Hazard::How how, const TracedAllocation& allocation, std::uint32_t timeline,
-             std::uint32_t to = 0, std::uint32_t to_stream = 0);
+  void report_hazard(Hazard::How how, const TracedAllocation& allocation, std::uint32_t timeline,
+                     std::uint32_t to = 0, std::uint32_t to_stream = 0);
   /// The timeline of a use of `allocation` for which `ordered` is false.
   template <class Ordered>
   std::optional<std::uint32_t> unordered(const TracedAllocation& allocation, Ordered ordered) const;
@@ -126,7 +127,7 @@ class Checker {
   void sweep(Device& device);
 
   std::uint64_t (*current_event_)() noexcept;
-  std::function<void(std::uint32_t, bool, Told&)> tell_;
+  std::function<void(std::uint32_t, bool, AllocationDescription&)> tell_;
   std::mutex mutex_;
   Streams streams_;
   std::map<std::uint32_t, Device> devices_;

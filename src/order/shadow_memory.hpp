@@ -13,7 +13,7 @@ namespace emm::order {
 
 /// What a report says about an allocation besides its numbers. It is kept because the allocation
 /// may no longer be known when a hazard is found. The engine writes it.
-struct Told {
+struct AllocationDescription {
   std::string name;
   std::uint32_t made_line = 0, ended_line = 0;
   std::uint8_t made_by = 0, ended_by = 0;  ///< Codes of operations.
@@ -34,7 +34,7 @@ struct TracedAllocation {
   /// The last use on each stream. While live, only the uses that the trace names.
   std::vector<Point> uses{};
   std::uint64_t number = 0;  ///< Counts the allocations of its device, from 1.
-  Told told{};
+  AllocationDescription description{};
 };
 
 /// A contiguous range of an allocation's memory. An allocation has several ranges if it is mapped

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-/// A file that is mapped while it is read.
+/// A file that is mapped read-only while this object lives.
 class Mapped {
  public:
   explicit Mapped(const std::string& path) {
@@ -38,7 +38,7 @@ class Mapped {
   Mapped& operator=(const Mapped&) = delete;
 
   bool ok() const noexcept { return data_ != MAP_FAILED; }
-  /// The bytes [at, at + size); empty where the file has not all of them.
+  /// Returns the bytes [at, at + size), or nothing when the file does not have all of them.
   std::string_view part(std::uint64_t at, std::uint64_t size) const noexcept {
     if (at > size_ || size > size_ - at) return {};
     return {static_cast<const char*>(data_) + at, static_cast<std::size_t>(size)};
@@ -67,7 +67,7 @@ std::uint32_t sysv_hash(std::string_view name) noexcept {
   return hash;
 }
 
-/// Bytes at a place of the file that is also their place in memory.
+/// The library as it is built up. The offset of a byte in the file is also its offset in memory.
 class Image {
  public:
   std::size_t size() const noexcept { return bytes_.size(); }
@@ -90,7 +90,7 @@ class Image {
   void put(std::size_t at, const T& value) {
     std::memcpy(bytes_.data() + at, &value, sizeof value);
   }
-  /// Puts the distance of `target` from the end of the four bytes at `at`.
+  /// Writes the distance from the end of the four bytes at `at` to `target`.
   void put_relative(std::size_t at, std::size_t target) {
     put(at, static_cast<std::int32_t>(static_cast<std::int64_t>(target) -
                                       static_cast<std::int64_t>(at + 4)));
@@ -152,7 +152,8 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
   Image image;
   image.add_zeros(sizeof(Elf64_Ehdr) + kHeaders * sizeof(Elf64_Phdr));
 
-  // Names, then symbols: [0] is none, [1] is the recorder's, then the functions.
+  // The names come first. Symbol 0 is the null symbol, symbol 1 is the recorder's, and the
+  // library's functions follow.
   std::string strings(1, '\0');
   const auto add_string = [&](std::string_view text) {
     const auto at = strings.size();
@@ -212,7 +213,8 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
       {DT_RELAENT, sizeof(Elf64_Rela)},
       {DT_INIT, init_at},
       {DT_FLAGS, DF_BIND_NOW},
-      // A program that unloads the driver and loads it again would find the real one, which stays.
+      // The recorder keeps the real driver loaded. After dlclose and dlopen, a program would reach
+      // that one past this library, so this library stays loaded too.
       {DT_FLAGS_1, DF_1_NODELETE},
       {DT_NULL, 0},
   };
@@ -257,7 +259,7 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
     Elf64_Sym offered{};
     offered.st_name = names[i];
     offered.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
-    offered.st_shndx = 1;  // any: there are no sections
+    offered.st_shndx = 1;  // any index but 0 will do: there are no sections
     offered.st_value = stub;
     offered.st_size = kStub;
     image.put(first_at + i * sizeof offered, offered);

@@ -8,19 +8,21 @@
 
 namespace emm::record {
 
-/// The functions that the shared library at `path` offers, as the loader sees them. Errors:
-/// io_error where it cannot be read, parse_error where it is no library of this machine.
+/// Returns the functions that the shared library at `path` exports to the loader. Fails with
+/// io_error when the file cannot be read and with parse_error when it is no library of this
+/// machine.
 Result<std::vector<std::string>> functions_of(const std::string& path);
 
-/// A shared library named `soname` that offers `functions`. Each is one jump through a slot of its
-/// own. When the loader begins the library, it calls emm_record_open of `recorder` (a path), which
-/// fills the slots. So a program gets exactly the symbols that the library before which it stands
-/// has, whatever version that is. For x86-64; empty on other machines.
+/// Builds a shared library named `soname` that exports `functions`. Each function is one jump
+/// through a slot of its own. When the loader initializes the library, the library calls
+/// emm_record_open of `recorder` (a path), which fills the slots. A program therefore gets exactly
+/// the symbols of the real library, whatever its version. Works for x86-64; the result is empty on
+/// other machines.
 ///
-/// `settings`, names and values, stand in it as "NAME=VALUE" texts, each ended by a 0, from the
-/// second byte of its names on; an empty one ends them. The recorder takes from there what the
-/// environment does not tell it: a program may have been started with LD_LIBRARY_PATH and nothing
-/// else of ours.
+/// `settings` holds names and values. They are stored as "NAME=VALUE" strings from the second byte
+/// of the string table on; each ends with a 0, and an empty string ends the list. The recorder
+/// looks there for settings that the environment lacks, because a program may be started with
+/// LD_LIBRARY_PATH and none of our other variables.
 std::string forwarding_library(const std::string& soname, const std::string& recorder,
                                const std::vector<std::string>& functions,
                                const std::vector<std::pair<std::string, std::string>>& settings);

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <type_traits>
 
-/// The raw recording: what the library inside a recorded program writes while it runs, and what is
-/// left where the program was killed. docs/recording.md describes it for other readers.
+/// The raw recording. The library inside a recorded program writes it while the program runs, and
+/// it survives if the program is killed. docs/recording.md describes it for other readers.
 ///
-/// There is one file for each process. A file is a header of kHeaderBytes and then blocks of
-/// kBlockBytes each. A block belongs to one thread, so threads share nothing but what numbers their
-/// calls. A block is a BlockHeader and then records. A record whose
-/// `seq` is 0 was not written. All numbers are little-endian.
+/// There is one file for each process: a header of kHeaderBytes, then blocks of kBlockBytes each. A
+/// block is a BlockHeader followed by records. It belongs to one thread, so threads share nothing
+/// but the counter that orders their calls. A record whose `seq` is 0 was not written. All numbers
+/// are little-endian.
 namespace emm::record {
 
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
@@ -19,18 +19,20 @@ inline constexpr std::size_t kHeaderBytes = 8192;
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
-/// The handle of a context that has ended. Its number waits for another of the same device.
+/// Stands for the handle of a context that has ended. Its number can go to another context of the
+/// same device.
 inline constexpr std::uint64_t kEndedContext = ~std::uint64_t{0};
 inline constexpr std::size_t kReadyMost = 32;
-/// The `seq` of a record that has no place in the order: `thread`, `frame_text`, `stack` and
-/// `about`. The last four numbers of a piece are its text, or its frames, of 32 bits each.
+/// The `seq` of a record without a place in the order: `thread`, `frame_text`, `stack` and `about`.
+/// The last four numbers of a `frame_text` or `stack` record hold a piece of the text, or frame
+/// numbers of 32 bits each.
 inline constexpr std::uint64_t kNoPlace = ~std::uint64_t{0};
 
-/// What a record is about. A number keeps its meaning for ever, so new ones come at the end.
+/// What a record is about. Numbers keep their meaning for ever, so new ones are added at the end.
 enum class Call : std::uint16_t {
   none,
-  thread,   ///< The records that follow in this block are those of thread `address`.
-  kernels,  ///< `size` launches on stream `stream`, the last one at `ticks` + `duration`.
+  thread,   ///< The following records in this block are of thread `address`.
+  kernels,  ///< `size` launches on stream `stream`; the last one was at `ticks` + `duration`.
   mem_alloc,
   mem_alloc_pitch,    ///< `size` is pitch times height, `extra` the pitch.
   mem_alloc_managed,  ///< `extra` is the flags.
@@ -39,21 +41,22 @@ enum class Call : std::uint16_t {
   mem_host_register,  ///< `extra` is the flags.
   mem_free_host,
   mem_host_unregister,
-  array_create,  ///< `size` is that of the array without padding.
+  array_create,  ///< `size` excludes padding.
   array_destroy,
-  mem_alloc_async,  ///< `extra` is the pool, 0 for the device's current one.
+  mem_alloc_async,  ///< `extra` is the pool; 0: the device's current one.
   mem_free_async,
-  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device; 2^32-1: the host.
+  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device; 2^32-1: host
+                ///< memory.
   pool_destroy,
-  pool_trim,           ///< `size` is what it keeps.
+  pool_trim,           ///< `size` is how many bytes the pool keeps.
   pool_set_attribute,  ///< `extra` is the attribute, `size` its value.
-  device_get_pool,     ///< `address` is the pool of device `stream`; `extra`: 1 default, 2 of the
-                       ///< host.
+  device_get_pool,     ///< `address` is the pool of device `stream`; `extra`: 1 the default pool, 2
+                       ///< the host's.
   device_set_pool,
   mem_address_reserve,  ///< `extra` is the alignment.
   mem_address_free,
-  mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can export,
-               ///< `stream` its device; 2^32-1: the host.
+  mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can be exported
+               ///< as, `stream` its device; 2^32-1: host memory.
   mem_release,
   mem_map,              ///< `stream` is the handle, `extra` the offset.
   mem_unmap,            ///< A range, which may hold several mappings.
@@ -75,7 +78,7 @@ enum class Call : std::uint16_t {
   event_record,
   event_synchronize,
   ctx_synchronize,
-  capture_begin,      ///< `address` is the graph that gets the nodes; 0: a new one.
+  capture_begin,      ///< `address` is the graph that nodes are added to; 0: a new one.
   capture_end,        ///< `address` is the graph.
   graph_instantiate,  ///< `address` is the executable graph, `extra` the graph.
   graph_launch,       ///< `address` is the executable graph.
@@ -89,13 +92,16 @@ enum class Call : std::uint16_t {
   ctx_reset,
   ctx_create,
   ctx_destroy,
-  mem_get_info,  ///< `address` is what is free, `size` is all.
+  mem_get_info,  ///< `address` is the free memory, `size` the total.
   module_load,
   module_unload,
-  frame_text,  ///< Frame `ticks` has `duration` characters: piece `flags`, of 32.
-  stack,       ///< Stack `ticks` has `duration` frames, innermost first: piece `flags`, of 8.
-  about,       ///< The thread's next record was made by stack `address` for request `size`.
-  window,      ///< Recording begins, or begins again, and is window `address`. What lives follows.
+  frame_text,  ///< One piece of frame `ticks`, which has `duration` characters. Piece `flags` holds
+               ///< 32 of them.
+  stack,       ///< One piece of stack `ticks`, which has `duration` frames, innermost first. Piece
+               ///< `flags` holds 8 of them.
+  about,       ///< Stack `address` made the thread's next record for request `size`.
+  window,      ///< Recording begins, or begins again, with window `address`. Records of live memory
+               ///< follow.
   mem_peer_register,      ///< `extra` is the number of the peer's context.
   mem_peer_unregister,    ///< Likewise.
   ipc_get_event_handle,   ///< `address` is the event, `extra` the handle's fingerprint.
@@ -104,14 +110,14 @@ enum class Call : std::uint16_t {
                     ///< flags.
   pool_export,      ///< `address` is the pool, `extra` the kind of handle.
   pool_import,      ///< Likewise.
-  pool_export_pointer,  ///< `extra` is the fingerprint of what is exported.
-  pool_import_pointer,  ///< `stream` is the pool, `extra` the fingerprint.
-  mem_map_array,     ///< `size` parts of arrays; of the first, `address` is the array, `extra` the
-                     ///< memory.
-  mem_export_range,  ///< `extra` is the kind of handle.
-  multicast_create,  ///< `address` is the handle, `extra` the number of devices.
-  multicast_add_device,    ///< `stream` is the device.
-  multicast_bind_mem,      ///< `extra` is the memory's handle, `stream` the offset in the object.
+  pool_export_pointer,   ///< `extra` is the fingerprint of what is exported.
+  pool_import_pointer,   ///< `stream` is the pool, `extra` the fingerprint.
+  mem_map_array,         ///< `size` pieces of arrays are mapped or unmapped; the first is of array
+                         ///< `address` and memory `extra`.
+  mem_export_range,      ///< `extra` is the kind of handle.
+  multicast_create,      ///< `address` is the handle, `extra` the number of devices.
+  multicast_add_device,  ///< `stream` is the device.
+  multicast_bind_mem,    ///< `extra` is the memory's handle, `stream` the offset in the object.
   multicast_bind_address,  ///< `extra` is the memory's address, `stream` the offset in the object.
   multicast_unbind,        ///< `stream` is the device, `extra` the offset in the object.
   external_import,         ///< `address` is the external memory, `extra` the type of its handle.
@@ -119,50 +125,52 @@ enum class Call : std::uint16_t {
   external_map_array,      ///< Likewise.
   external_destroy,
   green_ctx_create,   ///< `address` is the green context, `stream` its device.
-  green_ctx_destroy,  ///< Memory is the primary context's, and lives on.
+  green_ctx_destroy,  ///< The memory belongs to the primary context and lives on.
   ctx_attach,         ///< `extra` is the context's number.
-  ctx_detach,         ///< Likewise. Ends the context where every attach was detached before.
+  ctx_detach,         ///< Likewise. Ends the context when all earlier attaches have been detached.
   stream_wait_value,  ///< `size` is the value, `extra` the flags.
   graph_add_node,     ///< `stream` is CUDA's number of the node's type, `extra` the graph.
   graph_mem_trim,     ///< `stream` is the device.
   count_
 };
 
-/// One call of the driver. `seq` is its place in the order of the process: calls that give (memory,
-/// a stream, a handle) took it after the driver had answered, calls that take did before they
-/// asked. In this order no address is live twice, and none is freed while it is dead. It is written
-/// last, so a record that has one is whole.
+/// One call of the driver. `seq` is its place in the order of the process. A call that gives
+/// memory, a stream or a handle takes its place after the driver has answered; a call that ends
+/// one takes it before it calls the driver. In this order no address is live twice, and none is
+/// freed while it is not live. `seq` is written last, so a record that has one is complete.
 struct Record {
   std::uint64_t seq;
   std::uint64_t ticks;     ///< When the call began, in FileHeader's ticks.
-  std::uint32_t duration;  ///< Ticks that it took; the largest number where it took longer.
+  std::uint32_t duration;  ///< Ticks that it took; the largest number if it took longer.
   Call call;
-  std::uint8_t device;   ///< Ordinal of the context's device; 255: not known.
-  std::uint8_t context;  ///< Number of the context, from 1; 0: none.
+  std::uint8_t device;   ///< Ordinal of the context's device; 255: unknown.
+  std::uint8_t context;  ///< Number of the context, counted from 1; 0: none.
   std::int32_t result;   ///< CUresult.
-  std::uint32_t flags;   ///< See record_flag.
+  std::uint32_t flags;   ///< Flags of namespace record_flag.
   std::uint64_t address;
   std::uint64_t size;
-  std::uint64_t stream;  ///< The handle; 0 and 1 are the legacy default stream, 2 the thread's own.
+  std::uint64_t stream;  ///< The handle; 0 and 1 are the legacy default stream, 2 the thread's
+                         ///< default stream.
   std::uint64_t extra;
 };
 static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
 
 namespace record_flag {
-/// The call was failed by `emmctl run`, and did not reach the driver.
+/// `emmctl run` failed the call before it reached the driver.
 inline constexpr std::uint32_t injected = 1;
-/// The call was made before recording began, and what it gave lives.
+/// The call was made before recording began, and what it gave is still live.
 inline constexpr std::uint32_t preexisting = 2;
-/// The duration was not measured, and `ticks` is when the call took its place.
+/// The duration was not measured; `ticks` is when the call took its place.
 inline constexpr std::uint32_t unmeasured = 4;
 }  // namespace record_flag
 
 /// The first bytes of a block. It is as large as a record.
 struct BlockHeader {
   std::uint64_t magic;    ///< kBlockMagic.
-  std::uint64_t turn;     ///< How many blocks the file had taken before, from 1.
-  std::uint64_t dropped;  ///< Records that this place held before a ring used it again.
-  std::uint64_t used;     ///< Records in it, once its thread has ended.
+  std::uint64_t turn;     ///< Which block of the file this was when it was taken, counted from 1. A
+                          ///< ring counts each reuse.
+  std::uint64_t dropped;  ///< Records that were overwritten here when a ring reused the block.
+  std::uint64_t used;     ///< Records in it, set when its thread has ended.
   std::uint64_t state;    ///< 1 while a thread writes to it; 2 when it is full.
   std::uint64_t number;   ///< Its place in the file, from 1.
   std::uint64_t reserved[2];
@@ -177,13 +185,15 @@ struct FileHeader {
   std::uint32_t version;
   std::uint32_t header_bytes, block_bytes, record_bytes;
   std::uint64_t pid, parent;
-  std::uint64_t start_ticks, start_ns, start_realtime_ns;  ///< ns of CLOCK_MONOTONIC.
-  /// A later pair of the same clocks, from which a tick's length follows.
+  /// When the file was opened. start_ns is of CLOCK_MONOTONIC.
+  std::uint64_t start_ticks, start_ns, start_realtime_ns;
+  /// A later reading of the same clocks, which gives the length of a tick.
   std::uint64_t later_ticks, later_ns;
-  std::uint64_t lost;      ///< Calls for which there was no room.
-  std::int32_t stopped;    ///< The errno for which no more blocks could be had; 0: none.
-  std::uint32_t bypassed;  ///< Wrapped functions of which the driver gave another address.
-  std::uint64_t blocks;    ///< Taken, those that a ring used again included.
+  std::uint64_t lost;      ///< Calls that found no room.
+  std::int32_t stopped;    ///< The errno that kept the file from growing; 0: none.
+  std::uint32_t bypassed;  ///< Wrapped functions for which the driver returned another address, so
+                           ///< that they were not recorded.
+  std::uint64_t blocks;    ///< Blocks taken; a ring counts each reuse.
   std::int32_t driver_version;
   std::uint32_t device_count;
   char boot_id[40];
@@ -198,28 +208,30 @@ struct FileHeader {
   struct Context {
     std::uint64_t handle;
     std::uint64_t device;      ///< Its ordinal.
-  } contexts[kContextsMost];   ///< Number 1 is the first. A number's device stays.
-  std::uint64_t only_windows;  ///< 1: recording began when a signal said so, if it ever did.
-  /// What the process and `emmctl record` agree on while it runs. A block has room in the file
-  /// before it is used. That takes time, so `emmctl record` writes zeros to blocks ahead of the
-  /// process, and puts the number of each, from 1, into `ready`. Who takes a number out owns the
-  /// block. Where none is there the process makes room for the next one itself.
+  } contexts[kContextsMost];   ///< Number 1 is the first. A number stays with its device.
+  std::uint64_t only_windows;  ///< 1: recording waited for a signal to begin.
+  /// The process and `emmctl record` share what follows while the process runs. A block needs room
+  /// in the file before it is used. Making room takes time, so `emmctl record` writes zeros to
+  /// blocks ahead of the process and puts the number of each, counted from 1, into `ready`. Whoever
+  /// takes a number out owns the block. When `ready` is empty, the process makes room for the next
+  /// block itself.
   std::uint64_t numbered;  ///< Blocks that have been given a number.
   std::uint64_t ready[kReadyMost];
-  std::uint64_t cut;     ///< 1: the trace was made while the process went on.
-  std::uint64_t unkept;  ///< Allocations of which no account was kept, for want of memory.
-  /// Times that a thread was found in a context for which there was no number.
+  std::uint64_t cut;     ///< 1: the trace was made while the process was still running.
+  std::uint64_t unkept;  ///< Allocations without an account, because there was no memory for it.
+  /// How often a thread was in a context for which there was no number left.
   std::uint64_t unnumbered;
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
-/// A page that `emmctl record` and the recorded processes share: the file "control" beside theirs.
+/// A page that `emmctl record` shares with the recorded processes: the file "control" beside
+/// theirs.
 struct Control {
-  std::uint32_t on = 0;  ///< 0: calls are passed on without a record. Else how often it began.
+  std::uint32_t on = 0;  ///< 0: calls are passed on unrecorded. Else how often recording has begun.
   std::uint32_t apart[31] = {};
   std::uint32_t taken =
       0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
-  std::uint64_t failed = 0;  ///< Processes that could not open their file, and said so.
+  std::uint64_t failed = 0;  ///< Processes that could not open their file. Each has said so.
 };
 
 }  // namespace emm::record

@@ -23,7 +23,7 @@
 namespace emm::record {
 namespace {
 
-/// A raw file that a process writes, or has written.
+/// A raw file that a process is writing or has written.
 class GrowingFile {
  public:
   explicit GrowingFile(const std::string& path) noexcept
@@ -48,7 +48,7 @@ class GrowingFile {
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
 
-  /// Keeps one block more ready than the process has taken, so that a short program's file stays
+  /// Keeps one more block ready than the process has taken. A short program's file thus stays
   /// small.
   void make_ready(std::uint64_t blocks_most) noexcept {
     if (header_ == nullptr) return;
@@ -62,7 +62,7 @@ class GrowingFile {
       const auto number = numbered.fetch_add(1);
       if (blocks_most != 0 && number >= blocks_most) return;
       if (!write_zeros(kHeaderBytes + number * kBlockBytes)) {
-        munmap(header_, kHeaderBytes);  // the process will meet the reason, and say it
+        munmap(header_, kHeaderBytes);  // the process will meet the same error and report it
         header_ = nullptr;
         return;
       }
@@ -87,7 +87,7 @@ class GrowingFile {
   FileHeader* header_ = nullptr;
 };
 
-/// Files by their names, as they appear.
+/// The raw files of a folder, found as they appear.
 class Files {
  public:
   explicit Files(const std::string& folder) : folder_(folder) {}
@@ -97,7 +97,7 @@ class Files {
     if (folder == nullptr) return;
     while (const auto* entry = readdir(folder)) {
       const std::string_view name = entry->d_name;
-      constexpr std::size_t kFilesMost = 64;  // those of further processes grow by themselves
+      constexpr std::size_t kFilesMost = 64;  // processes beyond this make room themselves
       if (!name.ends_with(".emmraw") || all_.size() == kFilesMost) continue;
       const auto known = std::find_if(all_.begin(), all_.end(),
                                       [&](const auto& one) { return one.first == name; });
@@ -127,7 +127,7 @@ RoomAhead::RoomAhead(std::string folder, Control& control, Limits limits)
       blocks_most_(limits.file_bytes == 0
                        ? 0
                        : std::max<std::uint64_t>(limits.file_bytes / kBlockBytes, 2)) {
-  sigset_t all, before;  // signals are for the thread that waits for the program
+  sigset_t all, before;  // the thread that waits for the program handles signals
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { work(); });
@@ -142,8 +142,9 @@ RoomAhead::~RoomAhead() {
 }
 
 void RoomAhead::work() noexcept {
-  // Never instead of a thread of the program: one that loses its processor while it holds the
-  // driver's lock holds up all others. A program that finds no room ready makes it.
+  // This thread runs only when a processor is idle. A program's thread that lost its processor
+  // while it holds the driver's lock would delay all others. A program that finds no block ready
+  // makes room itself.
   const sched_param none{};
   sched_setscheduler(0, SCHED_IDLE, &none);
   Files files(folder_);

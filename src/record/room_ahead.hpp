@@ -8,15 +8,15 @@
 
 namespace emm::record {
 
-/// Makes room in the raw files of a folder ahead of the programs that write them, so that these
-/// need not wait for the disk: FileHeader says how.
+/// Makes room in a folder's raw files ahead of the programs that write them, so that the programs
+/// need not wait for the disk. FileHeader describes the protocol.
 ///
-/// A thread of its own works from the constructor on until the object ends. `control` must outlive
-/// it. What cannot be done is left: the programs then make room themselves, and say why not.
+/// A thread works from the constructor to the destructor. `control` must outlive the object. Errors
+/// are ignored here: the program then makes the room itself and reports why it cannot.
 class RoomAhead {
  public:
   struct Limits {
-    std::uint64_t file_bytes = 0;  ///< What a file may hold; 0: no limit.
+    std::uint64_t file_bytes = 0;  ///< The most bytes of a file; 0: no limit.
   };
   RoomAhead(std::string folder, Control& control, Limits limits);
   ~RoomAhead();
@@ -29,7 +29,7 @@ class RoomAhead {
   std::string folder_;
   Control& control_;
   std::uint64_t blocks_most_;  ///< 0: no limit.
-  bool ends_ = false;          ///< Read and written as an atomic.
+  bool ends_ = false;          ///< Accessed as an atomic.
   std::thread thread_;
 };
 

@@ -4,10 +4,10 @@
 
 #include "record/raw.hpp"
 
-/// What `emmctl run` and the library inside its program agree on.
+/// What `emmctl run` shares with the library inside its program.
 namespace emm::record {
 
-/// Calls that records do not tell apart, and faults do. Other calls have their number of Call.
+/// Kinds of calls that faults tell apart and records do not. Other calls use their number of Call.
 enum FaultKind : std::uint16_t {
   kFaultAny = 0,
   kFaultAllocFromPool = static_cast<std::uint16_t>(Call::count_),
@@ -18,8 +18,9 @@ enum FaultKind : std::uint16_t {
 
 /// The file that EMM_RUN_SEEN names. All processes of the program map it and write to it.
 struct RunReport {
-  std::uint64_t seen = 0;       ///< 1: a process called cuInit through the library.
-  std::uint64_t uncounted = 0;  ///< Allocations for which there was no room in the accounts.
+  std::uint64_t seen = 0;  ///< 1: a process has called cuInit through the library.
+  /// Allocations that had no room in the accounts and do not count against the capacity.
+  std::uint64_t uncounted = 0;
 };
 
 }  // namespace emm::record

@@ -11,7 +11,7 @@ void Accounts::add_threads(std::uint64_t peak_live, log::FourWay& outcomes) noex
     live_count += static_cast<std::uint64_t>(std::exchange(thread->live_count, 0));
     pass.allocs += std::exchange(thread->allocs, 0);
     pass.frees += std::exchange(thread->frees, 0);
-    outcomes.worked_worked += std::exchange(thread->succeeded_as_recorded, 0);
+    outcomes.succeeded_as_recorded += std::exchange(thread->succeeded_as_recorded, 0);
     waited = std::max(waited, std::exchange(thread->waited_ns, 0));
   }
   waited_ns += waited;

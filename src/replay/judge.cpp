@@ -109,9 +109,9 @@ void Judge::count_against_recording(const Event& event, Outcome outcome) noexcep
   const bool worked = outcome == Outcome::ok;
   auto& counts = summary.outcomes;
   if (event.recorded() == Outcome::ok) {
-    ++(worked ? counts.worked_worked : counts.worked_fails);
+    ++(worked ? counts.succeeded_as_recorded : counts.only_recording_succeeded);
   } else if (fails(event.recorded())) {
-    ++(worked ? counts.fails_works : counts.fails_fails);
+    ++(worked ? counts.only_replay_succeeded : counts.failed_as_recorded);
   }
   if (outcome == Outcome::oom && was_refused(event)) ++summary.refused_again;
 }

@@ -56,7 +56,7 @@ class OneThread {
       ++core_.accounts.pass.frees;
   }
   void succeeded_as_recorded() noexcept {
-    if (core_.state.pass == 0) ++core_.judge.summary.outcomes.worked_worked;
+    if (core_.state.pass == 0) ++core_.judge.summary.outcomes.succeeded_as_recorded;
   }
   void measure(ContextState& context) {
     core_.accounts.measure_reserved(context);

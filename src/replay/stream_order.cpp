@@ -40,18 +40,19 @@ std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
   if (!options.checks || !has_several_streams(trace)) return nullptr;
   auto checker = std::make_unique<order::Checker>(&current_event);
   if (trace.is_window()) {  // a hazard's events may have left the window when it is found
-    checker->tell_of_each([&trace](std::uint32_t id, bool ended, order::Told& told) {
-      const auto at = current_event();
-      const auto* event = at < trace.size() ? &trace[at] : nullptr;
-      const auto line = event != nullptr ? event->line : 0;
-      const auto op = event != nullptr ? static_cast<std::uint8_t>(event->op) : std::uint8_t{0};
-      if (ended) {
-        told.ended_line = line;
-        told.ended_by = op;
-      } else {
-        told = {.name = trace.name(AllocId{id}), .made_line = line, .made_by = op};
-      }
-    });
+    checker->tell_of_each(
+        [&trace](std::uint32_t id, bool ended, order::AllocationDescription& description) {
+          const auto at = current_event();
+          const auto* event = at < trace.size() ? &trace[at] : nullptr;
+          const auto line = event != nullptr ? event->line : 0;
+          const auto op = event != nullptr ? static_cast<std::uint8_t>(event->op) : std::uint8_t{0};
+          if (ended) {
+            description.ended_line = line;
+            description.ended_by = op;
+          } else {
+            description = {.name = trace.name(AllocId{id}), .made_line = line, .made_by = op};
+          }
+        });
   }
   return checker;
 }
@@ -146,13 +147,15 @@ void StreamOrder::finish_all_work() {
 std::string StreamOrder::describe(const order::Hazard& hazard) const {
   const auto& trace = state_.trace;
   if (trace.is_window()) {
-    const auto& told = hazard.told;
+    const auto& description = hazard.description;
     const auto op = [](std::uint8_t of) { return trace::name(static_cast<trace::Op>(of)); };
-    auto words = text::format("{} ({} at line {}", told.name, op(told.made_by), told.made_line);
+    auto words = text::format("{} ({} at line {}", description.name, op(description.made_by),
+                              description.made_line);
     if (!hazard.ended) return words + ", live)";
-    return words + (*hazard.ended < trace.size()
-                        ? text::format(", {} at line {})", op(told.ended_by), told.ended_line)
-                        : std::string(", live to the end)"));
+    return words +
+           (*hazard.ended < trace.size()
+                ? text::format(", {} at line {})", op(description.ended_by), description.ended_line)
+                : std::string(", live to the end)"));
   }
   const auto line = [&](std::uint64_t event) {
     return event < trace.size() ? trace[event].line : 0;

@@ -200,16 +200,16 @@ class Trace final : public OperationSink {
   AllocId place_id(const Operation& operation);
   AllocId place_use(const Id& id);
   std::string slot_name(std::uint32_t number) const;
-  Status needs_all(const Operation& operation, std::string_view why);
+  Status require_whole_trace(const Operation& operation, std::string_view why);
   Status look_at_stream(const Operation& operation, const Event& event);
   bool take_plain(const Operation& operation, Event& event);
   bool take_quickly(const Operation& operation);
   Status judge_next(const Operation& operation, Event& event);
-  Error made_again(const Event& event, std::string_view name) const;
-  Error is_unmade(const Event& event, std::string_view name) const;
-  Error has_ended(const Event& event, std::string_view name) const;
-  Error is_not_opened(const Event& event, std::string_view name, Op made_by) const;
-  Error is_not_deferred(const Event& event) const;
+  Error duplicate_id_error(const Event& event, std::string_view name) const;
+  Error unmade_id_error(const Event& event, std::string_view name) const;
+  Error ended_id_error(const Event& event, std::string_view name) const;
+  Error not_opened_error(const Event& event, std::string_view name, Op made_by) const;
+  Error not_deferred_error(const Event& event) const;
 
   std::string source_ = "<trace>";
   Header header_;

@@ -26,10 +26,10 @@ Status Trace::judge() {
     return index(event.context) * processes_.size() + detail(event).process;
   };
   const auto unmade = [&](const Event& event, AllocId id) {
-    return fault(event.line, is_unmade(event, name(id)));
+    return fault(event.line, unmade_id_error(event, name(id)));
   };
   const auto ended = [&](const Event& event, AllocId id) {
-    return fault(event.line, has_ended(event, name(id)));
+    return fault(event.line, ended_id_error(event, name(id)));
   };
   const auto ended_by_reset = [&](std::uint32_t maker) {
     const auto& made = (*this)[(maker & kMaker) - 1];
@@ -72,7 +72,7 @@ Status Trace::judge() {
       case Op::open_ipc_handle: {
         auto& allocation = allocations[index(event.id)];
         if (allocation != 0) {
-          good = fault(event.line, made_again(event, name(event.id)));
+          good = fault(event.line, duplicate_id_error(event, name(event.id)));
           break;
         }
         const bool counts = !backing && worked(event);
@@ -98,7 +98,7 @@ Status Trace::judge() {
         }
         const auto& made = (*this)[(allocation & kMaker) - 1];
         if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
-          good = fault(event.line, is_not_opened(event, name(event.id), made.op));
+          good = fault(event.line, not_opened_error(event, name(event.id), made.op));
           break;
         }
         if (any_reset && ended_by_reset(allocation)) {
@@ -137,7 +137,7 @@ Status Trace::judge() {
       case Op::end_defer_cleanup:
         if (!worked(event)) break;
         if (deferred[index(event.context)] == 0) {
-          good = fault(event.line, is_not_deferred(event));
+          good = fault(event.line, not_deferred_error(event));
           break;
         }
         --deferred[index(event.context)];

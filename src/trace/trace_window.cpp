@@ -148,7 +148,7 @@ AllocId Trace::place_use(const Id& id) {
   return static_cast<AllocId>(window_->look_up(id, window_->uses_found.emplace_back()));
 }
 
-Status Trace::needs_all(const Operation& operation, std::string_view why) {
+Status Trace::require_whole_trace(const Operation& operation, std::string_view why) {
   window_->needs_memory = true;
   // The caller reads the whole trace instead and drops this message.
   return Error{.code = Errc::not_supported,
@@ -164,11 +164,12 @@ std::string Trace::slot_name(std::uint32_t number) const {
 Status Trace::look_at_stream(const Operation& operation, const Event& event) {
   auto& made = *building_;
   auto& window = *window_;
-  if (!made.sorted) return needs_all(operation, "its operations are not in the order of their seq");
+  if (!made.sorted)
+    return require_whole_trace(operation, "its operations are not in the order of their seq");
   if (window.events == 0) return {};  // the replay never looks back
-  if (made.seqs_kept) return needs_all(operation, "its seq does not count up by one");
-  if (processes_.size() > 1) return needs_all(operation, "it has several processes");
-  if (event.op == Op::flush) return needs_all(operation, "it has flushes");
+  if (made.seqs_kept) return require_whole_trace(operation, "its seq does not count up by one");
+  if (processes_.size() > 1) return require_whole_trace(operation, "it has several processes");
+  if (event.op == Op::flush) return require_whole_trace(operation, "it has flushes");
   if (const auto record = detail(event).record; record != 0 && !window.second_pass)
     at_least(window.last_mentions, record) = window.count;
   // A replay checks the order of streams for these operations too.
@@ -190,26 +191,26 @@ bool Trace::has_several_streams() const noexcept {
   return window_ != nullptr && window_->several_streams;
 }
 
-Error Trace::made_again(const Event& event, std::string_view name) const {
+Error Trace::duplicate_id_error(const Event& event, std::string_view name) const {
   return fail(Errc::parse_error,
               "{}:{}: id {} for the second time: expected one for each allocation", source_,
               event.line, name);
 }
-Error Trace::is_unmade(const Event& event, std::string_view name) const {
+Error Trace::unmade_id_error(const Event& event, std::string_view name) const {
   return fail(Errc::parse_error,
               "{}:{}: {} of id {}, which nothing made: expected a memalloc before", source_,
               event.line, trace::name(event.op), name);
 }
-Error Trace::has_ended(const Event& event, std::string_view name) const {
+Error Trace::ended_id_error(const Event& event, std::string_view name) const {
   return fail(Errc::parse_error, "{}:{}: {} of id {}, which ended before: expected it to be live",
               source_, event.line, trace::name(event.op), name);
 }
-Error Trace::is_not_opened(const Event& event, std::string_view name, Op made_by) const {
+Error Trace::not_opened_error(const Event& event, std::string_view name, Op made_by) const {
   return fail(Errc::parse_error,
               "{}:{}: close_ipc_handle of id {}, which {} made: expected open_ipc_handle", source_,
               event.line, name, trace::name(made_by));
 }
-Error Trace::is_not_deferred(const Event& event) const {
+Error Trace::not_deferred_error(const Event& event) const {
   return fail(Errc::parse_error,
               "{}:{}: end_defer_cleanup: expected a defer_cleanup before it in {}", source_,
               event.line,
@@ -332,10 +333,10 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     return window.any_reset && at_least(window.resets, slot.place()) > slot.made_at;
   };
   const auto use = [&](Found how, std::uint32_t of, const std::string& name) -> Status {
-    if (how == Found::unmade) return fault(event.line, is_unmade(event, name));
+    if (how == Found::unmade) return fault(event.line, unmade_id_error(event, name));
     if (!worked(event)) return {};
     if (how == Found::over || ended_by_reset(window.slots[of]))
-      return fault(event.line, has_ended(event, name));
+      return fault(event.line, ended_id_error(event, name));
     return {};
   };
   switch (event.op) {
@@ -344,7 +345,7 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     case Op::memhostalloc:
     case Op::mempin:
     case Op::open_ipc_handle: {
-      if (window.found == Found::again) return fault(event.line, made_again(event, said()));
+      if (window.found == Found::again) return fault(event.line, duplicate_id_error(event, said()));
       const bool counts = !backing && worked(event);
       auto& slot = window.slots[number];
       slot.made_at = at;
@@ -364,13 +365,13 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     }
     case Op::free:
     case Op::close_ipc_handle: {
-      if (window.found == Found::unmade) return fault(event.line, is_unmade(event, said()));
+      if (window.found == Found::unmade) return fault(event.line, unmade_id_error(event, said()));
       // The recorded manager reused a request's memory here, which the request's own free ended.
       const auto& slot = window.slots[number];
       if (backing && (window.found == Found::over || !slot.backing)) return {};
-      if (window.found == Found::over) return fault(event.line, has_ended(event, said()));
+      if (window.found == Found::over) return fault(event.line, ended_id_error(event, said()));
       if (event.op == Op::close_ipc_handle && slot.op != Op::open_ipc_handle)
-        return fault(event.line, is_not_opened(event, said(), slot.op));
+        return fault(event.line, not_opened_error(event, said(), slot.op));
       if (ended_by_reset(slot)) {
         event.flags |= event_flag::late;
       } else if (!slot.failed) {
@@ -410,7 +411,7 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     case Op::end_defer_cleanup: {
       if (!worked(event)) return {};
       auto& deferred = at_least(window.deferred, index(event.context));
-      if (deferred == 0) return fault(event.line, is_not_deferred(event));
+      if (deferred == 0) return fault(event.line, not_deferred_error(event));
       --deferred;
       return {};
     }

@@ -100,7 +100,7 @@ class PoolWithBlock {
       const auto middle = low + std::max((high - low) / 2 / kStep, std::uint64_t{1}) * kStep;
       const auto done = replay(middle);
       if (!done) return done.error();
-      if (exit_code(*done) == 0 && done->outcomes.fails_fails == 0) {
+      if (exit_code(*done) == 0 && done->outcomes.failed_as_recorded == 0) {
         low = middle;
         continue;
       }

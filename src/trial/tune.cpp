@@ -351,7 +351,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
   const auto capacity = limit == pytorch::kNoLimit ? kCapacityMost : limit / kStep * kStep;
   const auto at = run(trace, setting, capacity);
   if (!at) return at.error();
-  tuned.served = exit_code(*at) == 0 && at->outcomes.fails_fails == 0;
+  tuned.served = exit_code(*at) == 0 && at->outcomes.failed_as_recorded == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
   add_counts(tuned, *at);
   if (at->first_failure) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "allocators/pytorch/gap.hpp"
-#include "cli/both.hpp"
 #include "cli/known_blocks.hpp"
+#include "cli/tee_sink.hpp"
 #include "format/byte_source.hpp"
 #include "inspect/gap.hpp"
 #include "trace/importer.hpp"
@@ -88,9 +88,9 @@ std::unique_ptr<Read> read(const fs::path& path) {
   EXPECT_TRUE(source) << path;
   const auto importer = trace::detect(**source);
   EXPECT_TRUE(importer) << path;
-  cli::Both models(all->of_pytorch, &all->rows);
-  cli::Both both(all->recording, &models);
-  EXPECT_TRUE((*importer)->read(**source, both, {})) << path;
+  cli::TeeSink models(all->of_pytorch, &all->rows);
+  cli::TeeSink tee(all->recording, &models);
+  EXPECT_TRUE((*importer)->read(**source, tee, {})) << path;
   return all;
 }
 

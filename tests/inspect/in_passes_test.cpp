@@ -243,7 +243,7 @@ Growth streamed_growth(const Open& open, std::size_t last_sizes) {
   GrowthDetails details(first_walk, first.events());
   LiveWalk second("x.jsonl", {&details});
   EXPECT_TRUE(reading(open)(second));
-  if (details.needs_another_walk()) {
+  if (details.prepare_next_walk()) {
     LiveWalk third("x.jsonl", {&details});
     EXPECT_TRUE(reading(open)(third));
   }

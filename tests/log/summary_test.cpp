@@ -58,7 +58,10 @@ Summary failed_run() {
               .waiting_bytes = 64 << 10,
               .holders = {{.id = "weights", .size = 2 << 20, .line = 3, .frames = {"model.py:10"}},
                           {.id = "7", .size = 1000, .line = 21, .frames = {}}}};
-  summary.outcomes = {.worked_worked = 11, .worked_fails = 1, .fails_works = 0, .fails_fails = 2};
+  summary.outcomes = {.succeeded_as_recorded = 11,
+                      .only_recording_succeeded = 1,
+                      .only_replay_succeeded = 0,
+                      .failed_as_recorded = 2};
   summary.flushes = {{.event = 10, .seq = 12, .count = 11, .bytes = 880}};
   summary.recorded_flushes = FlushComparison{
       .recorded = 42,

@@ -251,10 +251,10 @@ TEST(Engine, AFailureThatTheRecordingHasIsNone) {
   const auto summary = replay(trace, stack);
 
   EXPECT_FALSE(found_failure(summary, false));
-  EXPECT_EQ(summary.outcomes.fails_fails, 1u);
-  EXPECT_EQ(summary.outcomes.worked_worked, 1u);
-  EXPECT_EQ(summary.outcomes.fails_works, 1u);
-  EXPECT_EQ(summary.outcomes.worked_fails, 0u);
+  EXPECT_EQ(summary.outcomes.failed_as_recorded, 1u);
+  EXPECT_EQ(summary.outcomes.succeeded_as_recorded, 1u);
+  EXPECT_EQ(summary.outcomes.only_replay_succeeded, 1u);
+  EXPECT_EQ(summary.outcomes.only_recording_succeeded, 0u);
 }
 
 TEST(Engine, WhatTheRecordedProgramWasRefusedIsFreedAsSoonAsItIsMade) {
@@ -270,7 +270,7 @@ TEST(Engine, WhatTheRecordedProgramWasRefusedIsFreedAsSoonAsItIsMade) {
     const auto summary = replay(trace, stack);
 
     EXPECT_FALSE(found_failure(summary, false));
-    EXPECT_EQ(summary.outcomes.fails_works, 2u);
+    EXPECT_EQ(summary.outcomes.only_replay_succeeded, 2u);
     EXPECT_EQ(summary.pass.leaked, 0u);
     EXPECT_EQ(summary.pass.frees, 3u);
   }

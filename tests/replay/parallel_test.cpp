@@ -216,7 +216,7 @@ TEST_P(Parallel, WhatTheRecordedProgramWasRefusedNoOtherThreadMeets) {
 
   const auto summary = replay(builder.done(), {.threads = GetParam()});
 
-  EXPECT_EQ(summary.outcomes.fails_works, 200u);
+  EXPECT_EQ(summary.outcomes.only_replay_succeeded, 200u);
   EXPECT_EQ(summary.pass.frees, 200u);
   EXPECT_EQ(summary.pass.unmade, 200u);
   EXPECT_EQ(summary.pass.leaked, 0u);

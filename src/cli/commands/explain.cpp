@@ -79,7 +79,7 @@ class Explain final : public CommandRun {
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
-          "of {} call stacks only the frames that tell most are kept: there are too many",
+          "{} call stacks are kept only in their most telling frames, because there are too many",
           text::grouped(cut)));
     }
     const inspect::Lifetimes lifetimes(recording->trace());
@@ -169,7 +169,7 @@ class Explain final : public CommandRun {
       }
       if (most.empty()) most.emplace_back("no device memory is live");
       console.say(text::format(
-          "{}: no request is recorded to have failed for want of memory; {}{}", trace.source(),
+          "{}: the recording has no request that failed for want of memory; {}{}", trace.source(),
           text::join(most),
           fit_checks.empty() ? "" : ". --capacity SIZE asks whether one would on another device"));
       return ExitCode::inconclusive;

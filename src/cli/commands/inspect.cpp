@@ -92,7 +92,7 @@ class Inspect final : public CommandRun {
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
-          "of {} call stacks only the frames that tell most are kept: there are too many",
+          "{} call stacks are kept only in their most telling frames, because there are too many",
           text::grouped(cut)));
     }
     const auto& trace = recording->trace();
@@ -181,8 +181,9 @@ class Inspect final : public CommandRun {
   }
 
   static ExitCode no_map(Console& console, const trace::Trace& trace, std::uint32_t event) {
-    console.say(text::format("{}: no map of event {}: no address of what is live then is recorded",
-                             trace.source(), event));
+    console.say(
+        text::format("{}: no map of event {}: the trace has no addresses for what is live then",
+                     trace.source(), event));
     return ExitCode::inconclusive;
   }
 

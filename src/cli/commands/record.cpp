@@ -264,18 +264,18 @@ class RecordProgram final : public CommandRun {
       if (!end) return std::move(end).error();
       return static_cast<ExitCode>(end->code);
     };
-    auto door = DriverDoor::open(folder->path(), console.program());
-    if (!door) return unrecorded(door.error());
+    auto shim = DriverShim::open(folder->path(), console.program());
+    if (!shim) return unrecorded(shim.error());
     if (through_ != "cupti") {
-      for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
+      for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
     }
     // An injection by another tool is kept unless the user asked for CUPTI.
     const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
     if (through_ == "cupti" || (through_ == "auto" && !profiled_by_nsight_compute() &&
                                 (injected == nullptr || *injected == '\0')))
-      start.variables.push_back(door->injection());
+      start.variables.push_back(shim->injection());
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
-    if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", door->recorder());
+    if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", shim->recorder());
     if (!stacks_.empty()) {
       start.variables.emplace_back("EMM_RECORD_STACKS",
                                    stacks_ == "both" ? "python,native" : stacks_);
@@ -287,14 +287,14 @@ class RecordProgram final : public CommandRun {
       folder->stop();
     }
     if (through_ != "cupti") {
-      if (auto written = door->write(start.variables); !written) {
-        door->remove();
+      if (auto written = shim->write(start.variables); !written) {
+        shim->remove();
         return unrecorded(written.error());
       }
     }
     std::uint32_t windows = start.signal != 0 ? 0 : 1;
     bool on = windows != 0, unwritten = false;
-    const auto cost = cost_of_call(door->recorder());
+    const auto cost = cost_of_call(shim->recorder());
     std::optional<record::RoomAhead> room;  // made after the fork, since it starts a thread
     start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
       if (why == Wake::begun) {
@@ -320,7 +320,7 @@ class RecordProgram final : public CommandRun {
     room.reset();
     if (on && end) say_who_goes_on(console, *folder);
     if (!end) {
-      door->remove();
+      shim->remove();
       folder->remove();
       return std::move(end).error();
     }
@@ -333,7 +333,7 @@ class RecordProgram final : public CommandRun {
     } else {
       folder->remove_files();  // their traces were written when the recording ended
     }
-    door->remove();
+    shim->remove();
     if (!kept) folder->remove();
     return code_of(*end);
   }

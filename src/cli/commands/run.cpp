@@ -162,17 +162,17 @@ class RunProgram final : public CommandRun {
  private:
   static Result<ProgramEnd> run_in(Console& console, const std::string& folder,
                                    ProgramStart& start) {
-    auto door = DriverDoor::open(folder, console.program());
-    if (!door) return std::move(door).error();
-    for (auto& variable : door->variables()) start.variables.push_back(std::move(variable));
+    auto shim = DriverShim::open(folder, console.program());
+    if (!shim) return std::move(shim).error();
+    for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
     const ReportFile report(folder + "/seen");
     start.variables.emplace_back("EMM_RUN_SEEN", report.path());
-    if (auto written = door->write(start.variables); !written) {
-      door->remove();
+    if (auto written = shim->write(start.variables); !written) {
+      shim->remove();
       return written.error();
     }
     auto end = run_program(start);
-    door->remove();
+    shim->remove();
     if (!end) return end;
     const auto said = report.read();
     if (said.seen == 0) {

@@ -87,8 +87,9 @@ class TuneRun final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (recording.other_devices() != 0)
-      console.say(text::format("of {} devices, device {} is tuned: it has most of the rows",
-                               recording.other_devices() + 1, recording.device()));
+      console.say(text::format(
+          "the recording has {} devices; device {}, which has most of the rows, is tuned",
+          recording.other_devices() + 1, recording.device()));
     const auto program = program_of(recording, settings);
     say_agreement(console, recording, program);
     options.progress = [&](std::uint64_t done, std::uint64_t total) {

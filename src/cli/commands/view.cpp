@@ -88,7 +88,8 @@ class View final : public CommandRun {
     if (!has_screen()) {
       console.say("there is no screen to open a browser on; the page is one file, to be copied");
     } else if (!open_in_browser(path)) {
-      console.say("xdg-open did not open a browser; the page is one file, for any of them");
+      console.say(
+          "xdg-open did not open a browser; open the page, which is one file, in any browser");
     }
     return ExitCode::fine;
   }

@@ -13,9 +13,10 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/decorate/call_log.hpp"
 #include "emm/memory_statistics.hpp"
 
-// Beyond the catalogue: what was taken from the device is released, whatever fails.
+// Beyond the catalogue: a manager releases what it took from the device, whatever fails.
 
 namespace emm {
 namespace {
@@ -23,7 +24,8 @@ namespace {
 using namespace emm::conformance;
 
 /// Uses every operation, and ends memory early, late, twice and never. Returns how many frees
-/// failed before the reset, since after it a manager may refuse what ends late.
+/// failed before the reset. Later failures do not count, because after a reset a manager may refuse
+/// a late free.
 std::size_t use_everything(Bench& b) {
   const auto first = b.stream();
   const auto second = b.stream();
@@ -55,7 +57,7 @@ std::size_t use_everything(Bench& b) {
   const auto flushed = b.manager().flush();
   const auto late = b.try_hosted(64, {.mapped = true});
   if (const auto free_now = b.device().mem_get_info()) {
-    // Asks for more than is free, so that the manager makes room.
+    // Requests more than is free, so that the manager makes room.
     for (const auto size : {free_now->free + 2_MiB, std::min(free_now->free + 2_MiB, 10_MiB)})
       if (const auto out = b.try_memalloc(size)) continue;
   }
@@ -73,8 +75,8 @@ std::uint64_t owed(Bench& b) {
   return count;
 }
 
-/// Contexts that a manager has made current and that are so still. That the driver refuses to end
-/// that is no fault of the manager's.
+/// Counts the contexts that a manager made current and did not pop. A pop that the driver refused
+/// is not the manager's fault, so it does not count.
 std::uint64_t left_current(Bench& b) {
   const auto made = [&](Call call) {
     const auto calls = b.watch().ledger().calls(call);
@@ -97,15 +99,14 @@ std::uint64_t refused_ends(Bench& b) {
   return count;
 }
 
-/// ": " and the first call that failed so; empty where none did.
+/// Returns ": " and the first call that failed with `native`, or nothing.
 std::string first_refused(Bench& b, std::int32_t native) {
   for (const auto& event : b.watch().events())
     if (event.native == native) return text::format(": {}", to_text(event, b.device()));
   return {};
 }
 
-/// Fails one call that ends nothing, or one that ends something: each in turn, on a device of its
-/// own.
+/// Fails each driver call in turn, on a device of its own: those that end something, or all others.
 void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   constexpr std::uint64_t kMost = 300;
   b.untraceable();
@@ -147,7 +148,7 @@ constexpr auto kDeviceMemoryFrees = {Call::mem_free, Call::runtime_free, Call::m
                                      Call::mem_unmap, Call::mem_release};
 
 /// Answers whether all calls that reserve memory are seen. What the driver's own pools reserve is
-/// not.
+/// not seen.
 bool reserving_is_seen(Bench& b) {
   const auto& ledger = b.watch().ledger();
   return b.watch().total() != 0 && ledger.calls(Call::mem_alloc_async).made +
@@ -155,7 +156,7 @@ bool reserving_is_seen(Bench& b) {
                                        0;
 }
 
-// Frees that wait.
+// Pending frees.
 
 struct PendingKind {
   std::string_view name;
@@ -177,8 +178,8 @@ constexpr PendingKind kExactPendingKinds[] = {
     {"pinned memory", 8_MiB, kPendingKinds[2].make},
 };
 
-/// Does a thread of the manager's make its frees?
-bool frees_elsewhere(Bench& b) {
+/// Answers whether the manager makes its frees on a thread of its own.
+bool probe_frees_elsewhere(Bench& b) {
   const FreesElsewhere elsewhere(b);
   for (const auto& kind : kPendingKinds)
     if (const auto block = kind.make(b, kind.size)) continue;
@@ -186,9 +187,9 @@ bool frees_elsewhere(Bench& b) {
   return static_cast<bool>(elsewhere);
 }
 
-/// Waits until `holds`, which asks counts that a thread of the manager's may be about to change.
-/// False where it does not hold in 50 ms.
-bool comes_true(const std::function<bool()>& holds) {
+/// Waits until `holds` is true, because a thread of the manager may be about to change the counts
+/// that it reads. Returns false if it is still false after 50 ms.
+bool wait_until(const std::function<bool()>& holds) {
   for (int i = 0; i < 50; ++i) {
     if (holds()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -196,26 +197,26 @@ bool comes_true(const std::function<bool()>& holds) {
   return holds();
 }
 
-/// Expects no pending bytes where no free is pending, after what `done` says.
+/// Expects that no bytes are pending when no free is. `done` says what was done before.
 void expect_no_pending_bytes(Bench& b, std::string_view done) {
   const auto has_none = [&b] {
     const auto state = b.manager().state();
     return state.pending_count != 0 || state.pending_bytes.value_or(0) == 0;
   };
-  b.expect(comes_true(has_none), text::format("{}: pending_bytes, with no free pending", done),
+  b.expect(wait_until(has_none), text::format("{}: pending_bytes, with no free pending", done),
            text::format("{}", b.manager().state().pending_bytes.value_or(0)), "0");
 }
 
-/// The most bytes that a manager may count for a free: sizes may be rounded up, also to powers of
-/// two.
+/// Returns the most bytes that a manager may count for a free. Sizes may be rounded up, also to
+/// powers of two.
 std::uint64_t most_pending(std::uint64_t size) {
   constexpr auto kRounding = 2_MiB;
   const bool is_exact = std::has_single_bit(size) && size >= 2 * kRounding;
   return is_exact ? size + kRounding : 2 * size + kRounding;
 }
 
-/// Judges one free of a kind, from where it waits to where it is made. Where a thread of the
-/// manager's makes it, a deferral holds it back meanwhile.
+/// Judges one free of a kind, from the moment when it becomes pending until it is made. If a thread
+/// of the manager makes frees, a deferral holds this one back meanwhile.
 void judge_pending(Bench& b, const PendingKind& kind, bool elsewhere) {
   auto block = kind.make(b, kind.size);
   b.expect_ok("flush()", b.manager().flush());
@@ -230,7 +231,7 @@ void judge_pending(Bench& b, const PendingKind& kind, bool elsewhere) {
   if (!after.pending_count) return;
   if (*after.pending_count == *before.pending_count) {
     if (elsewhere) return;
-    // The free has been made already, or `pending_count` counts it.
+    // The free has been made already, or pending_count wrongly leaves it out.
     const auto ends = {Call::mem_free_host, Call::mem_free};
     b.watch().forget();
     b.expect_ok("flush()", b.manager().flush());
@@ -249,7 +250,7 @@ void judge_pending(Bench& b, const PendingKind& kind, bool elsewhere) {
   if (before.pending_bytes && after.pending_bytes) {
     const auto bytes = *after.pending_bytes - *before.pending_bytes;
     const auto told = b.observer().added();
-    // Frees without a size count none: HST-8.
+    // Frees without a size add no bytes: HST-8.
     const bool is_sized = !b.is_numba() && (told.empty() || told.back().second);
     b.expect((bytes == 0 && !is_sized) || (bytes >= kind.size && bytes <= most_pending(kind.size)),
              text::format("{}: pending_bytes", done), text::format("{} more", bytes),
@@ -267,14 +268,15 @@ void judge_pending(Bench& b, const PendingKind& kind, bool elsewhere) {
            "the driver call that pending_added() named");
 }
 
-/// What the host was told adds up. `elsewhere`: it may be told a little later.
+/// Expects the numbers that the host was told to add up. With `elsewhere` it waits, because a
+/// thread of the manager may tell them later.
 void judge_told(Bench& b, bool elsewhere) {
   const auto all_are_told = [&b] {
     std::size_t count = 0;
     for (const auto& flush : b.observer().flushes()) count += flush.count;
     return count == b.observer().added().size() && b.manager().state().pending_count == 0;
   };
-  if (elsewhere) comes_true(all_are_told);
+  if (elsewhere) wait_until(all_are_told);
   const auto added = b.observer().added();
   const auto pending = b.manager().state().pending_count;
   const auto flushes = b.observer().flushes();
@@ -312,7 +314,8 @@ constexpr PendingKind kHugePendingKinds[] = {
     {"mapped memory", 3_GiB, kPendingKinds[1].make},
 };
 
-/// Expects as many frees to wait at once as the host was told of: `rounds` of each kind.
+/// Makes `rounds` frees of each kind, and expects at least as many to be pending as the host was
+/// told of.
 void judge_many_pending(Bench& b, int rounds, std::span<const PendingKind> kinds) {
   if (b.decided()) return;
   b.expect_ok("flush()", b.manager().flush());
@@ -353,7 +356,7 @@ void judge_many_pending(Bench& b, int rounds, std::span<const PendingKind> kinds
            text::format("{} or more, by what pending_added() and flushed() told", waiting));
 }
 
-/// Also where neither their number nor their bytes fit a small integer.
+/// Also covers counts and bytes that do not fit a small integer.
 void judge_many_pending(Bench& b) {
   judge_many_pending(b, 14, kManyPendingKinds);
   judge_many_pending(b, 300, kSmallPendingKinds);
@@ -366,7 +369,7 @@ void judge_many_pending(Bench& b) {
   b.take(**large);
 }
 
-/// Frees of another manager of the same library are that one's.
+/// Expects the pending frees of another manager of the same library not to be counted here.
 void judge_pending_of_others(Bench& b) {
   const auto other = Bench::create(b.subject(), b.clause());
   if (!other) return b.inconclusive(describe(other.error()));
@@ -383,7 +386,7 @@ void judge_pending_of_others(Bench& b) {
   }
 }
 
-/// A flush makes every free that waits, also where its work has not ended.
+/// Expects a flush to make every pending free, even one whose work has not ended.
 void judge_flush_of_pending_work(Bench& b) {
   b.expect_ok("flush()", b.manager().flush());
   const auto stream = b.stream();
@@ -394,7 +397,7 @@ void judge_flush_of_pending_work(Bench& b) {
     if (!block->free(stream) || b.manager().state().pending_count.value_or(0) == before) continue;
     b.expect_ok("flush()", b.manager().flush());
     const auto is_made = [&] { return b.manager().state().pending_count.value_or(0) <= before; };
-    const bool made = comes_true(is_made);
+    const bool made = wait_until(is_made);
     const auto after = b.manager().state().pending_count.value_or(0);
     b.expect(made,
              text::format(
@@ -403,7 +406,7 @@ void judge_flush_of_pending_work(Bench& b) {
   }
 }
 
-/// Trims while one block is alive, alone in whatever it was cut from.
+/// Trims while one block is live, alone in the allocation that it was cut from.
 void judge_trim_beside_one(Bench& b) {
   for (const auto size : {std::uint64_t{1}, std::uint64_t{512}, 4_KiB, 300_KiB, 3_MiB}) {
     b.apart([&](Bench& on) {
@@ -418,7 +421,7 @@ void judge_trim_beside_one(Bench& b) {
   }
 }
 
-/// Leaves idle memory, and expects trim() to release it. `leave` frees all that it asks for.
+/// Calls `leave`, which frees everything that it allocates, and expects trim() to release it.
 template <class Leave>
 void judge_trim_after(Bench& b, std::string_view done, Leave leave) {
   if (b.decided()) return;
@@ -450,7 +453,7 @@ void leave_idle_of_two_streams(Bench& on) {
     on.expect_ok("free() on a stream", blocks[i].free(streams[(i + i / 4) % 2]));
 }
 
-/// Frees blocks that fill the device, so that the manager has many allocations of the driver idle.
+/// Frees blocks that fill the device, so that the manager has many idle driver allocations.
 void leave_many_idle(Bench& on, std::uint64_t least) {
   const auto room = on.affordable(80_MiB);
   const auto size = std::min(room / least, 3_MiB);
@@ -462,7 +465,7 @@ void leave_many_idle(Bench& on, std::uint64_t least) {
   }
 }
 
-/// Makes requests that the driver refuses to order after the work of another stream.
+/// Makes requests while the driver refuses to order them after the work of another stream.
 void leave_idle_after_refused_waits(Bench& on) {
   constexpr std::int32_t kIllegalAddress = 700;
   constexpr std::array kWaits{Call::ctx_synchronize,   Call::stream_synchronize,
@@ -482,8 +485,7 @@ void leave_idle_after_refused_waits(Bench& on) {
   if (const auto served = on.try_memalloc(size, streams[0])) return;
 }
 
-/// Expects a trim to release each of the driver's allocations in which no block lives, but for
-/// `keep` bytes.
+/// Expects a trim to release every driver allocation without a live block, except for `keep` bytes.
 void judge_trim_beside(Bench& b, std::uint64_t size, std::uint64_t keep) {
   if (b.decided()) return;
   b.apart([=](Bench& on) {
@@ -516,7 +518,7 @@ void judge_trim_beside_live(Bench& b) {
   judge_trim_beside(b, 5 * unit, unit);
 }
 
-// Host memory of the manager's own.
+// The manager's own host memory.
 
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
 std::uint64_t heap_in_use() {
@@ -527,14 +529,14 @@ std::uint64_t heap_in_use() {
 std::uint64_t heap_in_use() { return 0; }
 #endif
 
-/// Does `act` thousands of times, and judges how much more of the heap is in use each time.
+/// Runs `act` thousands of times, and judges how much the heap grows each time.
 void judge_heap(Bench& b, std::string_view done, const std::function<void()>& act,
                 int times = 1200) {
   const int first = times / 6;
-  // A record takes more than this. Where a thread of the manager falls behind, the ledger learns of
-  // a few more addresses.
+  // A leaked record takes more than this. Below it, the ledger may have learnt of a few more
+  // addresses because a thread of the manager fell behind.
   constexpr std::uint64_t kLeast = 48;
-  // The device and the ledger remember so much of each handle, which is another one each time.
+  // The device and the ledger keep this much for each handle, and handles are never reused.
   constexpr std::uint64_t kOfHandle = 160;
   if (b.decided()) return;
   bool trims = false;
@@ -544,7 +546,7 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
       b.watch().forget();
       b.observer().forget();
     }
-    b.expect_ok("flush()", b.manager().flush());  // a thread of the manager's catches up
+    b.expect_ok("flush()", b.manager().flush());  // lets a thread of the manager catch up
     if (trims) b.expect_ok("trim(0)", b.manager().trim(0));
     b.watch().forget();
     b.observer().forget();
@@ -570,7 +572,7 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
     return least >= static_cast<std::uint64_t>(times) * kLeast;
   };
   bool is_growing = grows();
-  // Records of idle memory that the manager keeps go with that memory.
+  // A manager may keep records of idle memory, but must drop them with that memory.
   const auto held = b.held();
   if (is_growing && b.manager().trim(0) && b.held() < held) {
     trims = true;
@@ -597,7 +599,7 @@ void judge_heap_of_questions(Bench& b) {
 
 void check_heap(Bench& b) {
   if (!b.is_simulated())
-    return b.not_applicable("a real driver's own host memory would be looked at with it");
+    return b.not_applicable("the check would also count a real driver's own host memory");
   b.untraceable();
   b.expect(true, {}, {}, {});
   auto& manager = b.manager();
@@ -683,8 +685,8 @@ void check_heap(Bench& b) {
   }
 }
 
-/// Frees a block whose work has not ended. Its bytes must serve at once, to its own stream or to
-/// any, or be left out of the largest request that needs nothing from the device.
+/// Frees a block whose work has not ended. Either its bytes serve at once, at least on its own
+/// stream, or largest_free_bytes must leave them out.
 void judge_largest_while_work_is_pending(Bench& b) {
   constexpr std::int32_t kNotReady = 600;
   constexpr auto kSize = 24_MiB;
@@ -722,15 +724,15 @@ void judge_largest_while_work_is_pending(Bench& b) {
            "memory that the manager has, on the stream of the free at least");
 }
 
-/// Asks for the largest request that needs nothing of the device, `times` times.
+/// Requests largest_free_bytes, `times` times, and expects that the device is not asked.
 void judge_largest(Bench& b, int times) {
-  std::vector<BenchMemory> taken;  // so that the next largest is another one
+  std::vector<BenchMemory> taken;  // kept, so that the next largest is another one
   for (int i = 0; i < times && b.watch().total() != 0; ++i) {
     const auto largest = b.manager().state().largest_free_bytes.value_or(0);
     if (largest <= 1_KiB) break;
     b.watch().forget();
-    // Sizes may be rounded up. Where a limit leaves no room for both, the exact size has to be
-    // asked for first.
+    // The manager may round sizes up, so less is requested. If its limit leaves no room for a
+    // second request, the exact size must come first.
     const auto rounded = b.capacity().limit ? largest : largest - largest / 4;
     auto block = b.try_memalloc(rounded);
     const auto from_device = [&] {
@@ -738,7 +740,8 @@ void judge_largest(Bench& b, int times) {
     };
     bool needs_nothing = block && from_device() == 0;
     if (block && from_device() != 0) {
-      // A manager with classes of sizes has memory for the largest alone, or rounds it up to more.
+      // A manager with size classes may serve only the exact largest size, or round the smaller
+      // request up to more.
       const auto asked = from_device();
       const auto grown = b.watch().events();
       const auto exact = b.try_memalloc(b.capacity().limit ? largest - largest / 4 : largest);
@@ -759,7 +762,8 @@ void judge_largest(Bench& b, int times) {
   b.expect_ok("flush()", b.manager().flush());
 }
 
-/// Memory whose free the driver refuses is counted once, however often the manager frees it again.
+/// Expects memory whose free the driver refused to be counted once, however often the manager frees
+/// it again.
 void judge_reserved_after_refused_frees(Bench& b) {
   constexpr std::int32_t kIllegalAddress = 700;
   constexpr auto kRounding = 8_MiB;
@@ -781,14 +785,14 @@ void judge_reserved_after_refused_frees(Bench& b) {
   }
 }
 
-/// What a manager counts, held against the blocks that live.
+/// Compares what a manager counts with the blocks that live.
 class CountedBlocks {
  public:
   explicit CountedBlocks(Bench& bench) : b_(bench) {}
   std::vector<BenchMemory>& blocks() noexcept { return blocks_; }
   bool counts() const noexcept { return counts_; }
 
-  /// Judges all figures at this moment.
+  /// Judges all figures now.
   void look() {
     const auto seen = b_.manager().statistics();
     std::uint64_t live = 0;
@@ -815,7 +819,8 @@ class CountedBlocks {
   struct Figure {
     std::string_view name;
     MemoryStatistics::Count count;
-    std::uint64_t slack;  ///< A peak may lie so much above what was seen: inside a request.
+    std::uint64_t slack;  ///< How far a peak may lie above the highest value seen, because it may
+                          ///< occur inside a request.
   };
 
   std::array<Figure, 7> figures_of(const MemoryStatistics& seen) const {
@@ -833,13 +838,13 @@ class CountedBlocks {
     return text::format("{}.all.{} of statistics(), with {} blocks alive", name, what,
                         blocks_.size());
   }
-  /// What was added, less what was taken, is what there is.
+  /// Expects that allocated minus freed is current.
   void judge_sums() {
     const auto adds_up = [](const MemoryStatistics::Count& of) {
       return !of.current || !of.allocated || !of.freed || *of.allocated - *of.freed == *of.current;
     };
     std::optional<Figure> wrong;
-    comes_true([&] {
+    wait_until([&] {
       wrong.reset();
       for (const auto& figure : figures_of(b_.manager().statistics()))
         if (!adds_up(figure.count)) wrong = figure;
@@ -878,7 +883,7 @@ class CountedBlocks {
   bool counts_ = false;
 };
 
-/// Does the driver hold anything for the manager in which device memory is or may be?
+/// Answers whether the driver holds anything for the manager that is or may contain device memory.
 bool holds_memory(Bench& b) {
   for (const auto kind :
        {CallLedger::Kind::device, CallLedger::Kind::managed, CallLedger::Kind::reservation,
@@ -887,19 +892,19 @@ bool holds_memory(Bench& b) {
   return false;
 }
 
-/// Where nothing is held, no segment is counted.
-void look_after_trim(Bench& b, CountedBlocks& counted) {
+/// Expects that no segment is counted when nothing is held.
+void trim_and_look(Bench& b, CountedBlocks& counted) {
   if (!b.manager().trim(0)) return;
   counted.look();
   if (!reserving_is_seen(b) || holds_memory(b)) return;
   const auto segments = [&] { return b.manager().statistics().segment.current.value_or(0); };
-  b.expect(comes_true([&] { return segments() == 0; }),
+  b.expect(wait_until([&] { return segments() == 0; }),
            "segment.all.current of statistics(), after trim(0) has released all memory",
            text::format("{}", segments()), "0");
 }
 
-/// A request for which the driver refuses one of its calls, and which is served all the same, is
-/// none that was refused.
+/// Expects num_ooms not to count a request that is served although the driver refused one of its
+/// calls.
 void judge_ooms(Bench& b) {
   const auto ooms = [&b] { return b.manager().statistics().num_ooms; };
   if (!ooms()) return;
@@ -984,7 +989,7 @@ constexpr Clause kAccountsClauses[] = {
              look("with memory alive");
            }
            {
-             // Many small ones, each of which may take a page of the device.
+             // Many small blocks, each of which may take a device page.
              std::vector<BenchMemory> small;
              while (small.size() < 40) {
                auto block = b.try_memalloc(1000);
@@ -1006,7 +1011,8 @@ constexpr Clause kAccountsClauses[] = {
              look("after some was freed");
            }
            {
-             // Idle memory in several pieces: what is the largest is not what is free in all.
+             // Idle memory in several pieces, so that the largest piece is less than all free
+             // memory.
              std::vector<BenchMemory> pieces;
              for (int i = 0; i < 6; ++i) {
                if (auto block = b.try_memalloc(unit / 16 + 512_KiB))
@@ -1016,7 +1022,8 @@ constexpr Clause kAccountsClauses[] = {
            b.expect_ok("flush()", b.manager().flush());
            judge_largest(b, 6);
            for (const auto size : {64_KiB, 700_KiB, 3_MiB}) {
-             // Idle memory between blocks that live: no piece of it is as large as all of them.
+             // Idle memory between live blocks, so that no piece is as large as all of them
+             // together.
              std::vector<BenchMemory> kept;
              {
                std::vector<BenchMemory> holes;
@@ -1071,7 +1078,7 @@ constexpr Clause kAccountsClauses[] = {
            if (!b.manager().state().pending_count)
              return b.not_applicable("this manager does not say what is pending");
            b.expect(true, {}, {}, {});
-           const bool elsewhere = frees_elsewhere(b);
+           const bool elsewhere = probe_frees_elsewhere(b);
            for (int round = 0; round < 2; ++round) {
              for (const auto& kind : kPendingKinds) judge_pending(b, kind, elsewhere);
            }
@@ -1115,7 +1122,7 @@ constexpr Clause kAccountsClauses[] = {
                auto block = b.try_memalloc(static_cast<std::uint64_t>(units) * unit);
                if (block) blocks.push_back(*std::move(block));
              }
-             // This finds managers that keep nothing but small memory.
+             // This finds managers that keep nothing but small blocks.
              for (int i = 0; i < 32; ++i) {
                auto block = b.try_memalloc(unit / 4);
                if (block) blocks.push_back(*std::move(block));
@@ -1130,11 +1137,11 @@ constexpr Clause kAccountsClauses[] = {
              return b.not_applicable(describe(first.error()));
            if (!reserving_is_seen(b))
              return b.not_applicable("what this manager holds is not seen");
-           // The models of libraries that keep all that they ever held release nothing.
+           // Models of libraries that never release memory release nothing here.
            if (b.held() == idle && (!b.subject().has_trim || b.refuses_early()))
              return b.not_applicable("this manager releases nothing where it is told to trim");
            if (b.held() == idle) {
-             // What a block that is alive is cut from cannot be released.
+             // The allocation that a live block was cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok("trim(0)", b.manager().trim(0));
@@ -1148,7 +1155,7 @@ constexpr Clause kAccountsClauses[] = {
              b.expect_ok(done, b.manager().trim(keep));
              b.expect(b.holds(kept, 0x37), done, "memory that is alive has other content",
                       "it is as it was");
-             // What a block that is alive is cut from cannot be released.
+             // The allocation that a live block was cut from cannot be released.
              kept.drop();
              b.expect_ok("flush()", b.manager().flush());
              b.expect_ok(done, b.manager().trim(keep));
@@ -1174,7 +1181,7 @@ constexpr Clause kAccountsClauses[] = {
      .source = "what a manager is for",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "*",  // what is not ended often leaves its record behind
+     .may_fail_with = "*",  // memory that is not ended often leaves its record behind
      .check = check_heap},
 
     {.id = "accounts/live_bytes",
@@ -1220,7 +1227,7 @@ constexpr Clause kAccountsClauses[] = {
              }
              counted.look();
            }
-           // Much that is held and does not live.
+           // Much memory is held and little of it is live.
            const auto large = b.affordable(120_MiB) / 5;
            for (int i = 0; i < 3; ++i) {
              if (auto block = b.try_memalloc(large)) blocks.push_back(*std::move(block));
@@ -1232,7 +1239,7 @@ constexpr Clause kAccountsClauses[] = {
              counted.look();
            }
            if (counted.counts()) {
-             look_after_trim(b, counted);
+             trim_and_look(b, counted);
              b.expect_ok("initialize(), once more", b.manager().initialize());
              counted.look();
              if (!b.decided()) b.apart(judge_ooms);

@@ -7,7 +7,7 @@
 #include "conformance/bench.hpp"
 #include "emm/memory_statistics.hpp"
 
-// Beyond the catalogue: what RMM's suite asks of a memory resource, with content looked at
+// Beyond the catalogue: what RMM's suite expects of a memory resource. Content is checked
 // throughout.
 
 namespace emm {
@@ -15,15 +15,15 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::uint64_t kAlignment = 256;  // what CUDA promises of cuMemAlloc
+constexpr std::uint64_t kAlignment = 256;  // CUDA guarantees this for cuMemAlloc
 
-/// A block and the byte that it was filled with.
+/// A block and the byte that fills it.
 struct Filled {
   BenchMemory block;
   std::uint8_t value = 0;
 };
 
-/// Allocates and frees at random, and looks at what it frees.
+/// Allocates and frees at random, and checks the content of what it frees.
 void churn(Bench& b, Prng& random, int steps, bool mixed,
            std::vector<StreamHandle> streams = {{}}) {
   std::vector<Filled> live;
@@ -272,7 +272,7 @@ constexpr Clause kAllocationClauses[] = {
                       event.call == Call::event_synchronize ||
                       event.call == Call::stream_wait_event || event.call == Call::mem_free ||
                       event.call == Call::runtime_free || event.call == Call::mem_free_async ||
-                      // A query that finds all work done shows that nothing needs a wait.
+                      // A query that finds all work done shows that no wait is needed.
                       ((event.call == Call::event_query || event.call == Call::stream_query) &&
                        event.native == 0 && event.result == 1);
              };
@@ -295,13 +295,14 @@ constexpr Clause kAllocationClauses[] = {
      .check =
          [](Bench& b) {
            if (b.refuses_early())
-             return b.not_applicable("as the library, it refuses before the device is full");
+             return b.not_applicable(
+                 "like the library that it models, it refuses before the device is full");
            b.capacity();
            constexpr std::uint64_t kPiece = 4_MiB;
-           const auto most =
-               (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;  // it has more than it says
-           constexpr auto kKept =
-               32_MiB / kPiece;  // a real device may keep a segment of what was freed
+           // A real device has more than it reports.
+           const auto most = (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;
+           // A real device may keep a segment of what was freed.
+           constexpr auto kKept = 32_MiB / kPiece;
            b.leave_on_device(96_MiB);
            const auto fill_up = [&](std::vector<BenchMemory>& blocks) {
              while (blocks.size() < most) {

@@ -11,9 +11,9 @@
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
 
-// Beyond the catalogue: deferral. A manager may do nothing for defer_cleanup (DFR-5), so each check
-// first observes which frees the manager itself holds back inside one deferral, and then demands
-// the same of deferrals that nest, cross threads, outlive a reset or see a flush.
+// Beyond the catalogue: deferral. A manager may ignore defer_cleanup (DFR-5). So each check first
+// observes which frees the manager holds back inside one deferral. It then demands the same of
+// deferrals that nest, cross threads, outlive a reset or see a flush.
 
 namespace emm {
 namespace {
@@ -49,24 +49,24 @@ CallLedger::Kind ledger_kind(Kind kind) {
                                  : CallLedger::Kind::host;
 }
 
-/// Says what a manager was seen to do with frees of one kind inside one deferral.
+/// What a manager was seen to do with frees of one kind inside one deferral.
 struct Observed {
   bool defers = false;
   bool holds_through_flush = true;
   std::chrono::milliseconds patience{};
-  std::uint64_t host_size = 4_KiB;  ///< Of blocks of other kinds than device memory.
-  /// A block that waits to be freed serves requests of its size, so that an address which is handed
-  /// out again says nothing: only the driver's ledger shows a free.
+  std::uint64_t host_size = 4_KiB;  ///< Size of blocks other than device memory.
+  /// A block whose free is pending serves requests of its size. A reused address then says nothing,
+  /// and only the driver's ledger shows a free.
   bool reuses_waiting = false;
 };
 
-/// Frees one block, and finds out whether that free has been made since. A block of device memory
-/// is the largest that the manager serves, so that the next of its size is served only once the
-/// free is made. Of other kinds the driver's allocation must have ended, or the address have been
-/// handed out again, where the manager is not known to hand out blocks that wait.
+/// Frees one block and finds out whether that free has been made. A block of device memory is the
+/// largest that the manager serves, so another of its size is served only once the free is made.
+/// For other kinds, the driver's allocation must have ended. A reused address also counts, unless
+/// the manager is known to reuse pending blocks.
 class FreedBlock {
  public:
-  /// `patience` is how long a free may take that is made by another thread.
+  /// `patience` is how long a free on another thread may take.
   FreedBlock(Bench& bench, Kind kind, const Observed& observed)
       : b_(bench),
         kind_(kind),
@@ -90,7 +90,7 @@ class FreedBlock {
   void drop() { block_.drop(); }
 
   bool is_back() { return is_back(patience_); }
-  /// Does not wait as long for a free that should not be made.
+  /// Waits less, for a free that should not be made.
   bool is_back_already() { return is_back(std::min(patience_, std::chrono::milliseconds(2))); }
   bool is_back(std::chrono::milliseconds patience) {
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -100,8 +100,8 @@ class FreedBlock {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  /// Whether one of many requests of its size gets it: a manager may keep blocks for later, and
-  /// give others first.
+  /// Answers whether one of many requests of its size gets the block. A manager may keep blocks for
+  /// later and hand out others first.
   bool is_given_among_many() {
     constexpr std::size_t kMost = 100;
     std::vector<BenchMemory> others;
@@ -113,9 +113,9 @@ class FreedBlock {
     }
     return false;
   }
-  /// Says how the last is_back() knew.
+  /// Says how the last is_back() found out.
   const std::string& how() const { return how_; }
-  /// The last is_back() knew it by the address alone, which may be that of a block that waits.
+  /// The last is_back() saw only a reused address, which may be that of a pending block.
   bool is_handed_out_again() const { return is_handed_out_again_; }
 
  private:
@@ -125,7 +125,7 @@ class FreedBlock {
       how_ = kind_ == Kind::managed ? "cuMemFree of it is made" : "cuMemFreeHost of it is made";
       return true;
     }
-    // A block that waits cannot serve a request for more bytes than it has.
+    // A pending block cannot serve a request that is larger than itself.
     const auto next = try_make(b_, kind_, reuses_waiting_ ? 2 * size_ + 4_KiB : size_);
     if (!next || reuses_waiting_) return false;
     if (kind_ == Kind::device) {
@@ -161,7 +161,7 @@ std::unique_ptr<Bench> fresh(Bench& b) {
   return *std::move(made);
 }
 
-/// Answers whether all of `count` blocks are held that are dropped one after another with no flush.
+/// Drops `count` blocks one after another without a flush, and answers whether all are held.
 bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back,
                std::uint64_t size = 4_KiB) {
   std::vector<BenchMemory> blocks;
@@ -185,12 +185,12 @@ bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back,
   return true;
 }
 
-/// Sets `handed_out_again` where the manager seems not to defer only because the address of a freed
-/// block was handed out again.
+/// Observes what the manager does with one size. Sets `handed_out_again` when only a reused address
+/// suggests that the manager does not defer.
 Observed observe(Bench& b, Kind kind, Observed seen, bool& handed_out_again) {
   using std::chrono::milliseconds;
-  // A free of device memory is seen by the room that it makes, and a limit of the manager's own
-  // says too little of that.
+  // A free of device memory shows by the room that it makes. A limit of the manager's own would
+  // hide that.
   if (kind == Kind::device && b.capacity().limit) return {};
   const auto host_size = seen.host_size;
   bool eager = false;
@@ -229,16 +229,15 @@ Observed observe(Bench& b, Kind kind, Observed seen, bool& handed_out_again) {
       handed_out_again = block.is_handed_out_again();
       return {};
     }
-    // A free that a manager counts as pending is one that it defers, so a deferral must hold it
-    // back.
+    // A free that the manager counts as pending is deferred, so a deferral must hold it back.
     counts_pending = counts_pending && deferred.is_active() && !elsewhere;
     if (!inside->manager().flush()) return {};
     seen.holds_through_flush = !block.is_back_already();
   }
   seen.defers = eager || counts_pending || seen.holds_through_flush;
   if (seen.defers || kind == Kind::device) return seen;
-  // Frees wait for a flush, inside a deferral and outside. The deferral defers them if they also
-  // wait for a limit outside and not for that limit inside.
+  // Frees wait for a flush, inside a deferral and outside. The deferral defers them if outside they
+  // also wait for a limit that they ignore inside.
   constexpr std::size_t kMost = 40;
   std::size_t limit = 0;
   const auto outside = fresh(b);
@@ -250,9 +249,9 @@ Observed observe(Bench& b, Kind kind, Observed seen, bool& handed_out_again) {
   return seen;
 }
 
-/// Observes small blocks first and then large ones: a manager may keep small ones for later and
-/// defer large ones. Where the address of a freed block is handed out again, looks once more at the
-/// driver's ledger alone: the block may have been waiting.
+/// Observes small blocks first, then large ones, because a manager may keep small ones for later
+/// and defer large ones. If an address is reused, observes again with the driver's ledger alone,
+/// because the block may have been pending.
 Observed observe(Bench& b, Kind kind) {
   Observed seen;
   for (const auto host_size : {4_KiB, 2_MiB + 512}) {
@@ -285,8 +284,7 @@ void for_each_deferred(Bench& b, const std::function<void(Bench&, Kind, const Ob
     check(*trial, kind, observed);
     b.take(*trial);
   }
-  if (!any)
-    b.not_applicable("inside a deferral this manager frees as it does outside, which it may");
+  if (!any) b.not_applicable("this manager frees inside a deferral as it does outside, and it may");
 }
 
 void expect_held(Bench& b, FreedBlock& block, Kind kind, const Observed& observed,
@@ -336,7 +334,7 @@ void check_nesting(Bench& b, Kind kind, const Observed& observed) {
   }
 }
 
-/// A deferral that begins makes no free that another one holds back.
+/// Expects the beginning of a deferral not to make a free that another one holds back.
 void check_opening(Bench& b, Kind kind, const Observed& observed) {
   auto outer = b.defer();
   FreedBlock block(b, kind, observed);
@@ -350,7 +348,7 @@ void check_opening(Bench& b, Kind kind, const Observed& observed) {
   expect_back(b, block, kind, "inside a deferral, before a second one began and ended there");
 }
 
-/// Counters of few bits, or of few levels, come to their end.
+/// Overflows counters of few bits or few levels.
 void check_deep_nesting(Bench& b, Kind kind, const Observed& observed) {
   static constexpr std::size_t kDepth = 66'000;
   std::vector<DeferCleanup> deferrals;
@@ -374,8 +372,8 @@ void check_deep_nesting(Bench& b, Kind kind, const Observed& observed) {
 
 // Deferrals of another manager of the same library.
 
-/// What another manager does ends no deferral of this one, makes nothing of what it holds back, and
-/// loses none of it.
+/// Expects nothing that another manager does to end a deferral of this one, to make a free that it
+/// holds back, or to lose one.
 void check_apart_acts(Bench& b, Bench& other, Kind kind, const Observed& observed) {
   struct Act {
     std::string_view words;
@@ -538,7 +536,7 @@ void check_flush(Bench& b, Kind kind, const Observed& observed) {
 struct Disturbance {
   std::string_view words;
   void (*act)(Bench& bench);
-  bool resets = false;  ///< So that it frees what is alive.
+  bool resets = false;  ///< The act frees what is live.
 };
 
 constexpr Disturbance kDisturbances[] = {
@@ -563,7 +561,7 @@ constexpr Disturbance kDisturbances[] = {
      }},
     {"2,400 other frees",
      [](Bench& b) {
-       // Each is larger than those before, of which one that waits could serve it otherwise.
+       // Each is larger than those before, so that no pending block can serve it.
        for (std::uint64_t i = 0; i < 2'400; ++i) {
          const auto size = 64 + i / 2 * 16;
          if (const auto block = try_make(b, i % 2 == 0 ? Kind::mapped : Kind::managed, size))
@@ -592,7 +590,7 @@ constexpr Disturbance kDisturbances[] = {
 void check_lasting(Bench& b, Kind kind, const Observed& observed) {
   if (kind == Kind::device) return;  // its largest block leaves no room for the rest
   for (const auto size : {std::uint64_t{64}, std::uint64_t{2000}, 64_KiB, 1_MiB + 1}) {
-    if (observed.host_size != 4_KiB) break;  // what is small does not wait
+    if (observed.host_size != 4_KiB) break;  // small blocks are not deferred
     auto deferred = b.defer();
     auto sized = observed;
     sized.host_size = size;
@@ -609,7 +607,7 @@ void check_lasting(Bench& b, Kind kind, const Observed& observed) {
     auto deferred = b.defer();
     FreedBlock before(b, kind, observed);
     std::optional<FreedBlock> after;
-    // A reset frees what is alive, and may do so at once: the deferral does not hold it back.
+    // A reset may free live memory at once: the deferral does not hold that back.
     if (!resets) after.emplace(b, kind, observed);
     if (!before.is_made() || (after && !after->is_made())) return;
     before.drop();
@@ -627,7 +625,7 @@ void check_lasting(Bench& b, Kind kind, const Observed& observed) {
   }
 }
 
-// Frees that a deferral makes sooner.
+// Frees that are made earlier inside a deferral than outside.
 
 void check_no_sooner(Bench& b, Kind kind) {
   struct Blocks {
@@ -658,10 +656,10 @@ void check_no_sooner(Bench& b, Kind kind) {
   }
 }
 
-// Frees that were held back, and are made inside the same deferral after all.
+// Frees that were held back and are then made inside the same deferral.
 
-/// Blocks of host or managed memory, more than a manager keeps for later, are freed inside a
-/// deferral. What a free has not made by its end is made after the deferral, whatever comes.
+/// Frees more blocks of host or managed memory inside a deferral than a manager keeps for later. A
+/// free that was not made when it returned must be made after the deferral, whatever comes.
 void check_no_later_free(Bench& b, Kind kind) {
   struct Act {
     std::string_view words;
@@ -735,8 +733,8 @@ void check_no_later_free(Bench& b, Kind kind) {
 
 // Frees that the manager itself calls deferred.
 
-/// Asks for a free whose work is pending, inside a deferral or before it, lets the work end, and
-/// gives the manager reason to look at what waits.
+/// Makes a free whose work is pending, inside a deferral or before it. Then it lets the work end
+/// and gives the manager reasons to look at its pending frees.
 void check_told(Bench& b, Kind kind, bool is_inside) {
   std::atomic<bool> elsewhere{false};
   const auto stream = b.stream();
@@ -779,7 +777,7 @@ void check_told(Bench& b, Kind kind, bool is_inside) {
   for (const auto& [words, act] : kSteps) {
     if (!is_told || !is_done) break;
     act(b, stream);
-    if (elsewhere) break;  // what another thread makes, it may have begun before
+    if (elsewhere) break;  // another thread may have begun these frees earlier
     const auto events = b.watch().events();
     const bool frees = std::any_of(events.begin(), events.end(), [](const CallEvent& event) {
       return event.call == Call::mem_free || event.call == Call::mem_free_async ||
@@ -801,7 +799,7 @@ void check_told(Bench& b, Kind kind, bool is_inside) {
 constexpr std::size_t kFrees = 200;
 constexpr int kCycles = 8;
 
-/// Bytes that the manager serves in blocks of 2 MiB, at most `most`.
+/// Returns how many bytes, at most `most`, the manager serves in blocks of 2 MiB.
 std::uint64_t room_for_blocks(Bench& b, std::uint64_t most) {
   std::vector<BenchMemory> blocks;
   while (blocks.size() * 2_MiB < most) {
@@ -826,7 +824,7 @@ void check_no_block_is_lost(Bench& b, std::uint64_t left) {
     while (served < kFrees && b.try_memalloc(size)) ++served;
     deferred.end();
     b.expect_ok("flush()", b.manager().flush());
-    // How much of what was freed a real device gives again at once is its own affair.
+    // A real device decides how much of the freed memory it gives again at once.
     if (!b.is_simulated() && b.watch().ledger().live(CallLedger::Kind::device).count == 0) continue;
     if (cycle == 1) at_first = served;
     b.expect(served >= at_first,
@@ -847,7 +845,8 @@ void check_no_host_block_is_lost(Bench& b, Kind kind) {
   for (const std::size_t frees : {std::size_t{1}, kFrees, std::size_t{2'500}}) {
     auto deferred = b.defer();
     {
-      std::vector<BenchMemory> blocks;  // alive at once, so that none is served by one that waits
+      // Live at the same time, so that no pending block serves one
+      std::vector<BenchMemory> blocks;
       while (blocks.size() < frees) {
         auto block = try_make(b, kind, 4_KiB);
         if (!block) return;
@@ -857,7 +856,7 @@ void check_no_host_block_is_lost(Bench& b, Kind kind) {
     deferred.end();
     b.expect_ok("flush()", b.manager().flush());
     const auto lost = ledger.live(ledger_kind(kind)).count - before;
-    if (frees == 1 && lost != 0) return;  // it is kept for later
+    if (frees == 1 && lost != 0) return;  // the manager keeps it for later
     b.expect(lost == 0,
              text::format("{} blocks of {} freed inside a deferral, its end and flush()", frees,
                           name(kind)),

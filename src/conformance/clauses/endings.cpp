@@ -14,14 +14,14 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// ERR: where and when memory ends: late, elsewhere, while others wait, in another process.
+// ERR: where and when memory ends: late, on another thread, while others wait, in another process.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kNotInitialized = 3;  // what CUDA answers in a forked child
+constexpr std::int32_t kNotInitialized = 3;  // CUDA returns this in a forked child
 constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
                                Call::mem_unmap};
 
@@ -29,7 +29,7 @@ constexpr auto kDeviceAllocations = {Call::mem_alloc,         Call::runtime_mall
                                      Call::mem_create,        Call::mem_alloc_async,
                                      Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};
 
-/// Does in a forked child what a program may do with memory of its parent.
+/// Does in a forked child what a program may do with its parent's memory.
 [[noreturn]] void go_on_in_child(Bench& b, BenchMemory& block) {
   alarm(20);
   b.watch().fail_all(kNotInitialized);
@@ -47,13 +47,13 @@ std::size_t frees_refused(Bench& b) {
                     [](const auto& event) { return is_end(event.call) && event.native != 0; }));
 }
 
-/// Lets another thread free memory while one is in the driver. The manager's own threads call the
-/// hook, too.
+/// State of a free by another thread while one thread is in the driver. The manager's own threads
+/// call the hook too.
 struct FreeMeanwhile {
   std::mutex mutex;
   std::condition_variable changed;
   int to_come = 0;
-  bool closed = false;  // the operation is over
+  bool closed = false;  // the operation has returned
   bool started = false;
   bool done = false;
   bool in_time = true;
@@ -63,30 +63,31 @@ struct FreeMeanwhile {
   std::atomic<pid_t> other_id{0};
 };
 
-/// Whether a thread of this process has work, and on a busy machine no processor for it yet; 0 is
-/// one that has not begun.
+/// Answers whether a thread of this process has work, possibly without a processor yet on a busy
+/// machine. 0 is a thread that has not begun.
 bool has_work(pid_t thread) {
   if (thread == 0) return true;
   std::ifstream file(text::format("/proc/self/task/{}/stat", thread));
   std::string line;
   std::getline(file, line);
-  const auto state = line.rfind(") ");  // behind the name, which may hold anything
+  const auto state = line.rfind(") ");  // after the name, which may contain anything
   return state != std::string::npos && state + 2 < line.size() && line[state + 2] == 'R';
 }
 
 enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
 
-/// Does `operation`. When that is in the driver for the n-th time, counted from 1, or tells the
-/// host of frees, another thread ends memory, and then flushes or asks what it holds. False where
-/// it never comes to that, as far as can be seen.
-bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operation, int n = 1) {
+/// Runs `operation`. When it is in the driver for the n-th time, counted from 1, or reports frees
+/// to the host, another thread frees memory, and then flushes or asks for the state. Returns false
+/// if the operation is never seen there.
+bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>& operation,
+                             int n = 1) {
   const bool flushes = where == Where::in_driver_flushing;
   auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
   const auto state = std::make_shared<FreeMeanwhile>();
   state->to_come = n;
   state->block = b.any(64_KiB);
   hook = [&b, where, flushes, n, state, home = std::this_thread::get_id()](const CallEvent& event) {
-    // A flush may wait for frees that are under way.
+    // A flush may wait for frees that are in progress.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
     std::unique_lock lock(state->mutex);
     if (state->closed || state->started || --state->to_come != 0) return;
@@ -98,7 +99,7 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
         n == 1                    ? std::string()
         : where == Where::at_host ? text::format(", call {}", n)
                                   : text::format(", its driver call {}", n));
-    b.doing(state->words);
+    b.set_doing(state->words);
     state->other = start_thread([&b, where, flushes, to = state.get()] {
       to->other_id = gettid();
       to->block.drop();
@@ -127,7 +128,7 @@ bool free_meanwhile(Bench& b, Where where, const std::function<void()>& operatio
   }
   if (!state->started) return false;
   state->other.join();
-  b.doing({});
+  b.set_doing({});
   const std::lock_guard lock(state->mutex);
   b.expect(state->in_time, state->words, "it waits", "it is made");
   return true;
@@ -196,8 +197,8 @@ constexpr Clause kEndingsClauses[] = {
            auto freed = b.any(100);
            auto mapped = b.try_hosted(64, {.mapped = true});
            auto region = b.try_pin(b.buffer());
-           if (b.is_numba())
-             b.reset();  // ERR-3: else what is pinned is abandoned with its pointers
+           // Otherwise pinned memory is abandoned with its pointers: ERR-3.
+           if (b.is_numba()) b.reset();
            b.end_manager();
            b.watch().forget();
            dropped.drop();
@@ -292,19 +293,19 @@ constexpr Clause kEndingsClauses[] = {
            const auto export_handle = [&] {
              if (kept && !b.manager().get_ipc_handle(kept->view())) return;
            };
-           bool any = free_meanwhile(b, Where::in_driver_flushing, request);
-           any |= free_meanwhile(b, Where::in_driver_flushing, request_on_host);
+           bool any = run_with_free_meanwhile(b, Where::in_driver_flushing, request);
+           any |= run_with_free_meanwhile(b, Where::in_driver_flushing, request_on_host);
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
                     use_streams_without_memory, trim, ask, export_handle}) {
              constexpr int kMostCalls = 12;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
-               const bool reached = free_meanwhile(b, Where::in_driver, operation, n);
+               const bool reached = run_with_free_meanwhile(b, Where::in_driver, operation, n);
                any |= reached;
                if (!reached) break;
              }
            }
-           any |= free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
+           any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},
 
@@ -343,7 +344,7 @@ constexpr Clause kEndingsClauses[] = {
                     free_all_kinds, defer, fail, [&b] { b.reset(); }}) {
              constexpr int kMostCalls = 4;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
-               if (!free_meanwhile(b, Where::at_host, operation, n)) break;
+               if (!run_with_free_meanwhile(b, Where::at_host, operation, n)) break;
            }
          }},
 

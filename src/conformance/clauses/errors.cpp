@@ -24,8 +24,8 @@
 #include "plugin/plugin.hpp"
 #include "plugin/running_call.hpp"
 
-// Beyond the catalogue: what a manager answers where something goes wrong, and the parts of
-// emm_plugin.h that no other clause asks of: texts, numbers, options, sizes of 0.
+// Beyond the catalogue: what a manager answers when something goes wrong, and the parts of
+// emm_plugin.h that no other clause covers: texts, numbers, options, sizes of 0.
 
 namespace emm {
 namespace {
@@ -34,15 +34,15 @@ using namespace emm::conformance;
 
 constexpr std::int32_t kIllegalAddress = 700;
 
-/// "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+/// Returns "CUDA_ERROR_ILLEGAL_ADDRESS (700)".
 std::string code(std::int32_t native) {
   return text::format("{} ({})", native_name(native), native);
 }
 
-/// A request of some kind, or a question. `make` returns the error that it answers, or nothing.
+/// A request of some kind, or a query. `make` returns its error, or nothing if it succeeds.
 struct Request {
   std::string_view words;
-  std::uint64_t size;  ///< 0: it is a question.
+  std::uint64_t size;  ///< 0: it is a query.
   std::optional<Error> (*make)(Bench& b);
 };
 
@@ -67,12 +67,12 @@ constexpr Request kRequests[] = {
     {"mempin(4096, mapped)", 4_KiB,
      [](Bench& b) { return error_of(b.try_pin(b.buffer(), {.mapped = true})); }},
     {"get_memory_info()", 0, [](Bench& b) { return error_of(b.manager().get_memory_info()); }},
-    {"get_ipc_handle", 0, nullptr},  // of memory that is alive
+    {"get_ipc_handle", 0, nullptr},  // of live memory
     {"memallocmanaged(4096)", 4_KiB, [](Bench& b) { return error_of(b.try_managed(4_KiB)); }},
 };
 
-/// Makes each request of a manager of its own, while every driver call answers `native`, and
-/// gives `judge` the error. Afterwards the same request must be served.
+/// Makes each request of a new manager while every driver call returns `native`, and passes the
+/// error to `judge`. Afterwards the same request must be served.
 template <class Judge>
 void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
   b.untraceable();
@@ -115,9 +115,9 @@ constexpr auto kAllocatingCalls = {Call::mem_alloc,         Call::runtime_malloc
                                    Call::mem_alloc_managed, Call::mem_host_alloc,
                                    Call::mem_host_register, Call::mem_create};
 
-/// Makes each request of a manager of its own, while a driver call that it needs and that makes
-/// memory answers out of memory `tries` times and then another error, again and again. A manager
-/// may ask as often as it likes; an error that ends its last attempt is the answer.
+/// Makes a request of a new manager. The allocating driver call that it needs returns out of memory
+/// `tries` times, then another error, and so on. A manager may try as often as it likes. If its
+/// last try ends with the other error, that is the answer.
 void check_last_attempt(Bench& b, const Request& request, Call call, std::uint64_t tries) {
   constexpr std::int32_t kOutOfMemory = 2;
   b.apart([&](Bench& on) {
@@ -143,9 +143,9 @@ void check_last_attempt(Bench& b, const Request& request, Call call, std::uint64
   });
 }
 
-/// Makes each request of a manager of its own, while one of the driver's calls that it needs and
-/// that make memory answers `native`: a manager that takes every failure of that call for memory
-/// that is out shows here, where nothing else fails before or after it.
+/// Makes each request of a new manager while one of the allocating driver calls that it needs
+/// returns `native`. Nothing fails before or after that call, so this finds a manager that takes
+/// every failure of the call for out of memory.
 void check_each_allocating_call(Bench& b, std::int32_t native) {
   for (const auto& request : kRequests) {
     if (request.size == 0 || b.affordable(2 * request.size) < 2 * request.size) continue;
@@ -187,7 +187,7 @@ void check_each_allocating_call(Bench& b, std::int32_t native) {
   }
 }
 
-/// Asks for memory that another stream has freed, while the driver refuses every wait.
+/// Requests memory that was freed on another stream, while the driver refuses every wait.
 void check_refused_waits(Bench& b, std::uint64_t size) {
   constexpr std::array kWaits{Call::ctx_synchronize,   Call::stream_synchronize,
                               Call::event_synchronize, Call::stream_wait_event,
@@ -218,8 +218,8 @@ constexpr std::int32_t kLaunchFailed = 719;
 constexpr auto kMemoryFrees = {Call::mem_free,  Call::runtime_free,  Call::mem_free_async,
                                Call::mem_unmap, Call::mem_free_host, Call::mem_host_unregister};
 
-/// Collects, while one lives, the codes that a manager tells its host of, as answers of free() and
-/// by free_failed().
+/// While one lives, it collects the codes that a manager reports to its host, as answers of free()
+/// and through free_failed().
 class ToldCodes {
  public:
   explicit ToldCodes(Bench& bench) : b_(bench) {
@@ -235,7 +235,7 @@ class ToldCodes {
     const std::lock_guard lock(mutex_);
     if (native != 0) codes_.push_back(native);
   }
-  /// A code that is not among those that the driver has answered; 0 where there is none.
+  /// Returns a code that the driver has not returned, or 0.
   std::int32_t strange() const {
     const auto events = b_.watch().events();
     const std::lock_guard lock(mutex_);
@@ -258,9 +258,8 @@ std::int32_t native_of(const Status& answer) { return answer ? 0 : answer.error(
 /// Which frees the driver refuses.
 enum class Refused { all, first };
 
-/// Does `act` while the driver refuses frees. Whoever made a free has to say so, with the driver's
-/// code: `act` by its answer, which is a code where it said that a free failed, or the manager to
-/// its observer.
+/// Runs `act` while the driver refuses frees. Each refusal must be reported with the driver's code:
+/// by the answer of `act`, which is that code if it reported a failed free, or to the observer.
 template <class Act>
 void judge_refused_frees(Bench& b, std::string_view act_words, Act act,
                          Refused which = Refused::all) {
@@ -284,7 +283,7 @@ void judge_refused_frees(Bench& b, std::string_view act_words, Act act,
   }
   const std::int32_t answer = act();
   const bool said = answer != 0;
-  // A manager may free on a thread of its own.
+  // The manager may free on a thread of its own.
   for (int i = 0; i < 50 && refused() != 0 && !said && heard() == 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const auto call : kMemoryFrees) {
@@ -295,9 +294,9 @@ void judge_refused_frees(Bench& b, std::string_view act_words, Act act,
            text::format("the driver refused {} frees, and nobody is told", refused()),
            text::format("{} as the answer of the call that made them, or free_failed()",
                         code(kIllegalAddress)));
-  // The manager may also tell of calls that fail because a free was refused, as the driver refuses
-  // to end a range that is still mapped. A manager that frees on its own thread may tell here of
-  // frees that failed earlier.
+  // Further calls may fail because a free was refused; the driver refuses, for example, to end a
+  // range that is still mapped. A manager that frees on its own thread may also report earlier
+  // failures here.
   const auto failed = [&] {
     const auto events = b.watch().events();
     return static_cast<std::size_t>(std::count_if(
@@ -357,10 +356,10 @@ void check_frees_told(Bench& b) {
   }
   { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB), b.try_memalloc(24_MiB)}; }
   judge("trim(0)", [&] { return native_of(b.manager().trim(0)); });
-  // Idle memory is released in a request, and frees that wait are made. Its answer may be the error
-  // of one of them.
+  // Such a request releases idle memory and makes pending frees. Its answer may be the error of one
+  // of them.
   for (const auto size : {3_MiB, 24_MiB}) {
-    // Its answer may be of a free that was refused before.
+    // Its answer may be the error of a free that was refused before.
     static_cast<void>(b.manager().flush().has_value());
     { const std::array idle{b.try_memalloc(size), b.try_memalloc(size)}; }
     judge(text::format("a request for more than there is, after blocks of {} bytes", size), [&] {
@@ -409,7 +408,7 @@ void check_frees_told(Bench& b) {
   });
 }
 
-/// One refused free among several is told, too.
+/// Expects a report of one refused free among several.
 void check_first_of_several_told(Bench& b) {
   b.manager();
   for (int i = 0; i < 2; ++i) {
@@ -439,7 +438,7 @@ void check_words(Bench& b) {
   const auto range = b.buffer();
   const auto pinned = b.try_pin(range);
   /// A request that fails, whatever the device has.
-  struct Refused {
+  struct RefusedRequest {
     std::string_view done;
     std::function<std::string()> words;
   };
@@ -448,16 +447,16 @@ void check_words(Bench& b) {
   };
   constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
   const std::array all{
-      Refused{"memalloc of more than 2^61 bytes",
-              [&] { return words_of(manager.memalloc(kHuge)); }},
-      Refused{"memalloc of more than 2^62 bytes",
-              [&] { return words_of(manager.memalloc(2 * kHuge)); }},
-      Refused{"memalloc(0)", [&] { return words_of(manager.memalloc(0)); }},
-      Refused{"mempin of a region that is pinned",
-              [&] { return pinned ? words_of(manager.mempin(range, {})) : std::string(); }},
-      Refused{"memhostalloc of more than 2^61 bytes",
-              [&] { return words_of(manager.memhostalloc(kHuge, {})); }}};
-  std::array<const Refused*, 2> pair{};
+      RefusedRequest{"memalloc of more than 2^61 bytes",
+                     [&] { return words_of(manager.memalloc(kHuge)); }},
+      RefusedRequest{"memalloc of more than 2^62 bytes",
+                     [&] { return words_of(manager.memalloc(2 * kHuge)); }},
+      RefusedRequest{"memalloc(0)", [&] { return words_of(manager.memalloc(0)); }},
+      RefusedRequest{"mempin of a region that is pinned",
+                     [&] { return pinned ? words_of(manager.mempin(range, {})) : std::string(); }},
+      RefusedRequest{"memhostalloc of more than 2^61 bytes",
+                     [&] { return words_of(manager.memhostalloc(kHuge, {})); }}};
+  std::array<const RefusedRequest*, 2> pair{};
   std::array<std::string, 2> words;
   for (const auto& one : all) {
     const auto said = one.words();
@@ -485,7 +484,7 @@ void check_words(Bench& b) {
           text::format("\"{}\", as without the other thread", text::printable(words[at], 120)));
     }
   };
-  // One after the other, so that it does not depend on when the threads run.
+  // First one after the other, so that the outcome does not depend on timing.
   const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&manager);
   if (plugin != nullptr && plugin->has_last_error()) {
     for (std::size_t at = 0; at < 2; ++at) {
@@ -530,8 +529,7 @@ struct Failing {
   std::function<bool()> is_refused;
 };
 
-/// Makes each call on a thread of its own, which has no earlier failure that could be described in
-/// place of this one.
+/// Makes each call on a new thread, which has no earlier failure that could be described instead.
 void judge_words_of(Bench& b, std::span<const Failing> all) {
   const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
   if (plugin == nullptr || !plugin->has_last_error()) return;
@@ -567,7 +565,7 @@ void judge_words_of(Bench& b, std::span<const Failing> all) {
   }
 }
 
-/// Requests that fail, whatever the device has.
+/// Judges requests that fail whatever the device has.
 void judge_last_error(Bench& b) {
   auto& manager = b.manager();
   const auto range = b.buffer();
@@ -588,7 +586,7 @@ void judge_last_error(Bench& b) {
   judge_words_of(b, all);
 }
 
-/// Calls that fail because the driver refuses them.
+/// Judges calls that fail because the driver refuses them.
 void judge_last_error_of_refused(Bench& b) {
   auto& manager = b.manager();
   const auto block = b.try_memalloc(64_KiB);
@@ -611,7 +609,7 @@ void judge_last_error_of_refused(Bench& b) {
   judge_words_of(b, all);
 }
 
-/// The shared object that is judged, and the options that its manager was named with.
+/// The judged shared object and the options that its manager was named with.
 struct LoadedSubject {
   plugin::Plugin plugin;
   std::string options;
@@ -630,7 +628,7 @@ std::optional<LoadedSubject> load_subject(const Bench& b) {
   return std::nullopt;
 }
 
-/// A create() that fails has words, too, of which last_error() is asked without a manager.
+/// Expects words about a failed create(), too. last_error() is then called without a manager.
 void judge_last_error_of_create(Bench& b) {
   const auto loaded = load_subject(b);
   if (!loaded || loaded->plugin.table.last_error == nullptr) return;
@@ -660,7 +658,7 @@ void judge_last_error_of_create(Bench& b) {
            "no words", "words about that failure");
 }
 
-/// state() waits for no work, neither of a block that was freed nor of all that the device does.
+/// Expects state() not to wait for any work: neither that of a freed block nor all of the device's.
 void judge_state_is_cheap(Bench& b) {
   const auto stream = b.stream();
   for (const auto size : {64_KiB, 5_MiB}) {
@@ -682,8 +680,7 @@ void judge_state_is_cheap(Bench& b) {
            "a state that is cheap: no call that waits");
 }
 
-/// Makes requests of every kind fail at each of their driver calls. The bench looks at what they
-/// leave in their answers.
+/// Makes requests of every kind fail at each of their driver calls. The bench checks their answers.
 void fail_requests_in_turn(Bench& b) {
   constexpr std::uint64_t kMostCalls = 12;
   for (const auto& request : kRequests) {
@@ -700,7 +697,7 @@ void fail_requests_in_turn(Bench& b) {
 
 // Options.
 
-/// The keys of "max=SIZE,slab=SIZE", as a table lists its options for people.
+/// Returns the keys of "max=SIZE,slab=SIZE", which is how a table describes its options.
 std::vector<std::string> listed_keys(std::string_view words) {
   std::vector<std::string> keys;
   std::string word;
@@ -712,7 +709,8 @@ std::vector<std::string> listed_keys(std::string_view words) {
   return keys;
 }
 
-/// What the table of a shared object says of its options. A bundled manager has none to read.
+/// Returns what the table of a shared object says about its options. A bundled manager has no such
+/// table.
 std::string listed_options(const Bench& b) {
   if (!b.subject().foreign) return {};
   const std::string_view spec = b.subject().manager;
@@ -724,7 +722,7 @@ std::string listed_options(const Bench& b) {
   return {};
 }
 
-/// Whatever it makes of the value.
+/// Expects no exception, whatever the manager makes of the value.
 void expect_status(Bench& b, const std::string& option) {
   const auto found = b.subject().with_options(option);
   const auto made = found ? found->make({}) : found.error();
@@ -742,7 +740,8 @@ void expect_refused(Bench& b, const std::string& option) {
            made ? "a manager" : describe(made.error()), code(1));
 }
 
-/// Requests for 0 bytes that are served have each a token of their own, as all that live.
+/// Expects requests for 0 bytes to have tokens of their own when they are served, as all live
+/// memory does.
 void expect_tokens_apart(Bench& b) {
   const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
   if (plugin == nullptr) return;
@@ -752,7 +751,7 @@ void expect_tokens_apart(Bench& b) {
     if (!made) return;
     const auto token = plugin->last_token();
     blocks.push_back(*std::move(made));
-    if (token == 0) return;  // nobody has to free it
+    if (token == 0) return;  // there is nothing to free
     b.expect(std::find(tokens.begin(), tokens.end(), token) == tokens.end(), done,
              text::format("token {}, which names memory that is alive", token),
              "a token of its own");
@@ -769,8 +768,8 @@ void expect_tokens_apart(Bench& b) {
 
 // What create() is given.
 
-/// Uses a manager that was made without a host table, and whose emm_create_v1 is gone with its text
-/// when create() has returned: a slot that reads either is seen.
+/// Uses a manager that was made without a host table. Its emm_create_v1 and the text there are
+/// unmapped when create() has returned, so a slot that reads either faults.
 void use_with_nothing_of_create(Bench& b) {
   const auto loaded = load_subject(b);
   if (!loaded || (loaded->plugin.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0) return;
@@ -816,7 +815,7 @@ void use_with_nothing_of_create(Bench& b) {
   table.destroy(self);
 }
 
-/// Ends a manager whose context is destroyed already.
+/// Ends a manager whose context has already been destroyed.
 void end_without_context(Bench& b) {
   constexpr std::int32_t kContextIsDestroyed = 709;
   const auto device = b.try_memalloc(64_KiB);
@@ -933,8 +932,8 @@ constexpr Clause kErrorsClauses[] = {
                 {"no_such_option=1", "no_such_option", "no_such_option=", "no_such_option=,name"}) {
              expect_refused(b, std::string(option));
            }
-           // A key that begins with a known one is another key. Which values the known one takes
-           // is not known here.
+           // A key that only begins with a known one is unknown. Which values the known one takes
+           // is not known here, so several are tried.
            const auto keys = listed_keys(listed_options(b));
            for (const auto& key : keys) {
              const auto longer = key + "x";
@@ -1060,7 +1059,7 @@ constexpr Clause kErrorsClauses[] = {
            }
            const auto info = b.manager().get_memory_info();
            const auto flushed = b.manager().flush();
-           // Where nothing is there is nothing to export; the manager goes on.
+           // There is nothing to export at that address. The manager must survive the request.
            const bool was_refused = b.watch().first_uninvited().has_value();
            const auto none = b.manager().get_ipc_handle({.device_pointer = {64}, .size = 64});
            if (!was_refused) b.watch().forgive();

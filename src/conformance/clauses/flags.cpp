@@ -7,9 +7,9 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// Beyond the catalogue: the flags of host and managed memory and the regions that are registered,
-// of every manager that offers them. The driver's allocation around a block must have exactly the
-// flags that were asked for, whether it was made for that block or for an earlier one.
+// Beyond the catalogue: flags of host and managed memory and of registered regions, for every
+// manager that offers them. The driver's allocation around a block must have exactly the flags that
+// were asked for, whether it was made for this block or for an earlier one.
 
 namespace emm {
 namespace {
@@ -32,7 +32,7 @@ std::string register_flags(std::uint64_t bits) {
   return listed(bits, {"portable", "mapped", "io", "read-only"});
 }
 
-/// Lists the numbers from 0 up to `count`, in another order each round.
+/// Lists the numbers below `count`, in a different order each round.
 std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
   std::vector<unsigned> order;
   for (unsigned i = 0; i < count; ++i) order.push_back(i);
@@ -45,8 +45,8 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
 
 constexpr int kRounds = 4;
 
-/// While one lives and where `refuses`, the device refuses the next call of a kind as out of
-/// memory: the manager may make room and ask again.
+/// If `refuses`, makes the device refuse the next call of a kind as out of memory. The manager may
+/// make room and try again.
 class RefusedOnce {
  public:
   RefusedOnce(Bench& bench, Call call, bool refuses) : b_(bench), call_(call) {
@@ -61,9 +61,9 @@ class RefusedOnce {
   Call call_;
 };
 
-/// Judges `check(bench, false)`, and `check(bench, true)` on a bench of its own.
+/// Runs `check(bench, false)`, and `check(bench, true)` on a second bench.
 template <class Check>
-void also_asked_again(Bench& b, Check check) {
+void check_with_and_without_refusal(Bench& b, Check check) {
   b.untraceable();
   check(b, false);
   if (b.decided()) return;
@@ -97,7 +97,7 @@ void expect_host_flags(Bench& b, const BenchMemory& block, unsigned bits, std::s
   if (!b.expect(thing.has_value(), done, "no cuMemHostAlloc that is alive made it",
                 "memory of a cuMemHostAlloc or a cuMemHostRegister that is alive"))
     return;
-  const auto asked = is_allocation ? bits : bits & 3u;  // a registration cannot write-combine
+  const auto asked = is_allocation ? bits : bits & 3u;  // a registration cannot be write-combined
   b.expect(thing->flags == asked, done,
            text::format("{} was called with flags {}", call,
                         is_allocation ? host_flags(thing->flags) : register_flags(thing->flags)),
@@ -127,9 +127,9 @@ void check_host_flags(Bench& b, std::uint64_t size, bool refuses) {
   }
 }
 
-/// A block that was freed, and whose free may wait, serves no request with other flags. One block
-/// at a time is freed, inside a deferral and outside. A manager with a thread that
-/// frees is judged inside deferrals alone.
+/// Expects a freed block, whose free may be pending, not to serve a request with other flags. One
+/// block at a time is freed, inside a deferral and outside. A manager that frees on its own thread
+/// is judged only inside deferrals.
 void check_freed_with_other_flags(Bench& b) {
   const FreesElsewhere frees_elsewhere(b);
   b.expect_ok("flush()", b.manager().flush());
@@ -162,8 +162,8 @@ void check_freed_with_other_flags(Bench& b) {
   }
 }
 
-/// As check_freed_with_other_flags(), where the driver has no more: the freed block is all that the
-/// manager could hand out, and still serves no request with other flags.
+/// As check_freed_with_other_flags(), but the driver has no more memory. The freed block is then
+/// all that the manager could hand out, and it still must not serve a request with other flags.
 void check_freed_where_memory_is_out(Bench& b) {
   const FreesElsewhere frees_elsewhere(b);
   constexpr unsigned kFlags = 8;
@@ -210,8 +210,8 @@ void check_register_flags(Bench& b, bool refuses) {
       }();
       if (!block && block.error().code == Errc::not_supported) continue;
       if (!calls_are_seen(b)) return;
-      // Looks at the call, since the device may refuse the flags, as it does those of memory that
-      // is not the process's own.
+      // Judges the call, not its success: the device may refuse the flags, as it does for memory
+      // that is not the process's own.
       const auto events = b.watch().events();
       const auto call = std::find_if(events.rbegin(), events.rend(), [&](const auto& event) {
         return event.call == Call::mem_host_register;
@@ -232,7 +232,7 @@ void check_register_flags(Bench& b, bool refuses) {
   if (!any) b.not_applicable("this manager pins no memory");
 }
 
-/// The region is registered, as it is and no further.
+/// Expects exactly the region to be registered.
 void expect_registered(Bench& b, HostRange range, std::string_view done) {
   const auto address = reinterpret_cast<std::uint64_t>(range.pointer);
   const auto thing = registration(b, address);
@@ -278,7 +278,7 @@ void check_regions(Bench& b, bool refuses) {
       if (b.decided()) return;
     }
   }
-  // Two neighbours in one page, where the device takes them.
+  // Two neighbours in one page, if the device takes them.
   const auto first = part(1, 100);
   const auto second = part(101, 57);
   if (!b.device().mem_host_register(first, {})) return;
@@ -296,8 +296,8 @@ void check_regions(Bench& b, bool refuses) {
   expect_registered(b, second, "the end of the first of two neighbours in one page, the second");
 }
 
-/// A region of more bytes than 32 bits count. Nothing touches it, so that it costs no memory of
-/// this machine where the device is simulated.
+/// Pins a region larger than 32 bits can count. Nothing touches it, so on a simulated device it
+/// takes no memory of this machine.
 void check_large_region(Bench& b) {
   constexpr auto kSize = 4_GiB + 4_KiB;
   if (!b.is_simulated()) return;
@@ -307,7 +307,7 @@ void check_large_region(Bench& b) {
   const HostRange region{.pointer = static_cast<HostPtr>(memory), .size = kSize};
   if (b.device().mem_host_register(region, {}) && b.device().mem_host_unregister(region.pointer)) {
     const auto block = b.try_pin(region);
-    // A limit of its own is allowed.
+    // The manager may have a limit of its own.
     if (block) expect_registered(b, region, text::format("mempin of {} bytes", kSize));
   }
   munmap(memory, kSize);
@@ -315,7 +315,7 @@ void check_large_region(Bench& b) {
 
 // The device's address of mapped memory.
 
-/// A region that is pinned again may have another device address.
+/// Expects the new device address when a region is pinned again.
 void check_address_of_region_pinned_again(Bench& b) {
   const auto range = b.buffer();
   for (const auto apart : {1_MiB, 3_MiB}) {
@@ -329,8 +329,8 @@ void check_address_of_region_pinned_again(Bench& b) {
   }
 }
 
-/// Where the driver has no more, and the work of freed memory has not ended: a manager that waits
-/// for it, and hands out that memory, gives it its device address.
+/// The driver has no more memory, and the work of freed memory has not ended. A manager that waits
+/// for it and hands that memory out must return its device address.
 void check_address_where_memory_is_out(Bench& b) {
   constexpr std::int32_t kNotReady = 600;
   b.stub().host_to_device = 1_MiB;
@@ -420,7 +420,7 @@ void check_attachment(Bench& b, std::uint64_t size, bool refuses) {
   }
 }
 
-/// As check_freed_with_other_flags().
+/// Does what check_freed_with_other_flags() does, for managed memory.
 void check_freed_with_other_attachment(Bench& b) {
   for (const auto size : {64_KiB, std::uint64_t{200'000}}) {
     for (const bool is_deferred : {true, false}) {
@@ -460,7 +460,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "HST-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, [](Bench& on, bool refuses) {
+           check_with_and_without_refusal(b, [](Bench& on, bool refuses) {
              for (const auto size : {std::uint64_t{64}, 4_KiB, 16_KiB, std::uint64_t{50'000},
                                      std::uint64_t{200'000}, 600_KiB, 1_MiB + 1})
                check_host_flags(on, size, refuses);
@@ -475,7 +475,7 @@ constexpr Clause kFlagsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "PIN-1",
-     .check = [](Bench& b) { also_asked_again(b, check_register_flags); }},
+     .check = [](Bench& b) { check_with_and_without_refusal(b, check_register_flags); }},
 
     {.id = "flags/region",
      .rule = "Exactly the region that was asked for is registered: no byte less, none more, and no "
@@ -486,7 +486,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "PIN-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, check_regions);
+           check_with_and_without_refusal(b, check_regions);
            if (!b.decided()) check_large_region(b);
          }},
 
@@ -515,7 +515,7 @@ constexpr Clause kFlagsClauses[] = {
      .may_fail_with = "MAN-1",
      .check =
          [](Bench& b) {
-           also_asked_again(b, [](Bench& on, bool refuses) {
+           check_with_and_without_refusal(b, [](Bench& on, bool refuses) {
              for (const auto size :
                   {std::uint64_t{64}, 4_KiB, 64_KiB, std::uint64_t{200'000}, 600_KiB, 3_MiB})
                check_attachment(on, size, refuses);

@@ -16,7 +16,7 @@ namespace {
 
 using namespace emm::conformance;
 
-/// Through a pipe, which refuses what would be a fault here.
+/// Reads through a pipe, which fails where a load would fault.
 bool host_can_read(std::uint64_t address, std::span<std::byte> into) {
   int ends[2];
   if (pipe(ends) != 0) return false;
@@ -28,7 +28,7 @@ bool host_can_read(std::uint64_t address, std::span<std::byte> into) {
   return passed;
 }
 
-/// The first such call since the last forget() has these flags and this size.
+/// Expects the first such call since the last forget() to have these flags and this size.
 void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) {
   for (const auto& event : b.watch().events()) {
     if (event.call != call) continue;
@@ -39,7 +39,8 @@ void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) 
   b.inconclusive(text::format("no call of {} is seen here", call_info(call).cuda_name));
 }
 
-/// Regions that share bytes with one that is pinned: the driver's own answer is the manager's.
+/// Pins regions that share bytes with a pinned one. The manager must return the driver's own
+/// answer.
 void pin_beside_pinned(Bench& b) {
   constexpr std::uint64_t kPage = 4096;
   const auto pages = b.buffer(8 * kPage);
@@ -102,7 +103,7 @@ constexpr Clause kHostMemoryClauses[] = {
            b.expect(!pinned.is_mapped(), "memhostalloc(64)", "mapped memory", "pinned memory");
            b.expect_equal("size of mapped memory of 64", mapped.size(), 64u);
            b.expect_equal("size of pinned memory of 64", pinned.size(), 64u);
-           // Each may get what the one before it had.
+           // Each size may be served from the block before it.
            for (const auto size :
                 {std::uint64_t{64}, std::uint64_t{100}, std::uint64_t{4'000}, std::uint64_t{4'090},
                  4_KiB, 4_KiB + 1, 8_KiB - 1, 8_KiB, std::uint64_t{65'000}, 64_KiB, 64_KiB + 1}) {

@@ -80,9 +80,9 @@ constexpr Clause kInterfaceClauses[] = {
      .check =
          [](Bench& b) {
            const auto first = b.managed(4_KiB);
-           b.stub().gives_again = true;
+           b.stub().repeats_last_address = true;
            const auto second = b.try_managed(4_KiB);
-           b.stub().gives_again = false;
+           b.stub().repeats_last_address = false;
            b.expect_error("managed memory at an address that is alive", second, Errc::driver_error,
                           "key already in dictionary");
          }},
@@ -98,7 +98,7 @@ constexpr Clause kInterfaceClauses[] = {
            b.fill(block, 0x11);
            b.watch().forget();
            constexpr int kTimes = 300;
-           std::array<std::uint64_t, 3> held{};  // at first, in the middle and at the end
+           std::array<std::uint64_t, 3> held{};  // at the start, in the middle and at the end
            for (int i = 0; i < kTimes && !b.decided(); ++i) {
              if (i % (kTimes / 2) == 1) held[static_cast<std::size_t>(i / (kTimes / 2))] = b.held();
              b.expect_ok(text::format("initialize(), for the time {}", i + 2),

@@ -4,26 +4,26 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// Beyond the catalogue: what get_memory_info says, held against cuMemGetInfo and against what the
-// manager holds, at many moments.
+// Beyond the catalogue: compares get_memory_info with cuMemGetInfo and with what the manager holds,
+// at many moments.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-/// What was true at one moment, and what the manager said.
+/// What was true at one moment, and what the manager reported.
 struct InfoSample {
   std::string when;
   MemoryInfo said;
-  MemoryInfo device;       ///< Just before. A thread of the manager may free meanwhile.
-  MemoryInfo after;        ///< Just after.
-  std::uint64_t held = 0;  ///< Bytes of the device that the manager held before.
-  std::uint64_t live = 0;  ///< Bytes that were requested of it and are alive.
-  std::size_t blocks = 0;  ///< That are alive.
+  MemoryInfo device;       ///< Just before the request. A thread of the manager may free meanwhile.
+  MemoryInfo after;        ///< Just after the request.
+  std::uint64_t held = 0;  ///< Bytes of the device that the manager held before the request.
+  std::uint64_t live = 0;  ///< Bytes of its live blocks, as requested.
+  std::size_t blocks = 0;  ///< How many blocks were live.
 };
 
-/// The least and the most that may be free.
+/// The least and the most bytes that may be reported free.
 struct FreeBounds {
   std::uint64_t least = 0;
   std::uint64_t most = 0;
@@ -34,12 +34,12 @@ struct FreeBounds {
 
 std::uint64_t less(std::uint64_t a, std::uint64_t b) noexcept { return a > b ? a - b : 0; }
 
-/// Uses a manager's memory in every way that changes how much is free, and asks at each step.
+/// Uses a manager's memory in every way that changes how much is free, and asks after each step.
 class InfoProgram {
  public:
   InfoProgram(Bench& bench, std::uint64_t unit) : b_(bench), unit_(unit) {}
 
-  /// `left` bytes are free; the rest of the device is in use by others.
+  /// Leaves `left` bytes free; others use the rest of the device.
   void run(std::uint64_t left) {
     b_.leave_on_device(left);
     const auto before = b_.device().mem_get_info();
@@ -117,7 +117,7 @@ class InfoProgram {
       if (capped ? is_cap(one) : is_device(one)) continue;
       const auto total = capped ? samples_.front().said.total : one.device.total;
       const auto bounds = capped ? of_cap(one) : of_device(one);
-      b_.watch().forget();  // those since are not of this moment
+      b_.watch().forget();  // later calls do not belong to this moment
       b_.expect(false, text::format("get_memory_info() {}", one.when),
                 text::format("{} bytes free of {}; cuMemGetInfo says {} of {}, the manager holds "
                              "{}, of which {} are alive",
@@ -129,7 +129,7 @@ class InfoProgram {
   }
 
  private:
-  /// Makes others than the manager hold so much more than at first.
+  /// Makes others than the manager hold `size` more than at first.
   bool others_take(std::uint64_t size) {
     if (others_.value != 0) {
       if (!b_.device().mem_free(std::exchange(others_, {}))) return false;
@@ -179,17 +179,17 @@ class InfoProgram {
     samples_.push_back(std::move(one));
   }
 
-  /// Answers may be off by so much: other processes use a real device, too.
+  /// Answers may be off by this much, because other processes use a real device too.
   std::uint64_t slack() const noexcept { return b_.is_simulated() ? 256_KiB : 128_MiB; }
-  /// Says how much of the device the manager held where it refused more although the device had
+  /// Returns how much of the device the manager held when it refused more although the device had
   /// more.
   std::uint64_t cap() const noexcept {
     const auto piece = 4_MiB * unit_;
     return full_.device.free > 2 * piece + slack() ? full_.held + piece : ~std::uint64_t{0};
   }
 
-  // Bounds what the device's own figures allow, where idle memory of the manager may count as free.
-  // The figures of a manager with a limit may stop at that.
+  // Returns the bounds that the device's own figures allow. Idle memory of the manager may count as
+  // free, and a manager with a limit may stop at that.
   FreeBounds of_device(const InfoSample& one) const noexcept {
     const auto least = std::min(one.device.free, one.after.free);
     const auto within = std::min(least, less(cap(), one.held + 8_MiB * unit_));
@@ -200,7 +200,7 @@ class InfoProgram {
     return one.said.total == one.device.total && of_device(one).hold(one);
   }
 
-  // Bounds the figures of a manager that has a limit, which is its total.
+  // Returns the bounds for a manager with a limit, which is its total.
   FreeBounds of_cap(const InfoSample& one) const noexcept {
     const auto total = samples_.front().said.total;
     return {less(std::min(less(total, one.held), one.device.free), slack()),
@@ -211,7 +211,7 @@ class InfoProgram {
            one.live <= one.said.total + slack() && of_cap(one).hold(one);
   }
 
-  // Answers whether these are a pool's own figures: what it holds, and what of that is idle
+  // Answers whether the figures are a pool's own: what it holds, and how much of that is idle
   // (INF-6).
   bool is_pool(const InfoSample& one) const noexcept {
     const auto rounding = one.blocks * 2_MiB + slack();
@@ -249,7 +249,7 @@ constexpr Clause kMemoryInfoClauses[] = {
            };
            judge(b, b.is_simulated() ? 1 : 16, 96_MiB);
            if (b.decided() || !b.is_simulated() || b.subject().standins != nullptr) return;
-           // A device whose bytes 32 bits do not count.
+           // A device with more bytes than 32 bits can count.
            auto large = b.with_capacity("64GiB");
            if (!large) return b.inconclusive(describe(large.error()));
            judge(**large, 256, 96_MiB);

@@ -1,6 +1,6 @@
 #include "conformance/spy.hpp"
 
-// CTX, and what of other sections a context answers for: judged on emmctl's own.
+// CTX, and the parts of other sections that a context is responsible for. Judged on emmctl's own.
 
 namespace emm {
 namespace {

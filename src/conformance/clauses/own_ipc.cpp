@@ -1,15 +1,15 @@
 #include "base/units.hpp"
 #include "conformance/spy.hpp"
 
-// IPC: opening and closing, which managers have no part in. The process that exported the memory
-// opens it, over a stub driver that answers with the memory itself.
+// IPC: opening and closing, which does not involve managers. The process that exported the memory
+// opens it itself; a stub driver returns the memory.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-/// A slice of 64 bytes, 128 into memory of the device, as another process would receive it.
+/// A slice of device memory as another process would receive it: 64 bytes at offset 128.
 struct Received {
   explicit Received(Bench& b) : memory(b.device().mem_alloc(4_KiB)) {
     b.stub().loops_back = true;
@@ -27,7 +27,7 @@ struct Received {
   IpcHandle::Fields fields;
 };
 
-/// The check of a clause about a closed handle to received memory.
+/// Makes the check of a clause about a closed handle to received memory.
 template <class Check>
 constexpr auto of_received_handle(Check) {
   return [](Bench& b) {
@@ -38,7 +38,7 @@ constexpr auto of_received_handle(Check) {
   };
 }
 
-/// The check of a clause about received memory and a context whose manager is a spy.
+/// Makes the check of a clause about received memory and a context with a spy manager.
 template <class Check>
 constexpr auto of_received_memory(Check) {
   return [](Bench& b) {

@@ -1,13 +1,14 @@
 #include "conformance/spy.hpp"
 
-// PTR, the stale half of RST, and the queue where no manager shows it: judged on emmctl's own.
+// PTR, the part of RST about dead pointers, and the parts of the queue that no manager shows.
+// Judged on emmctl's own.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-/// Memory of nobody's, whose end counts.
+/// Memory that belongs to no manager and counts its frees.
 struct Counted {
   int ends = 0;
   Epoch epoch;
@@ -20,7 +21,7 @@ struct Counted {
   }
 };
 
-/// The check of a clause about a pointer to counted memory.
+/// Makes the check of a clause about a pointer to counted memory.
 template <class Check>
 constexpr auto of_counted_memory(Check) {
   return [](Bench& b) {
@@ -30,7 +31,7 @@ constexpr auto of_counted_memory(Check) {
   };
 }
 
-/// The check of a clause about the first reference to counted memory.
+/// Makes the check of a clause about the first reference to counted memory.
 template <class Check>
 constexpr auto of_shared_memory(Check) {
   return [](Bench& b) {

@@ -11,7 +11,8 @@ using namespace emm::conformance;
 
 constexpr const char* kVariable = "EMM_MEMORY_MANAGER";
 
-/// The setting and its variable, unset; put back at the end. One at a time in a process.
+/// Unsets the setting and its environment variable, and restores them at the end. One at a time in
+/// a process.
 class CleanSetting {
  public:
   explicit CleanSetting(Bench& bench) : bench_(bench), before_(get_memory_manager()) {

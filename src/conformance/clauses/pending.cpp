@@ -5,8 +5,8 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 
-// PD and DFR: the queue of pending frees, seen through mapped host memory, whose frees wait in
-// every manager that is host-only for host memory.
+// PD and DFR: the queue of pending frees. It is observed through mapped host memory, whose frees
+// wait in every manager that is host-only for host memory.
 
 namespace emm {
 namespace {

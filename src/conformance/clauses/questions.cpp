@@ -10,8 +10,9 @@ namespace {
 
 using namespace emm::conformance;
 
-/// The memory's own place, by the driver; false where the driver knows none.
-bool place_of(Bench& b, MemoryView memory, AddressRange& range) {
+/// Asks the driver for the allocation that contains the memory. Returns false when the driver knows
+/// none.
+bool find_range(Bench& b, MemoryView memory, AddressRange& range) {
   const auto found = b.device().mem_get_address_range(memory.device_pointer);
   if (!found) {
     b.inconclusive(describe(found.error()));
@@ -21,7 +22,7 @@ bool place_of(Bench& b, MemoryView memory, AddressRange& range) {
   return true;
 }
 
-std::optional<IpcHandle> exported(Bench& b, MemoryView memory) {
+std::optional<IpcHandle> export_handle(Bench& b, MemoryView memory) {
   auto handle = b.manager().get_ipc_handle(memory);
   if (handle) return *std::move(handle);
   if (handle.error().code == Errc::not_supported) {
@@ -32,7 +33,7 @@ std::optional<IpcHandle> exported(Bench& b, MemoryView memory) {
   return std::nullopt;
 }
 
-/// A manager begins on a device that others have nearly filled, and goes on when they have left.
+/// A manager starts on a device that others have nearly filled, and goes on after they have left.
 void judge_total(Bench& b) {
   constexpr auto kFirst = 32_MiB, kMost = 160_MiB, kPiece = 8_MiB;
   auto fresh = Bench::create(b.subject(), b.clause());
@@ -61,11 +62,11 @@ void judge_total(Bench& b) {
   b.take(on);
 }
 
-/// What a handle says of `memory`. False where there is none.
+/// Judges the handle of `memory`. Returns false when there is none.
 bool judge_handle(Bench& b, MemoryView memory) {
   AddressRange range;
-  if (!place_of(b, memory, range)) return false;
-  const auto handle = exported(b, memory);
+  if (!find_range(b, memory, range)) return false;
+  const auto handle = export_handle(b, memory);
   if (!handle) return false;
   const auto done = text::format("get_ipc_handle of {} bytes, {} into the driver's allocation",
                                  memory.size, memory.device_pointer - range.base);
@@ -163,7 +164,7 @@ constexpr Clause kQuestionsClauses[] = {
      .scope = Scope::all,
      .check =
          [](Bench& b) {
-           const auto hosted = b.try_hosted(64, {.mapped = true});  // which is not exported
+           const auto hosted = b.try_hosted(64, {.mapped = true});  // mapped memory is not exported
            const auto managed = b.try_managed(64);
            std::vector<BenchMemory> blocks;
            const auto room = b.affordable(160_MiB);
@@ -176,7 +177,7 @@ constexpr Clause kQuestionsClauses[] = {
              if (!judge_handle(b, block.view())) return;
              if (!judge_handle(b, *block.view().view(64, 128))) return;
            }
-           // What else happens changes no handle.
+           // Other operations must not change a handle.
            static_cast<void>(b.manager().trim(0).has_value());
            static_cast<void>(b.manager().flush().has_value());
            if (const auto out = b.try_memalloc(std::uint64_t{1} << 50)) return;
@@ -184,10 +185,10 @@ constexpr Clause kQuestionsClauses[] = {
              if (!judge_handle(b, block.view())) return;
            }
            if (!b.is_simulated() || b.decided()) return;
-           // An offset that 32 bits do not count.
+           // An offset that 32 bits cannot hold.
            auto large = b.with_capacity("40GiB");
            if (!large) return b.inconclusive(describe(large.error()));
-           // To share so much costs time and memory with what the manager writes there.
+           // Sharing this much would take time and all the memory that the manager writes there.
            if (b.subject().standins == nullptr) (*large)->stub().loops_back = true;
            const auto block = (*large)->try_memalloc(9_GiB);
            (*large)->expect(true, {}, {}, {});
@@ -210,11 +211,11 @@ constexpr Clause kQuestionsClauses[] = {
          [](Bench& b) {
            const auto block = b.memalloc(64_KiB);
            AddressRange range;
-           if (b.decided() || !place_of(b, block.view(), range)) return;
-           if (b.queue_waits()) b.mapped(64).drop();  // a free that waits goes on waiting
+           if (b.decided() || !find_range(b, block.view(), range)) return;
+           if (b.queue_waits()) b.mapped(64).drop();  // a pending free stays pending
            for (int i = 0; i < 2; ++i) {
              b.watch().forget();
-             if (!exported(b, *block.view().view(64, 128))) return;
+             if (!export_handle(b, *block.view().view(64, 128))) return;
              b.expect_calls("get_ipc_handle of a slice",
                             {Call::mem_get_address_range, Call::ipc_get_mem_handle});
              b.expect(b.decided() || b.watch().events()[1].pointer == range.base.value,
@@ -244,7 +245,7 @@ constexpr Clause kQuestionsClauses[] = {
              if (4 * size > room) continue;
              blocks.push_back(b.memalloc(size));
              if (b.decided()) return;
-             auto handle = exported(b, blocks.back().view());
+             auto handle = export_handle(b, blocks.back().view());
              if (!handle) return;
              for (const auto& other : handles) {
                const auto same = handle->fields().handle == other.fields().handle &&

@@ -9,15 +9,16 @@
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/manager_subject.hpp"
 
-// Beyond the catalogue: generated programs. Each may fail with any other clause, because it judges
-// all rules at once.
+// Beyond the catalogue: generated programs. Each may fail together with any other clause, because
+// it judges all rules at once.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-/// A program over every operation of a manager, at random, and what always holds in between.
+/// A random program over every operation of a manager. It checks the rules that always hold between
+/// the steps.
 class Program {
  public:
   Program(Bench& bench, std::uint64_t seed) : b_(bench), random_(seed), seed_(seed) {}
@@ -41,8 +42,8 @@ class Program {
  private:
   struct Live {
     BenchMemory block;
-    std::optional<std::uint8_t> value{};  ///< Nothing where it was not written.
-    std::weak_ptr<const void> owner;      ///< Of a region; never expired while it is pinned.
+    std::optional<std::uint8_t> value{};  ///< Nothing if it was not written.
+    std::weak_ptr<const void> owner;  ///< For a pinned region; must not expire while it is pinned.
   };
 
   std::string told(std::string_view what) const { return text::format("{}, seed {}", what, seed_); }
@@ -73,10 +74,11 @@ class Program {
     }
   }
 
-  /// What a request may answer: memory, not_supported, or out of memory where much is taken.
+  /// Accepts what a request may answer: memory, not_supported, or out of memory when much is in
+  /// use.
   template <class T>
-  bool gives(std::string_view request, const Result<T>& made, std::uint64_t size,
-             StreamHandle stream = {}) {
+  bool judge_request(std::string_view request, const Result<T>& made, std::uint64_t size,
+                     StreamHandle stream = {}) {
     if (made) return true;
     const auto declined = made.error().code == Errc::not_supported;
     const auto out = made.error().code == Errc::out_of_memory;
@@ -98,14 +100,14 @@ class Program {
     if (kind == 0) {
       const auto attach = random_.chance(0.5) ? AttachFlags::global : AttachFlags::host;
       auto made = b_.try_managed(size, attach);
-      if (!gives("memallocmanaged", made, size)) return;
+      if (!judge_request("memallocmanaged", made, size)) return;
       one.block = *std::move(made);
     } else if (kind <= 2) {
       const HostAllocFlags flags{.mapped = random_.chance(0.5),
                                  .portable = random_.chance(0.5),
                                  .wc = random_.chance(0.5)};
       auto made = b_.try_hosted(size, flags);
-      if (!gives("memhostalloc", made, size)) return;
+      if (!judge_request("memhostalloc", made, size)) return;
       one.block = *std::move(made);
       b_.expect_equal(told("whether host memory is mapped"), one.block.is_mapped(), flags.mapped);
     } else if (kind == 3) {
@@ -115,14 +117,14 @@ class Program {
       const HostRegisterFlags flags{.mapped = random_.chance(0.5)};
       auto made = b_.try_pin(range, flags, owner);
       one.owner = held_ = owner;
-      if (!gives("mempin", made, size)) return;
+      if (!judge_request("mempin", made, size)) return;
       one.block = *std::move(made);
       b_.expect(one.block.host() == range.pointer, told("a region that was pinned"),
                 "another address", "the region's");
     } else {
       const auto stream = streams_[random_.below(streams_.size())];
       auto made = b_.try_memalloc(size, stream);
-      if (!gives("memalloc", made, size, stream)) return;
+      if (!judge_request("memalloc", made, size, stream)) return;
       one.block = *std::move(made);
     }
     b_.expect_equal(told("the size of what was asked for"), one.block.size(), size);
@@ -213,7 +215,7 @@ class Program {
        : one.block.is_mapped()     ? managed
                                    : device) += one.block.size();
     }
-    // Whether host memory counts is the manager's to say.
+    // The manager decides whether host memory counts.
     if (state.live_bytes && *state.live_bytes != device + managed + host)
       b_.expect_equal(told("live bytes"), *state.live_bytes, device + managed);
     if (!state.reserved_bytes) return;
@@ -270,7 +272,7 @@ class Program {
   std::weak_ptr<const void> held_;
 };
 
-/// The same, on a device of its own each time, until the manager's end.
+/// Runs the programs, each on a device of its own, until the manager's end.
 void run_programs(Bench& b) {
   const std::uint64_t kPrograms = 8 * b.effort();
   b.expect(true, {}, {}, {});

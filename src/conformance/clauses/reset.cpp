@@ -16,7 +16,7 @@ namespace {
 
 using namespace emm::conformance;
 
-/// Memory of every kind that a manager offers, each block with content of its own.
+/// Memory of every kind that the manager offers. Each block has its own content.
 class Everything {
  public:
   Everything(Bench& bench, std::uint64_t device_blocks) : b_(bench) {
@@ -59,7 +59,8 @@ std::uint64_t held_on_host(Bench& b) {
          ledger.live(CallLedger::Kind::managed).bytes;
 }
 
-/// A region that a reset ended and that is pinned again stays pinned, whatever ends of the first.
+/// Expects a region that a reset ended and that is pinned again to stay pinned when its first
+/// pointer ends.
 void judge_region_pinned_again(Bench& b) {
   const auto range = b.buffer();
   auto stale = b.try_pin(range);
@@ -78,12 +79,12 @@ void judge_region_pinned_again(Bench& b) {
   if (again && !b.device().mem_host_unregister(range.pointer)) return;
 }
 
-/// A token whose late free is still to come names nothing that was handed out since, however many
-/// have come and gone.
+/// Expects a token whose late free is still to come to name nothing that was handed out since,
+/// however many blocks have come and gone.
 void judge_stale_tokens(Bench& b) {
   const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
   if (plugin == nullptr) return;
-  constexpr int kCycles = 70'000;  // beyond 16 bits
+  constexpr int kCycles = 70'000;  // more than 16 bits can number
   std::vector<BenchMemory> stale;
   std::vector<emm_token> tokens;
   for (int i = 0; i < 3; ++i) {
@@ -108,12 +109,13 @@ void judge_stale_tokens(Bench& b) {
                   "a token that none of them has"))
       return;
     kept = *std::move(next);
-    // A driver call for each block takes longer than all the rest.
+    // If each block takes a driver call, this would take longer than all the rest.
     if (i == 700 && b.watch().total() - calls_before >= 700) return;
   }
 }
 
-/// However much was alive, and whichever thread asked for it, all can be had again.
+/// Expects that a reset makes all memory available again, however much was live and whichever
+/// thread requested it.
 void judge_many_of_threads(Bench& b) {
   constexpr std::size_t kBlocks = 960, kOfThread = kBlocks / 4;
   auto fresh = Bench::create(b.subject(), b.clause());
@@ -123,7 +125,7 @@ void judge_many_of_threads(Bench& b) {
   on.expect(true, {}, {}, {});
   on.leave_on_device(64_MiB);
   on.manager();
-  std::vector<BenchMemory> stale;  // nothing ends but by the reset
+  std::vector<BenchMemory> stale;  // only the reset ends anything
   std::array<std::size_t, 2> served{};
   for (auto& count : served) {
     const auto ask = [&] {
@@ -315,7 +317,7 @@ constexpr Clause kResetClauses[] = {
            b.manager();
            b.expect(true, {}, {}, {});
            std::uint64_t held = 0;
-           std::list<Everything> stale;  // nothing ends but by the reset
+           std::list<Everything> stale;  // only the reset ends anything
            for (int round = 0; round < 6 && !b.decided(); ++round) {
              const auto range = b.buffer();
              stale.emplace_back(b, 60);
@@ -337,8 +339,8 @@ constexpr Clause kResetClauses[] = {
              b.gives(large, b.affordable(40_MiB) / 2);
              if (large) b.reset();
            }
-           // What ends inside a deferral serves no request in it, so that a manager that keeps host
-           // memory keeps more of it from then on: as much as after the second time.
+           // What ends inside a deferral serves no request there. So a manager that keeps host
+           // memory keeps more from now on, at most as much as after the second round.
            for (int round = 0; round < 4 && !b.decided(); ++round) {
              const auto range = b.buffer();
              auto deferred = b.defer();

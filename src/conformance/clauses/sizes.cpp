@@ -7,15 +7,15 @@
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: every size, many blocks, blocks beyond 4 GiB, over memory in pieces; and
-// what may be refused. Bench judges each block as it is handed out: aligned, apart from all that
-// live, memory throughout.
+// what may be refused. Bench judges each block when it is handed out: it must be aligned, overlap
+// no live block, and be memory throughout.
 
 namespace emm {
 namespace {
 
 using namespace emm::conformance;
 
-/// A block with a mark of its own at both ends and at every 4 GiB.
+/// A block with its own mark at both ends and at every 4 GiB.
 class Marked {
  public:
   Marked(Bench& bench, BenchMemory block, std::uint8_t mark)
@@ -38,7 +38,7 @@ class Marked {
     });
     return whole;
   }
-  /// Looks at the marks, and frees.
+  /// Checks the marks and frees the block.
   void end() {
     bench_->expect(is_whole(), text::format("a block of {} bytes, when it is freed", size()),
                    "other content at its ends", "what was written");
@@ -62,13 +62,14 @@ class Marked {
   std::uint8_t mark_;
 };
 
-/// Asks for memory on a device that has plenty, and marks what it gets.
+/// Requests memory on a device that has plenty, and marks what it gets.
 class Asking {
  public:
-  /// `judges` says whether a request that is refused as out of memory is judged.
+  /// `judges` says whether a request that fails with out of memory is judged.
   explicit Asking(Bench& bench, bool judges = true) : b_(bench), judges_(judges) {}
 
-  /// Asks for memory and marks it. Nothing where the manager may refuse, or the clause is decided.
+  /// Requests memory and marks it. Returns nothing if the manager may refuse or the clause is
+  /// decided.
   std::optional<Marked> ask(std::uint64_t size) {
     if (b_.decided()) return std::nullopt;
     auto block = b_.try_memalloc(size);
@@ -85,7 +86,7 @@ class Asking {
   std::uint64_t marks_ = 0;
 };
 
-/// Judges `check` on a simulated device with `capacity`, or on the real one.
+/// Runs `check` on a simulated device with `capacity`, or on the real one.
 template <class Check>
 void on_roomy_device(Bench& b, std::string_view capacity, Check check) {
   auto fresh = b.with_capacity(capacity);
@@ -96,7 +97,8 @@ void on_roomy_device(Bench& b, std::string_view capacity, Check check) {
   b.take(**fresh);
 }
 
-/// Three neighbours of `size`; what is a little larger than the middle one must not take its place.
+/// Frees every second of several neighbours of `size`. A block slightly larger than a hole must not
+/// be placed there.
 void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   std::vector<Marked> kept;
   std::vector<std::optional<Marked>> holes;
@@ -109,7 +111,7 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   }
   if (auto last = asking.ask(size)) kept.push_back(*std::move(last));
   for (auto& hole : holes) hole->end();
-  b.expect_ok("flush()", b.manager().flush());  // pending frees make no hole
+  b.expect_ok("flush()", b.manager().flush());  // a pending free leaves no hole
   for (const auto more : {std::uint64_t{1}, std::uint64_t{256}, std::uint64_t{512}, 2_MiB}) {
     if (auto larger = asking.ask(size + more)) kept.push_back(*std::move(larger));
   }
@@ -119,8 +121,8 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
   for (std::size_t i = 1; i < kept.size(); i += 2) kept[i].end();
 }
 
-/// Asks for blocks of `size` beside a small one. The last of them, for which a slab has nearly
-/// room, must go elsewhere.
+/// Requests blocks of `size` beside a small one. A slab has nearly room for the last of them, which
+/// must go elsewhere.
 void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   constexpr int kBlocks = 17;
   std::vector<std::optional<Marked>> kept;
@@ -131,8 +133,8 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   for (auto& one : kept) {
     if (one) one->end();
   }
-  // Where a slab is `size` bytes large, two parts that sum to it have no room side by side beside
-  // the small block.
+  // If a slab has `size` bytes, two parts that sum to `size` do not fit side by side beside the
+  // small block.
   for (std::uint64_t eighths = 1; eighths <= 4; ++eighths) {
     const auto part = size / 8 * eighths;
     std::array<std::optional<Marked>, 4> parts{asking.ask(1), asking.ask(part),
@@ -144,9 +146,10 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
   }
 }
 
-/// Blocks of so many sizes that none is a hundredth larger than the one before: what is wrong in a
-/// band of sizes meets one. Each lies beside one that fills what it gets, in whatever classes sizes
-/// are rounded to; and many live at once, so that they are cut one after the other.
+/// Requests blocks of so many sizes that each is less than a hundredth larger than the one before,
+/// so that a fault in any band of sizes meets one. Each lies beside a block that fills its place,
+/// whatever size classes the manager has. Many live at once, so that they are cut one after the
+/// other.
 void sweep_bands(Bench& b, Asking& asking) {
   constexpr double kLeast = 1'000, kMost = 64.0 * 1024 * 1024, kStep = 1.008;
   const auto most_live = b.affordable(24_MiB);
@@ -172,16 +175,15 @@ void sweep_bands(Bench& b, Asking& asking) {
   end_all();
 }
 
-/// The range of addresses that the driver gave for what is at `at`, where it is one of a manager
-/// that cuts blocks from larger ones.
+/// Returns the driver's range around the address if the manager cuts blocks from larger ones.
 std::optional<AddressRange> segment_of(Bench& b, DevicePtr at, std::uint64_t size) {
   const auto range = b.device().mem_get_address_range(at);
   if (!range || range->size < size + 512 || range->size > 256_MiB) return std::nullopt;
   return *range;
 }
 
-/// Learns the segment that the manager takes of the device for a first request, and asks a fresh
-/// one for what has nearly room in the rest of it.
+/// Finds the segment that the manager takes from the device for a first request. Then requests from
+/// a fresh one what nearly fits into its rest.
 void fill_segments(Bench& b, Asking& asking) {
   const auto end_all = [&](std::initializer_list<std::optional<Marked>*> blocks) {
     for (auto* one : blocks) {
@@ -220,12 +222,12 @@ void fill_segments(Bench& b, Asking& asking) {
   }
 }
 
-/// Tells what a program is given whose blocks lie beside one another, once two neighbours have
-/// ended.
+/// What a manager serves to a program whose blocks lie side by side, after two neighbours were
+/// freed.
 struct Joined {
-  std::size_t served = 0;  ///< Of its four requests, how many.
-  std::uint64_t fill = 0;  ///< Eighths of a unit that fill the rest of the device.
-  bool is_served = false;  ///< What ended serves a request.
+  std::size_t served = 0;  ///< How many of its four requests were served.
+  std::uint64_t fill = 0;  ///< Eighths of a unit that filled the rest of the device.
+  bool is_served = false;  ///< The freed neighbours served a request together.
   std::string done;
 };
 
@@ -264,7 +266,7 @@ Joined ask_for_joined(Bench& on, std::uint64_t unit) {
   return seen;
 }
 
-/// What a manager does with MiB it does with GiB.
+/// Expects a manager to serve requests of GiB as it serves those of MiB.
 void compare_joined(Bench& b) {
   if (!b.is_simulated() || b.subject().standins != nullptr || b.capacity().limit) return;
   std::array<Joined, 2> seen;
@@ -290,7 +292,7 @@ void compare_joined(Bench& b) {
            text::format("{}, as of 64 MiB on a device of 1.5 GiB", small.fill));
 }
 
-/// Random requests and ends, most of them small, some of up to `largest`.
+/// Makes random requests and frees. Most blocks are small, some have up to `largest` bytes.
 void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t largest,
                   std::size_t most = 160) {
   auto& random = b.random();
@@ -316,7 +318,7 @@ void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t l
   for (auto& one : live) one.end();
 }
 
-/// Holds as many blocks of `size` at once as fill a slab of several MiB to its end.
+/// Holds enough blocks of `size` at once to fill a slab of several MiB to its end.
 void fill_slab(Bench& on, std::uint64_t size) {
   const auto count = (size >= 4_KiB ? 4_MiB + 512_KiB : 1_MiB + 64_KiB) / size;
   std::vector<BenchMemory> blocks;
@@ -327,7 +329,7 @@ void fill_slab(Bench& on, std::uint64_t size) {
   }
 }
 
-/// Takes what is left of a device, block after block, to its last bytes.
+/// Requests what is left of a device, block after block, to its last bytes.
 void fill_to_the_end(Bench& b) {
   b.leave_on_device(4_MiB);
   std::vector<BenchMemory> blocks;
@@ -341,9 +343,10 @@ void fill_to_the_end(Bench& b) {
   }
 }
 
-/// Memory of other kinds, whose ends the bench looks up in the driver's allocation. Nothing touches
-/// its middle, so that it costs no memory of this machine. A kind is judged where a small request
-/// for it is served, and frees are made: what is wrong at every size is no matter of this one.
+/// Requests large memory of other kinds. The bench looks up their ends in the driver's allocation,
+/// and nothing touches the middle, so it takes no memory of this machine. A kind is judged only if
+/// a small request for it is served and frees succeed, because faults at every size belong to other
+/// clauses.
 void ask_for_other_kinds(Bench& on) {
   struct Kind {
     std::string_view slot;
@@ -363,7 +366,7 @@ void ask_for_other_kinds(Bench& on) {
     for (const auto& [slot, make] : offered) {
       const auto block = make(on, size);
       if (!block) {
-        // A limit of its own is allowed.
+        // The manager may have a limit of its own.
         on.expect(
             block.error().code == Errc::not_supported || block.error().code == Errc::out_of_memory,
             text::format("{}({})", slot, size), describe(block.error()), "memory");
@@ -375,7 +378,7 @@ void ask_for_other_kinds(Bench& on) {
   }
 }
 
-/// How many regions and page-locked blocks there may be at once is the driver's affair.
+/// Holds many regions and page-locked blocks. The driver may limit how many there are at once.
 void hold_many_host_blocks(Bench& b) {
   constexpr std::size_t kCount = 1'100;
   constexpr std::uint64_t kPage = 4096;
@@ -414,8 +417,8 @@ void hold_many_host_blocks(Bench& b) {
   }
 }
 
-/// Holds more blocks at once than the other checks. Asks without the bench, which would take longer
-/// than the manager; where one is refused, the bench asks once more and judges.
+/// Holds more blocks at once than the other checks. Calls the manager directly, because the bench
+/// takes longer than the manager. If one is refused, the bench asks whether it may be.
 void hold_many_blocks(Bench& on) {
   constexpr std::size_t kCount = 20'600;
   on.untraceable();
@@ -435,17 +438,17 @@ void hold_many_blocks(Bench& on) {
       return;
     }
     blocks.push_back(*std::move(block));
-    // A driver call for each block takes longer than all the rest.
+    // If each block takes a driver call, this would take longer than all the rest.
     constexpr std::size_t kSome = 500;
     if (blocks.size() == kSome && on.watch().total() - calls_before >= kSome) break;
   }
-  // The newest first, which costs no manager a long search.
+  // The newest is freed first, which needs no long search in any manager.
   while (!blocks.empty()) blocks.pop_back();
 }
 
-/// Sizes around those at which a pool changes how it rounds, up to 16 GiB: alignment, ends and
-/// extents are judged as each is handed out. A hole a little too small for a request, which single
-/// precision cannot tell from one that fits, must not serve it.
+/// Requests sizes around those at which a pool changes how it rounds, up to 16 GiB. The bench
+/// judges alignment, ends and extents of each. A hole that is slightly too small must not serve a
+/// request, although single precision cannot tell the two sizes apart.
 void sweep_large(Bench& on) {
   const auto info = on.device().mem_get_info();
   if (!info || info->free < 39_GiB || on.affordable(39_GiB) < 39_GiB) return;
@@ -469,8 +472,8 @@ void sweep_large(Bench& on) {
   }
 }
 
-/// Where the driver has no more host or managed memory, the manager can release what it keeps.
-/// Of many idle blocks of nearly one size the one that fits is found, wherever it stands in a list.
+/// Frees many blocks of nearly one size, and expects the one that fits to be found wherever it
+/// stands in a list.
 void find_the_one_that_fits(Bench& on) {
   constexpr std::uint64_t kBlocks = 24;
   const auto room = on.affordable(64_MiB);
@@ -493,8 +496,8 @@ void find_the_one_that_fits(Bench& on) {
   on.gives(on.try_memalloc(largest), largest);
 }
 
-/// Device memory is not refused while frees of managed memory wait, nor managed memory while device
-/// memory is idle.
+/// Expects device memory to be served while frees of managed memory are pending, and managed memory
+/// while device memory is idle.
 void ask_for_what_another_kind_holds(Bench& b) {
   b.apart([](Bench& on) {
     on.leave_on_device(64_MiB);
@@ -517,6 +520,7 @@ void ask_for_what_another_kind_holds(Bench& b) {
   });
 }
 
+/// Expects the manager to release what it keeps when the driver has no more host or managed memory.
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
     std::string_view slot;
@@ -539,7 +543,7 @@ void refuse_while_some_is_idle(Bench& b) {
     b.expect_ok("flush()", b.manager().flush());
     if (b.decided() || alive() <= before) continue;
     bool was_refused = false;
-    // Does as a driver that is out of memory: refuses until something has been freed.
+    // Like a driver that is out of memory, refuses until something has been freed.
     b.watch().during = [&, call = call](const CallEvent& event) {
       if (event.call != call || alive() <= before) return;
       was_refused = true;
@@ -573,7 +577,7 @@ constexpr Clause kSizesClauses[] = {
            b.apart(find_the_one_that_fits);
            if (!b.decided() && b.is_simulated()) ask_for_what_another_kind_holds(b);
            b.leave_on_device(96_MiB);
-           // What the last size left idle or pending has to serve the next one.
+           // Memory that the last size left idle or pending must serve the next one.
            for (const auto size :
                 {4_MiB, 12_MiB, 3_MiB + 1, 256_KiB, 24_MiB, 9_MiB, 1_MiB, 24_MiB, 2_MiB}) {
              std::vector<BenchMemory> blocks;
@@ -593,7 +597,7 @@ constexpr Clause kSizesClauses[] = {
                }
              }
            }
-           // Also where work on it has not ended: a request may wait for that.
+           // This also holds while work on the memory has not ended: the request may wait for it.
            {
              const auto stream = b.stream();
              const auto size = b.affordable(60_MiB);
@@ -602,7 +606,7 @@ constexpr Clause kSizesClauses[] = {
                  block->free(stream))
                b.gives(b.try_memalloc(size, stream), size, stream);
            }
-           // However often memory was out, what was freed serves again.
+           // Freed memory serves again, however often memory was out.
            const auto fill = [&] {
              std::vector<BenchMemory> blocks;
              while (blocks.size() < 24) {
@@ -621,7 +625,7 @@ constexpr Clause kSizesClauses[] = {
            b.expect(second >= first, "4 MiB asked for until memory is out, after 150 refusals",
                     text::format("{} are served", second), text::format("{}, as before", first));
            if (b.decided() || !b.is_simulated()) return;
-           b.release_ballast();  // others have left
+           b.release_ballast();  // other users of the device have left
            {
              const auto large = b.affordable(400_MiB);
              const auto block = b.try_memalloc(large);
@@ -645,10 +649,10 @@ constexpr Clause kSizesClauses[] = {
              if (b.decided()) return;
            }
            on_roomy_device(b, "64GiB", [](Bench& on) {
-             // Half of the oldest blocks outlive 65,536 requests and half 131,072, after which a
-             // number of 16 or 17 bits comes again, and end while blocks live that were made then.
-             // The loop replaces the other blocks in turn. It comes to each of them, since 11 has
-             // no factor in common with their number.
+             // Numbers of 16 or 17 bits repeat after 65,536 or 131,072 requests. Half of the oldest
+             // blocks outlive the first point and half the second; they end while blocks that were
+             // made after it live. The loop replaces the other blocks in turn. It reaches each of
+             // them because 11 and their number have no common factor.
              constexpr std::uint64_t kOldest = 2'000, kLive = 8'500, kInTurn = 134'000;
              constexpr std::uint64_t kFirstEnd = 70'000, kSecondEnd = 133'500;
              std::vector<BenchMemory> oldest, blocks;
@@ -687,7 +691,7 @@ constexpr Clause kSizesClauses[] = {
              constexpr std::size_t kLarge = 1'100;
              std::vector<BenchMemory> blocks;
              if (const auto limit = on.capacity().limit) {
-               // A limit of bytes is the same for requests of any size.
+               // A limit in bytes is the same for requests of any size.
                while (auto block = on.try_memalloc(17_MiB)) {
                  blocks.push_back(*std::move(block));
                  if (blocks.size() == kLarge) break;
@@ -757,10 +761,10 @@ constexpr Clause kSizesClauses[] = {
              go_at_random(on, asking, 6'000 * on.effort(), 256_KiB);
              go_at_random(on, asking, 9'000 * on.effort(), 16_KiB, 1'500);
            });
-           // Where memory is short, what was freed is joined.
+           // When memory is short, freed neighbours must be merged.
            on_roomy_device(b, "4GiB", [](Bench& on) {
              on.leave_on_device(48_MiB);
-             Asking asking(on, false);  // what is idle may be cut for other sizes
+             Asking asking(on, false);  // idle memory may be cut for other sizes
              go_at_random(on, asking, 1'500 * on.effort(), 8_MiB);
              go_at_random(on, asking, 1'500 * on.effort(), 2_MiB);
              const auto deferred = on.defer();

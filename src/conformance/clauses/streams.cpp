@@ -18,14 +18,14 @@ namespace {
 
 using namespace emm::conformance;
 
-/// A program on several streams, at random: memory goes round in few sizes, so that what was freed
-/// on one stream is soon asked for on another, while its work is pending.
+/// A random program on several streams. It reuses memory in a few sizes, so that what was freed on
+/// one stream is soon requested on another while its work is pending.
 class StreamProgram {
  public:
   StreamProgram(Bench& bench, std::uint64_t seed)
       : b_(bench), random_(seed), order_(bench.watch_order()) {}
 
-  /// With `faults` the device refuses some calls about order, which the manager makes.
+  /// With `faults`, the device refuses some of the manager's calls that order work.
   void run(int steps, bool faults) {
     b_.manager();
     b_.expect(true, {}, {}, {});
@@ -37,8 +37,8 @@ class StreamProgram {
     }
     if (random_.chance(0.5))
       b_.leave_on_device(std::array{64_MiB, 64_MiB, 24_MiB, 12_MiB}[random_.below(4)]);
-    // Few sizes in a program: its memory goes round. Half of the programs have sizes of their own,
-    // one of each band, or large ones alone, which are often neighbours.
+    // A program uses few sizes, so that its memory is reused. Half of the programs have random
+    // sizes: one of each band, or only large ones, which are often neighbours.
     if (random_.chance(0.2)) {
       for (auto& size : sizes_) size = 8_MiB + random_.below(6_MiB);
     } else if (random_.chance(0.4)) {
@@ -56,7 +56,7 @@ class StreamProgram {
     while (!live_.empty() && !b_.decided()) end(live_.size() - 1);
     for (const auto stream : streams_) {
       if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
-        continue;  // the device goes next
+        continue;  // the whole device is reset next
     }
   }
 
@@ -65,13 +65,12 @@ class StreamProgram {
     BenchMemory block;
     std::uint32_t id = 0;
     StreamHandle stream;
-    std::vector<StreamHandle> also;  ///< That work on it reaches.
+    std::vector<StreamHandle> also;  ///< Other streams with work on it.
   };
 
   void accuse(const order::Hazard& hazard) {
     using How = order::Hazard::How;
-    // A manager that must release memory and cannot wait for its work can do nothing right any
-    // more.
+    // A manager that must release memory and cannot wait for its work has no correct choice left.
     is_over_ = is_faulty_ && hazard.how != How::handed_out;
     if (is_over_) return;
     const auto what = hazard.how == How::handed_out
@@ -114,8 +113,7 @@ class StreamProgram {
   /// While one lives, the device refuses some of the calls that order work.
   class Refusing {
    public:
-    /// A request may be refused where nothing can be waited for. For a free there is always a way
-    /// to wait.
+    /// A request may fail if nothing can be waited for. A free always needs some way to wait.
     Refusing(StreamProgram& program, bool waits_too) : program_(program) {
       if (!program_.is_faulty_ || !program_.random_.chance(0.5)) return;
       const auto count = waits_too ? kCalls.size() : kOfEvents;
@@ -149,7 +147,8 @@ class StreamProgram {
     const auto stream = any();
     auto block = ask(size, stream);
     if (!block && (block.error().code == Errc::out_of_memory || is_faulty_)) return;
-    if (!block && ids_ != 0 && size > 5_MiB) return;  // beyond what it gives in one block
+    // Larger than any block that the manager gives
+    if (!block && ids_ != 0 && size > 5_MiB) return;
     if (!block && block.error().code == Errc::not_supported) {
       return ids_ == 0 ? b_.not_applicable(describe(block.error())) : void();
     }
@@ -160,7 +159,7 @@ class StreamProgram {
     live_.push_back(std::move(one));
   }
 
-  /// Puts work on the memory if the device takes it. Its order counts all the same.
+  /// Puts work on the memory if the device accepts it. The checker counts it in any case.
   void work_on(const Live& one, StreamHandle stream) {
     const auto value = static_cast<std::uint8_t>(random_.below(256));
     const auto size = std::min<std::uint64_t>(one.block.size(), 1_KiB);
@@ -171,16 +170,17 @@ class StreamProgram {
     if (live_.empty()) return;
     auto& one = live_[random_.below(live_.size())];
     const auto stream = any();
-    wait(stream, one.stream);  // for its content
+    wait(stream, one.stream);  // for what that stream's work writes
     order_.used(0, one.id, one.block.device(), stream);
     work_on(one, stream);
     if (stream != one.stream) one.also.push_back(stream);
   }
 
-  /// Puts what `later` gets from here on behind what `earlier` has.
+  /// Orders later work on `later` after the work that `earlier` has.
   void wait(StreamHandle later, StreamHandle earlier) {
     auto event = b_.ordered().event_create();
-    if (!event && is_faulty_) {  // memory went where work was pending, and the context with it
+    // Memory was reused while work was pending, which destroyed the context
+    if (!event && is_faulty_) {
       is_over_ = true;
       return;
     }
@@ -208,7 +208,7 @@ class StreamProgram {
 
   /// Ends all memory, each block on its own stream, sometimes inside a deferral.
   void reset() {
-    if (b_.is_numba()) return;  // it leaves device memory alive: RST-5
+    if (b_.is_numba()) return;  // it leaves device memory live: RST-5
     for (const auto& one : live_) {
       for (const auto stream : one.also) {
         wait(one.stream, stream);
@@ -224,7 +224,7 @@ class StreamProgram {
   Bench& b_;
   Prng random_;
   order::Checker& order_;
-  bool resets_ = false;  ///< A reset leaves little to go wrong later.
+  bool resets_ = false;  ///< After a reset, little is left that can go wrong.
   bool is_faulty_ = false;
   bool is_over_ = false;
   std::vector<StreamHandle> streams_{{}};
@@ -244,9 +244,9 @@ void run_stream_programs(Bench& b) {
     subject.seed += i;
     auto fresh = Bench::create(subject, "stream/hazards");
     if (!fresh) return b.inconclusive(describe(fresh.error()));
-    if (i % 8 == 3)  // events take their time
+    if (i % 8 == 3)  // no event completes
       (*fresh)->watch().fail_always(Call::event_query, kNotReady);
-    if (i % 8 == 7) {  // some of them do
+    if (i % 8 == 7) {  // some events complete
       (*fresh)->watch().fail(
           Call::event_query,
           {0,         kNotReady, 0, 0,         kNotReady, 0,         kNotReady, kNotReady,
@@ -258,7 +258,7 @@ void run_stream_programs(Bench& b) {
   }
 }
 
-/// Streams that wait for nobody, on a bench that checks their order.
+/// Streams without implicit synchronization, on a bench that checks their order.
 class OwnStreams {
  public:
   explicit OwnStreams(Bench& bench) : b_(bench), order_(bench.watch_order()) {
@@ -273,7 +273,7 @@ class OwnStreams {
   ~OwnStreams() {
     for (const auto stream : streams_) {
       if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
-        return;  // the device goes next
+        return;  // the whole device is reset next
     }
   }
   OwnStreams(const OwnStreams&) = delete;
@@ -294,8 +294,8 @@ class OwnStreams {
   std::array<StreamHandle, 4> streams_{};
 };
 
-/// A manager of its own on the streams' device, each of whose driver calls two hooks hear: before()
-/// as it begins, after() when all else has heard of its end.
+/// A separate manager on the streams' device. Two hooks hear its driver calls: before() when a call
+/// begins, after() when all other hooks have heard its end.
 class HookedManager {
  public:
   explicit HookedManager(Bench& bench) : driver_(bench.ordered(), hooks_) {
@@ -309,10 +309,10 @@ class HookedManager {
   explicit operator bool() const noexcept { return manager_ != nullptr; }
   MemoryManager& operator*() noexcept { return *manager_; }
   MemoryManager* operator->() noexcept { return manager_.get(); }
-  /// What it returns but 0 is the call's answer.
+  /// A result other than 0 is the call's answer.
   std::function<std::int32_t(const CallEvent&)>& before() noexcept { return hooks_.hears_before; }
   std::function<void(const CallEvent&)>& after() noexcept { return hooks_.hears_after; }
-  /// False where no allocation was heard of: the manager calls the runtime, whose waits are not
+  /// False if no allocation was heard. The manager then calls the runtime, and its waits are not
   /// heard either.
   bool is_heard() const noexcept { return hooks_.has_heard; }
 
@@ -336,8 +336,8 @@ class HookedManager {
   std::unique_ptr<MemoryManager> manager_;
 };
 
-/// Runs `act` on another thread, and waits for it as long as a manager may take that holds no lock
-/// here. The thread is joined when this ends.
+/// Runs `act` on another thread, and waits long enough for a manager that holds no lock here. Its
+/// destructor joins the thread.
 class Meanwhile {
  public:
   ~Meanwhile() {
@@ -363,7 +363,7 @@ bool is_wait(Call call) {
          call == Call::event_synchronize;
 }
 
-/// A block that is used and freed on another stream than its own, again and again.
+/// Uses and frees a block on another stream than its own, again and again.
 void change_streams_often(Bench& b) {
   constexpr std::uint32_t kTimes = 1'100;
   b.untraceable();
@@ -398,12 +398,12 @@ void use_many_streams(Bench& b) {
     if (!block->free(*stream)) break;
   }
   for (const auto stream : all) {
-    if (!b.ordered().stream_destroy(stream)) return;  // the device goes next
+    if (!b.ordered().stream_destroy(stream)) return;  // the whole device is reset next
   }
 }
 
-/// Memory runs out, and the manager waits for the device. What another thread frees when that wait
-/// is over was not waited for.
+/// Memory runs out and the manager waits for the device. What another thread frees after that wait
+/// is not covered by it.
 void free_after_a_wait(Bench& b) {
   constexpr auto kSize = 4_MiB;
   OwnStreams streams(b);
@@ -438,9 +438,9 @@ void free_after_a_wait(Bench& b) {
       "memalloc where memory is out, and a free on another stream after the manager's wait");
 }
 
-/// Memory that waits for another stream's work is handed out to its own stream, used and freed
-/// there, just after the manager has waited, or asked, for that work on behalf of a third stream:
-/// what it knows then is of the past.
+/// The manager waits, or asks, for work of another stream on behalf of a third one. Just after
+/// that, the memory is handed out to its own stream, used and freed there. What the manager learnt
+/// then is out of date.
 void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
   constexpr auto kSize = 4_MiB;
   constexpr std::uint32_t kBlocks = 8;
@@ -500,8 +500,8 @@ void use_again_after_waits(Bench& b) {
   }
 }
 
-/// Of neighbours some were freed on their own stream and some on another one, whose work goes on.
-/// Those whose work is over serve alone, whatever they are merged with.
+/// Frees neighbours, some on their own stream and some on another one, whose work goes on. Only
+/// those whose work has ended may serve, whatever they are merged with.
 void ask_beside_pending_neighbours(Bench& b) {
   constexpr std::uint32_t kBlocks = 24;
   for (const auto size : {64_KiB, 1_MiB, 10_MiB}) {
@@ -546,7 +546,7 @@ void ask_beside_pending_neighbours(Bench& b) {
   }
 }
 
-/// A request comes while a free records the event that it must wait for.
+/// Makes a request while a free records the event that the request must wait for.
 void ask_while_a_free_records(Bench& b) {
   OwnStreams streams(b);
   HookedManager manager(b);
@@ -577,8 +577,8 @@ void ask_while_a_free_records(Bench& b) {
   }
 }
 
-/// Memory that the host can touch has no stream when it is handed out: work on it has ended by
-/// then, however it was freed and whatever the device refused.
+/// Memory that the host can access has no stream when it is handed out. Work on it must have ended
+/// by then, however it was freed and whatever the device refused.
 void hand_out_what_the_host_sees(Bench& b) {
   constexpr int kWrites = 16;
   struct Way {
@@ -634,7 +634,7 @@ void hand_out_what_the_host_sees(Bench& b) {
     return true;
   };
   for (const auto& way : kWays) {
-    if (way.resets && b.is_numba()) break;  // its reset leaves memory alive: RST-5
+    if (way.resets && b.is_numba()) break;  // its reset leaves memory live: RST-5
     for (const auto make : makes) {
       for (const auto size : {std::uint64_t{2000}, 64_KiB, 600_KiB, 3_MiB})
         if (!b.decided() && !judge(make, size, way)) break;
@@ -643,8 +643,8 @@ void hand_out_what_the_host_sees(Bench& b) {
   if (!b.device().ctx_synchronize() || !b.device().stream_destroy(*stream)) return;
 }
 
-/// Three blocks that were freed on another stream serve again together, though the device refused
-/// for a while to order its work.
+/// Expects blocks that were freed on another stream to serve again together, although the device
+/// refused for a while to order their work.
 void ask_again_after_refusals(Bench& b) {
   constexpr std::size_t kBlocks = 3;
   constexpr std::array kAtFree{Call::event_create, Call::event_record};
@@ -674,14 +674,15 @@ void ask_again_after_refusals(Bench& b) {
         for (const auto call : kAtRequest) {
           on.watch().fail_always(Call::event_query, kNotReady);
           on.watch().fail_always(call, 700);
-          // Its answer is its own affair.
+          // Any answer will do.
           static_cast<void>(on.manager().memalloc(size * parts, streams[2]).has_value());
           on.watch().fail_always(call, 0);
           on.watch().fail_always(Call::event_query, 0);
         }
         on.expect_ok("flush()", on.manager().flush());
-        // A manager that cuts nothing would give all of it to the first of several requests; one
-        // that joins nothing has no block of that size.
+        // One large request is tried first: a manager that does not cut blocks would give all
+        // memory to the first of several requests. The small requests follow, for a manager that
+        // does not merge.
         if (on.try_memalloc(size * parts, streams[2])) return;
         std::vector<BenchMemory> again;
         while (again.size() < parts) {
@@ -699,8 +700,8 @@ void ask_again_after_refusals(Bench& b) {
   }
 }
 
-/// Of two calls that order a block's work, the device refuses the second. No other stream may get
-/// the memory then, whether it asks at once or after others.
+/// The device refuses the second of two calls that order a block's work. No other stream may then
+/// get the memory, whether it asks at once or after others.
 void refuse_the_second(Bench& b) {
   constexpr std::array kCalls{Call::event_create,      Call::event_record, Call::stream_wait_event,
                               Call::event_synchronize, Call::event_query,  Call::stream_synchronize,
@@ -759,7 +760,7 @@ void refuse_the_second(Bench& b) {
   }
 }
 
-/// While the memory that is freed is worked on, the manager writes to it behind that work alone.
+/// Expects the manager to write to freed memory only behind the work on it.
 void judge_writes_of_a_free(Bench& b, StreamHandle stream) {
   for (const auto size : {4_KiB, 3_MiB}) {
     auto block = b.try_memalloc(size, stream);
@@ -784,7 +785,7 @@ void judge_writes_of_a_free(Bench& b, StreamHandle stream) {
   }
 }
 
-/// What the manager writes comes before what its new owner does, on whatever stream.
+/// Expects what the manager writes to come before the new owner's work, on whatever stream.
 void check_own_writes(Bench& b) {
   b.untraceable();
   const auto stream = b.device().stream_create(StreamKind::non_blocking);
@@ -803,7 +804,7 @@ void check_own_writes(Bench& b) {
         text::format("{} bytes asked for and written on a stream that waits for no other", size),
         "other content when the device was waited for", "what was written");
   }
-  if (!b.device().stream_destroy(*stream)) return;  // the device goes next
+  if (!b.device().stream_destroy(*stream)) return;  // the whole device is reset next
 }
 
 constexpr Clause kStreamsClauses[] = {

@@ -14,9 +14,9 @@
 #include "conformance/interrupted_threads.hpp"
 #include "emm/memory_statistics.hpp"
 
-// Beyond the catalogue: threads. What many do at once is counted and handed out once; memory
-// outlives the thread that asked for it; managers of one library are apart; each thread has a
-// default stream of its own.
+// Beyond the catalogue: threads. What many threads do at once is counted and handed out once.
+// Memory outlives the thread that requested it. Managers of one library do not affect each other.
+// Each thread has a default stream of its own.
 
 namespace emm {
 namespace {
@@ -24,11 +24,11 @@ namespace {
 using namespace emm::conformance;
 using std::chrono::steady_clock;
 
-/// Knows who owns each 256 bytes of memory that is handed out. Threads claim them at once and
-/// without a lock. A place whose entry another live place has is not checked.
+/// Knows the owner of each 256 bytes that are handed out. Threads claim them concurrently without a
+/// lock. A place is not checked while another live place occupies its entry.
 class ClaimTable {
  public:
-  /// False where another has claimed a part.
+  /// Returns false if another thread has claimed a part.
   bool claim(std::uint64_t address, std::uint64_t size) noexcept {
     bool alone = true;
     for_each(address, size, [&](std::atomic<std::uint64_t>& entry, std::uint64_t place) {
@@ -56,8 +56,8 @@ class ClaimTable {
 
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
-/// Runs four threads that ask for small blocks and free them. Half of the blocks are freed by
-/// another thread than asked for them.
+/// Runs four threads that request and free small blocks. Half of the blocks are freed by another
+/// thread than requested them.
 class Crowd {
  public:
   explicit Crowd(Bench& bench) : manager_(bench.manager()), seed_(bench.seed()) {
@@ -114,7 +114,7 @@ class Crowd {
       if (i % 16 == 0 && steady_clock::now() > until) break;
       auto& slot = held[random.below(kHeld)];
       if (slot != nullptr) {
-        // Another thread ends it, or this one does.
+        // Either another thread frees it or this one does.
         auto* block = std::exchange(slot, nullptr);
         end(random.chance(0.5) ? boxes_[random.below(kThreads)].exchange(block) : block);
         continue;
@@ -141,7 +141,7 @@ class Crowd {
 
 // The accounts of a manager at rest.
 
-/// One of a manager's own numbers. It is the same whenever the same memory is alive.
+/// A number that a manager reports. It must be the same whenever the same memory is live.
 struct RestingNumber {
   std::string_view name;
   std::optional<std::uint64_t> value;
@@ -179,7 +179,7 @@ void check_accounts(Bench& b) {
     }
     return before.size();
   };
-  // A manager may free on a thread of its own.
+  // The manager may free on a thread of its own.
   auto after = resting_numbers(b.manager());
   for (int i = 0; i < 50 && differs(after) < before.size(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -202,8 +202,9 @@ void check_accounts(Bench& b) {
 
 // Two threads in the driver at once.
 
-/// Holds each of two threads before a driver call until the other is before one too, or has ended.
-/// A number is lost then that a manager reads before a call and writes after it without a lock.
+/// Holds each of two threads before a driver call until the other one is before a call too, or has
+/// ended. An update is lost if the manager reads a number before a call and writes it after the
+/// call without a lock.
 class Meeting {
  public:
   explicit Meeting(Bench& bench) : b_(bench) {
@@ -242,7 +243,7 @@ class Meeting {
     if (++waiting_ >= guests_) return go_on();
     const auto round = round_;
     if (changed_.wait_for(lock, kPatience, [&] { return round_ != round; })) return;
-    // The manager may hold a lock in such calls, for which the other thread waits.
+    // The manager may hold a lock in such calls that the other thread waits for.
     --waiting_;
     ++misses_[call];
   }
@@ -262,7 +263,7 @@ class Meeting {
   std::map<Call, int> misses_;
 };
 
-/// Memory of any kind that a thread has asked for.
+/// Memory of any kind that a thread has requested.
 struct ThreadsBlock {
   std::shared_ptr<void> memory;
   std::uint64_t begin = 0;
@@ -311,15 +312,15 @@ constexpr ThreadsKind kThreadsKinds[] = {
     {"a region", [](MemoryManager& m, HostRange region) { return block_of(m.mempin(region, {})); }},
 };
 
-/// What a manager says of itself where nothing is alive, after flush() and trim(0).
+/// What a manager reports when nothing is live, after flush() and trim(0).
 struct AtRest {
   std::vector<RestingNumber> numbers;
-  /// Numbers that depend on what is held of the device.
+  /// Numbers that depend on what the manager holds from the device.
   std::vector<RestingNumber> of_held;
-  std::uint64_t held = 0;  ///< From the device.
+  std::uint64_t held = 0;  ///< Bytes held from the device.
 };
 
-/// None where flush() fails.
+/// Returns nothing if flush() fails.
 std::optional<AtRest> at_rest(Bench& b) {
   if (!b.manager().flush()) return std::nullopt;
   static_cast<void>(b.manager().trim(0).has_value());
@@ -327,7 +328,7 @@ std::optional<AtRest> at_rest(Bench& b) {
   const auto state = b.manager().state();
   rest.numbers.push_back({"pending_count of state()", state.pending_count});
   rest.numbers.push_back({"pending_bytes of state()", state.pending_bytes});
-  // What the driver's own pools hold is theirs.
+  // The driver's own pools decide what they hold.
   const auto& ledger = b.watch().ledger();
   if (ledger.calls(Call::mem_alloc_async).made +
           ledger.calls(Call::mem_alloc_from_pool_async).made !=
@@ -336,7 +337,7 @@ std::optional<AtRest> at_rest(Bench& b) {
   rest.of_held = {
       {"reserved_bytes of state()", state.reserved_bytes},
       {"segment.all.current of statistics()", b.manager().statistics().segment.current}};
-  // Other processes use a real device, too.
+  // Other processes use a real device too.
   if (const auto info = b.manager().get_memory_info(); info && b.is_simulated())
     rest.of_held.push_back({"free bytes of get_memory_info()", info->free});
   return rest;
@@ -348,7 +349,8 @@ struct OtherNumber {
   std::string expected;
 };
 
-/// The first number that is another one than before. A manager may free on a thread of its own.
+/// Returns the first number that differs from before. Tries again for a while, because a manager
+/// may free on a thread of its own.
 std::optional<OtherNumber> other_than(Bench& b, const AtRest& before) {
   const auto shown = [](std::optional<std::uint64_t> value) {
     return value ? text::format("{}", *value) : std::string("not known");
@@ -403,7 +405,7 @@ void check_two_at_once(Bench& b) {
   const auto rest = at_rest(b);
   if (!rest) return;
   in_turn(use_each);
-  if (other_than(b, *rest)) return;  // as it is without another thread
+  if (other_than(b, *rest)) return;  // it differs even without a second thread
   Meeting meeting(b);
   std::array<ThreadsBlock, 2> blocks;
   for (const auto& [words, make] : kThreadsKinds) {
@@ -459,7 +461,7 @@ void check_two_at_once(Bench& b) {
   if (b.is_numba() || b.decided()) return;
   leave_idle_and_pending();
   meeting.run([&](std::size_t) { manager.reset(); });
-  // Statistics may begin anew with a reset.
+  // A reset may restart the statistics.
   auto state = *rest;
   for (auto& number : state.numbers) {
     if (!number.name.ends_with("state()")) number.value = {};
@@ -470,7 +472,7 @@ void check_two_at_once(Bench& b) {
   expect_same_rest(b, state, "reset() by two threads at once");
 }
 
-// Live memory of threads that ask at once.
+// Live memory of threads that request at once.
 
 void check_overlap(Bench& b) {
   b.untraceable();
@@ -489,7 +491,7 @@ void check_ended_threads(Bench& b) {
   b.untraceable();
   const auto on_short_thread = [](const std::function<void()>& act) { start_thread(act).join(); };
 
-  // Content that a thread leaves behind, beside what this one has.
+  // A thread that ends leaves a block with content. This thread has one of the same size.
   const auto own = b.any(300_KiB);
   BenchMemory left;
   on_short_thread([&] { left = b.any(300_KiB); });
@@ -509,7 +511,7 @@ void check_ended_threads(Bench& b) {
     std::size_t count;
     int threads;
   };
-  // Together they ask for 84 MiB.
+  // Together they request 84 MiB.
   for (const auto& round : {Round{3_MiB, 1, 28}, Round{128_KiB, 16, 42}, Round{16_KiB, 64, 84}}) {
     for (const bool freed_there : {true, false}) {
       std::optional<Error> refused;
@@ -529,7 +531,7 @@ void check_ended_threads(Bench& b) {
             return;
           }
         };
-        // A thread asks and frees, or this one asks and a thread frees.
+        // Either a thread requests and frees, or this one requests and a thread frees.
         if (!freed_there) ask();
         on_short_thread([&] {
           if (freed_there) ask();
@@ -549,7 +551,7 @@ void check_ended_threads(Bench& b) {
   }
 }
 
-// Threads that live on, and hold what they freed.
+// Threads that stay alive and may keep what they freed.
 
 void check_living_threads(Bench& b) {
   constexpr std::size_t kThreads = 8;
@@ -588,8 +590,8 @@ void check_living_threads(Bench& b) {
 
 // Frees that threads make at once.
 
-/// Whether a thread does step `i`. It looks at the clock at times only, and not at first: on a busy
-/// machine it may begin when its time is over.
+/// Answers whether a thread does step `i`. It reads the clock only at some steps and never at
+/// first, because on a busy machine a thread may begin when its time is over.
 bool goes_on(std::uint64_t i, steady_clock::time_point until) {
   constexpr std::uint64_t kBetween = 8;
   return i < kBetween || i % kBetween != 0 || steady_clock::now() < until;
@@ -623,7 +625,7 @@ void check_frees_at_once(Bench& b) {
 
 // Slots that threads call at once.
 
-/// Several threads are the first to initialize, and to reset what is alive.
+/// Makes several threads the first to initialize, and to reset what is live.
 void begin_and_reset_at_once(Bench& b) {
   constexpr int kManagers = 12;
   for (int i = 0; i < kManagers && !b.decided(); ++i) {
@@ -638,8 +640,8 @@ void begin_and_reset_at_once(Bench& b) {
     const auto begin_together = [&] {
       for (--awaited; awaited > 0;) std::this_thread::yield();
     };
-    // The driver takes its time, so that who looks without a lock whether it has been called finds
-    // that it has not.
+    // Driver calls are slow here, so that a thread that checks without a lock whether a call was
+    // made finds that it was not.
     on.watch().during = [](const CallEvent&) {
       std::this_thread::sleep_for(std::chrono::microseconds(300));
     };
@@ -666,13 +668,13 @@ void begin_and_reset_at_once(Bench& b) {
         manager.reset();
       });
     }
-    if (!on.is_numba())  // it abandons what waits: ERR-3
+    if (!on.is_numba())  // it abandons pending frees: ERR-3
       on.expect_balance("initialize() on three threads, memory, reset() on two at once");
     b.take(on);
   }
 }
 
-/// Device memory, or what else the manager has.
+/// Requests device memory, or whatever the manager offers.
 ThreadsBlock ask_for_any(MemoryManager& manager, std::uint64_t size, HostRange region) {
   auto made = manager.memalloc(size);
   if (made || made.error().code != Errc::not_supported) return block_of(std::move(made));
@@ -680,7 +682,7 @@ ThreadsBlock ask_for_any(MemoryManager& manager, std::uint64_t size, HostRange r
   return managed.memory ? managed : block_of(manager.mempin(region, {}));
 }
 
-/// Everything but a reset, by four threads.
+/// Calls every slot except reset() from four threads.
 void call_every_slot_at_once(Bench& b) {
   constexpr std::size_t kThreads = 4;
   auto& manager = b.manager();
@@ -742,7 +744,7 @@ void call_every_slot_at_once(Bench& b) {
 
 // Two managers of one library.
 
-/// A manager of its own, whose driver calls are watched apart.
+/// A separate manager whose driver calls are watched on their own.
 class Neighbour {
  public:
   Neighbour(Bench& b, int ordinal) {
@@ -894,8 +896,8 @@ bool has_given_all_back(const CallLedger& ledger) {
   return left == 0 && ledger.double_ends() == 0 && ledger.foreign_ends() == 0;
 }
 
-/// Whether a manager that has no neighbour releases what it took. Where it does not, that is no
-/// matter of two.
+/// Answers whether a manager without a neighbour releases what it took. If it does not, the clauses
+/// about two managers do not judge it.
 bool gives_all_back_alone(Bench& b) {
   Neighbour alone(b, 0);
   if (!alone) return false;
@@ -913,8 +915,8 @@ bool gives_all_back_alone(Bench& b) {
   return has_given_all_back(alone.ledger());
 }
 
-/// Each resets and ends while the other has memory of every kind, alive and freed. What each took
-/// is back at the end.
+/// Each manager resets and ends while the other has memory of every kind, live and freed. At the
+/// end each must have returned what it took.
 void reset_neighbours(Bench& b, int other_ordinal) {
   Neighbour first(b, 0);
   Neighbour second(b, other_ordinal);
@@ -946,8 +948,8 @@ void reset_neighbours(Bench& b, int other_ordinal) {
 
 // The default streams.
 
-/// A program on two threads, whose steps follow one another: memory goes round between the default
-/// streams, the two threads' own ones and one that waits for none of them.
+/// A program on two threads that take turns. It reuses memory across the default streams, the two
+/// threads' own ones, and a stream that waits for none of them.
 class DefaultStreamProgram {
  public:
   DefaultStreamProgram(Bench& bench, std::uint64_t seed)
@@ -984,7 +986,7 @@ class DefaultStreamProgram {
     std::size_t thread = 0;
   };
 
-  /// Has a thread do a step, and waits for it. None: the thread ends.
+  /// Makes a thread run a step, and waits for it. An empty step ends the thread.
   void on(std::size_t thread, std::function<void()> step) {
     std::unique_lock lock(mutex_);
     thread_ = thread;
@@ -1042,9 +1044,9 @@ class DefaultStreamProgram {
   void end(std::size_t at) {
     auto one = std::move(live_[at]);
     live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(at));
-    // Another thread cannot name the thread's own default stream.
+    // Another thread cannot name this thread's default stream.
     const bool is_nameable = one.stream != kPerThreadStream || one.thread == thread_;
-    // A free on another stream counts as asked for on the memory's own one too.
+    // A free on another stream also counts as a request on the memory's own stream.
     const auto stream = is_nameable && random_.chance(0.7) ? one.stream
                         : random_.chance(0.3)              ? StreamHandle{}
                                               : streams_[random_.below(streams_.size())];
@@ -1080,8 +1082,7 @@ void run_default_stream_programs(Bench& b) {
   }
 }
 
-/// Several threads make managers of the library, which are initialized and ended one after the
-/// other.
+/// Several threads make managers of the library, and initialize and end them one after the other.
 void make_managers_at_once(Bench& b) {
   constexpr std::size_t kThreads = 4, kManagers = 60;
   std::array<std::vector<std::unique_ptr<MemoryManager>>, kThreads> made;

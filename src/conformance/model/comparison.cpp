@@ -91,7 +91,7 @@ std::optional<Mismatch> find_mismatch(const Runner& expected, const Runner& actu
     Mismatch mismatch{
         .shortest = shrink(sequence, expected, actual), .sequences = i + 1, .story = {}};
     const auto at = pair.differ(mismatch.shortest, expected, actual);
-    EMM_ASSERT(at != kSame);  // a run that depends on the runs before it
+    EMM_ASSERT(at != kSame);  // otherwise a run depends on the runs before it
     mismatch.story = side_by_side(mismatch.shortest, pair.expected, pair.actual, at);
     return mismatch;
   }

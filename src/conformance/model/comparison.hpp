@@ -12,24 +12,25 @@
 
 namespace emm::model {
 
-/// Plays a sequence from its start on something, into a trail that is empty.
+/// Plays a sequence from its start and writes to an empty trail.
 using Runner = std::function<void(const Sequence&, Trail&)>;
 
-/// Returns a runner of a model that keeps `rules`. It reuses its memory from call to call.
+/// Returns a runner of a model with `rules`. It reuses its memory between calls.
 Runner runner_of(const Rules& rules);
 
 struct Mismatch {
-  Sequence
-      shortest;  ///< The operations that are still needed for it; its last is where they differ.
-  std::size_t sequences = 0;  ///< Played until it was met, this one included.
-  std::string story;          ///< Seed, operations, and both sides, for a person.
+  /// The operations that are still needed to show the mismatch. The last one is where the two
+  /// differ.
+  Sequence shortest;
+  std::size_t sequences = 0;  ///< How many were played until the mismatch, this one included.
+  std::string story;          ///< Seed, operations and both sides, to be read by a person.
 };
 
-/// Plays `count` sequences on both, of the seeds from `first_seed` on, until the two differ.
+/// Plays up to `count` sequences on both, with seeds from `first_seed` on, until the two differ.
 std::optional<Mismatch> find_mismatch(const Runner& expected, const Runner& actual,
                                       std::uint64_t first_seed, std::size_t count);
 
-/// Returns only those operations without which the two do not differ.
+/// Removes every operation that the difference does not need.
 Sequence shrink(Sequence sequence, const Runner& expected, const Runner& actual);
 
 }  // namespace emm::model

@@ -134,7 +134,7 @@ Outcome ContractModel::memhostalloc(const Operation& operation) {
     return device_.mem_host_alloc(operation.size, bits, address);
   });
   if (result != 0) return {.code = result};
-  if (flags.mapped) return made_mapped(operation, Kind::mapped_host, address);
+  if (flags.mapped) return map_host_memory(operation, Kind::mapped_host, address);
   return keep(operation.slot, Kind::pinned_host, address, 0, operation.size);
 }
 
@@ -145,11 +145,12 @@ Outcome ContractModel::mempin(const Operation& operation) {
     return device_.mem_host_register(address, operation.size, mapped ? 2u : 0u);  // PIN-1
   });
   if (result != 0) return {.code = result};
-  if (mapped) return made_mapped(operation, Kind::mapped_region, address);
+  if (mapped) return map_host_memory(operation, Kind::mapped_region, address);
   return keep(operation.slot, Kind::pinned_region, address, 0, operation.size);
 }
 
-Outcome ContractModel::made_mapped(const Operation& operation, Kind kind, std::uint64_t address) {
+Outcome ContractModel::map_host_memory(const Operation& operation, Kind kind,
+                                       std::uint64_t address) {
   std::uint64_t device_address = 0;
   const auto result = device_.mem_host_get_device_pointer(address, device_address);
   if (result == 0) return keep(operation.slot, kind, address, device_address, operation.size);

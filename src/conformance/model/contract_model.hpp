@@ -10,10 +10,11 @@
 
 namespace emm::model {
 
-/// The contract's rules as numbers and choices. Written from the clauses alone; a changed one makes
-/// a model of a manager that is wrong.
+/// The contract's rules as numbers and choices. They follow the text of the clauses alone. Changing
+/// one models a manager that is wrong in that one way.
 ///
-/// Where a clause is a quirk (Q), numba() is what numba's code does and standard() is the mend:
+/// Where a clause is a quirk (Q), numba() does as numba's code and standard() does the corrected
+/// thing:
 ///
 /// | clause       | standard                                     | numba
 /// | ------------ | -------------------------------------------- | ------------------------------
@@ -31,22 +32,23 @@ namespace emm::model {
 /// |              | at its place in the order of allocation      | are alive
 /// | ERR-3        | the manager's end frees what is queued       | it is abandoned
 ///
-/// Assumed of both, where the clauses leave it open: what reset clears is added to the queue record
-/// by record, so limits hold meanwhile (RST-2); get_device_pointer is never retried; errors inside
-/// reset and inside a pointer's end go to the observer, one by one; freeing dead memory is the
-/// pointer's own error (PTR-5, RST-6); memory made before initialize meets an unset capacity
-/// (PD-6); a flush is one record of what it attempted, with the bytes counted for that.
+/// Both assume the following, which the clauses leave open. Reset adds what it clears to the queue
+/// record by record, so limits apply meanwhile (RST-2). get_device_pointer is never retried. Errors
+/// inside reset and inside a pointer's end go to the observer, one by one. Freeing dead memory is
+/// an error of the pointer itself (PTR-5, RST-6). Memory made before initialize meets an unset
+/// capacity (PD-6). A flush is one record of the frees that it attempted, with the bytes counted
+/// for them.
 struct Rules {
   // The queue
   std::size_t count_limit = 10;
   double ratio = 0.2;
   bool count_limit_flushes = false;             ///< At the limit, not only above it (wrong: PD-2).
   bool bytes_limit_flushes = false;             ///< Likewise (wrong: PD-2).
-  bool rounds_limit = false;                    ///< To nearest, not down (wrong: PD-4).
+  bool rounds_limit = false;                    ///< It rounds to nearest, not down (wrong: PD-4).
   bool newest_first = false;                    ///< (wrong: PD-8)
   bool flushes_to_limit_only = false;           ///< (wrong: PD-9)
-  bool flush_leaves_what_is_added = false;      ///< Added meanwhile (wrong: PD-10).
-  bool flushes_while_deferred = false;          ///< By limits (wrong: PD-13).
+  bool flush_leaves_what_is_added = false;      ///< Those added meanwhile (wrong: PD-10).
+  bool flushes_while_deferred = false;          ///< When a limit is exceeded (wrong: PD-13).
   bool out_of_memory_flushes_deferred = false;  ///< (wrong: DEV-5)
   bool flushes_at_end_of_deferral = false;      ///< (wrong: PD-14)
   bool deferral_nests = true;                   ///< (false is wrong: PD-12)
@@ -62,7 +64,7 @@ struct Rules {
   bool unmapped_retries = true;          ///< HST-3, PIN-2
   bool mapping_failure_leaks = false;    ///< As numba's code (wrong: HST-7, PIN-8).
   bool managed_retries = true;           ///< (false is wrong: MAN-2)
-  bool device_memory = true;             ///< False of host-only: memalloc is not supported.
+  bool device_memory = true;             ///< False for host-only: memalloc is not supported.
 
   // Ends
   bool pinned_is_sized = true;          ///< HST-8
@@ -70,7 +72,7 @@ struct Rules {
   bool unpin_is_queued = false;         ///< (wrong: PIN-5)
   bool frees_at_once = false;           ///< (wrong: DEV-9)
   bool reset_ends_untracked = true;     ///< RST-5
-  bool reset_flushes_first = false;     ///< Before its records are added (wrong: RST-2).
+  bool reset_flushes_first = false;     ///< Flushes before it adds its records (wrong: RST-2).
   bool reset_flushes_deferred = false;  ///< (wrong: RST-8)
   bool end_abandons_queue = false;      ///< ERR-3
   bool reset_leaves_queue = false;      ///< (wrong: RST-2)
@@ -78,20 +80,20 @@ struct Rules {
   // Capacity
   bool zero_total_is_unset = false;     ///< INI-4
   bool initialize_asks_always = false;  ///< (wrong: INI-3)
-  bool initialize_asks = true;          ///< False of host-only in numba: INI-5.
+  bool initialize_asks = true;          ///< False for host-only in numba: INI-5.
 
   static Rules standard() { return {}; }
   static Rules numba();
-  /// As a HostOnly plugin that adds nothing.
+  /// The rules of a HostOnly plugin that adds nothing.
   static Rules host_only(Rules rules);
 };
 
-/// What a manager that keeps `rules` would do: a plain program over integers.
+/// Does what a manager with `rules` would do, as a plain program over integers.
 class ContractModel final : public Subject {
  public:
-  /// All outlive this. Adds and flushes are pushed to `trail`.
+  /// The arguments outlive the model. It pushes adds and flushes to `trail`.
   ContractModel(const Rules& rules, ScriptedDevice& device, Trail& trail);
-  /// Ready for another sequence, whose slots are below `slots`.
+  /// Prepares for another sequence, whose slots are below `slots`.
   void restart(int slots);
 
   Outcome perform(const Operation& operation) override;
@@ -119,7 +121,7 @@ class ContractModel final : public Subject {
   struct Item {
     Call dtor;
     std::uint64_t address;
-    std::uint64_t size;  ///< 0 where it is not counted.
+    std::uint64_t size;  ///< 0 when it is not counted.
   };
 
   std::int32_t initialize();
@@ -137,8 +139,8 @@ class ContractModel final : public Subject {
   std::int32_t allocate(bool retries, Attempt&& attempt);
   Outcome keep(int slot, Kind kind, std::uint64_t address, std::uint64_t device_address,
                std::uint64_t size);
-  Outcome made_mapped(const Operation& operation, Kind kind, std::uint64_t address);
-  /// Ends memory that is alive: what its finalizer does.
+  Outcome map_host_memory(const Operation& operation, Kind kind, std::uint64_t address);
+  /// Ends live memory, as its finalizer does.
   std::int32_t end(Memory& memory);
 
   std::int32_t add(Call dtor, const Memory& memory, bool sized);
@@ -150,12 +152,12 @@ class ContractModel final : public Subject {
   ScriptedDevice& device_;
   Trail& trail_;
   std::vector<Memory> slots_;
-  std::vector<int> records_;  ///< Slots of memory alive, in the order of allocation.
+  std::vector<int> records_;  ///< Slots of live memory, in the order of allocation.
   std::vector<Item> queue_;
   std::uint64_t queued_bytes_ = 0;
   std::uint64_t live_bytes_ = 0;
-  std::size_t deferred_ = 0;  ///< What holds the queue.
-  std::size_t guards_ = 0;    ///< What callers hold.
+  std::size_t deferred_ = 0;  ///< How many deferrals hold the queue.
+  std::size_t guards_ = 0;    ///< How many guards callers hold.
   bool has_capacity_ = false;
   std::uint64_t capacity_ = 0;
 };

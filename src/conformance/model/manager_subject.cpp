@@ -12,7 +12,7 @@
 namespace emm::model {
 namespace {
 
-/// Returns a CUresult, or what the model calls an error of the pointer itself. Any other code is a
+/// Returns a CUresult, or the model's code for an error of the pointer itself. Any other code is a
 /// mismatch.
 std::int32_t code_of(const Error& error) {
   if (error.code == Errc::not_supported) return kNotSupported;
@@ -21,7 +21,7 @@ std::int32_t code_of(const Error& error) {
   return -1'000 - static_cast<std::int32_t>(error.code);
 }
 
-/// Counts the ends that the driver refused, from call `first` on.
+/// Counts the ends that the driver refused from call `first` on.
 std::size_t failed_frees(const Trail& trail, std::size_t first) {
   std::size_t failed = 0;
   for (auto i = first; i < trail.calls.size(); ++i) {
@@ -61,7 +61,7 @@ Outcome ManagerSubject::perform(const Operation& operation) {
     outcome = ask(operation);
   }
   const auto failed = failed_frees(trail_, first_call);
-  const std::size_t answered = outcome.code > 0 ? 1 : 0;  // the caller may have been told of one
+  const std::size_t answered = outcome.code > 0 ? 1 : 0;  // the caller may have been told about one
   if (told_failures_ > failed || told_failures_ + answered < failed) {
     outcome.unheard = failed - told_failures_;
   }
@@ -165,7 +165,7 @@ Outcome ManagerSubject::reset() {
   return outcome;
 }
 
-/// Any of them: which one ends makes no difference (DFR-8).
+/// Ends any of them: which one makes no difference (DFR-8).
 void ManagerSubject::end_guard(std::size_t which) {
   if (guards_.empty()) return;
   const auto at = guards_.begin() + static_cast<std::ptrdiff_t>(which % guards_.size());
@@ -174,7 +174,8 @@ void ManagerSubject::end_guard(std::size_t which) {
 }
 
 void ManagerSubject::drop(int slot) {
-  // Out of its slot first: its end may drop others, which must find the slots as they should be.
+  // The slot is emptied first, because the end may drop other memory and must then find the slots
+  // consistent.
   const auto ending = std::exchange(slots_[static_cast<std::size_t>(slot)], Memory{});
 }
 

@@ -14,14 +14,14 @@
 
 namespace emm::model {
 
-/// A real manager over the scripted device, from its construction to the last of its pointers.
+/// A real manager over the scripted device, from its construction until its last pointer ends.
 class ManagerSubject final : public Subject, private ManagerObserver {
  public:
-  /// All outlive this; adds and flushes are pushed to `trail`.
+  /// The references outlive this. Adds and flushes are pushed to `trail`.
   ManagerSubject(const ManagerFactory& factory, Profile profile, ScriptedDevice& device,
                  Trail& trail);
   ~ManagerSubject() override;
-  /// Ready for another sequence, whose slots are below `slots`, with another manager.
+  /// Prepares for another sequence, whose slots are below `slots`, with a new manager.
   void restart(int slots);
 
   Outcome perform(const Operation& operation) override;
@@ -54,9 +54,9 @@ class ManagerSubject final : public Subject, private ManagerObserver {
   std::size_t told_failures_ = 0;
 };
 
-/// Of the managers that `factory` makes, which must make them.
+/// Runs the managers that `factory` makes. It must not fail to make one.
 Runner runner_of(ManagerFactory factory, Profile profile);
-/// Of the manager that `spec` names, as `--manager` takes it. Asserts that there is one.
+/// Runs the manager that `spec` names, as `--manager` takes it. Asserts that it exists.
 Runner runner_of_manager(std::string_view spec);
 
 }  // namespace emm::model

@@ -21,7 +21,7 @@ std::uint64_t ModelDriver::log_address(const std::byte* ptr) const noexcept {
   return host_address(ptr);
 }
 
-Error ModelDriver::refuse(Call call) { return driver_error(call, device_.unexpected(call)); }
+Error ModelDriver::refuse(Call call) { return driver_error(call, device_.log_unexpected(call)); }
 
 Result<DevicePtr> ModelDriver::mem_alloc(std::uint64_t size) {
   DevicePtr ptr;

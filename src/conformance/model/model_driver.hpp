@@ -5,9 +5,8 @@
 
 namespace emm::model {
 
-/// The scripted device as managers see it. Calls that the contract has no place for are written
-/// down, so that they show, and refused. Host addresses are numbers: nobody may read or write
-/// there.
+/// The scripted device as managers see it. Calls that the contract does not provide for are logged
+/// and refused. Host addresses are only numbers and must not be accessed.
 class ModelDriver final : public Driver {
  public:
   explicit ModelDriver(ScriptedDevice& device) noexcept : device_(device) {}

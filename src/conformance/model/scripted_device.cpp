@@ -16,8 +16,8 @@ constexpr std::int32_t kNotRegistered = 713;
 constexpr std::uint64_t kDeviceBase = 0x7000'0000'0000;
 constexpr std::uint64_t kHostBase = 0x5000'0000'0000;
 constexpr std::uint64_t kRegionBase = 0x6000'0000'0000;
-constexpr std::uint64_t kDeviceViewOfHost =
-    0x0100'0000'0000;  ///< A device address less its host address.
+/// A device address minus its host address.
+constexpr std::uint64_t kDeviceViewOfHost = 0x0100'0000'0000;
 constexpr int kStrideBits = 28;
 
 }  // namespace
@@ -60,7 +60,7 @@ void ScriptedDevice::begin_operation(const Faults& faults, std::function<void()>
 
 void ScriptedDevice::end_operation() { begin_operation({}, nullptr); }
 
-std::int32_t ScriptedDevice::next_fault() noexcept {
+std::int32_t ScriptedDevice::take_fault() noexcept {
   const auto call = calls_in_operation_++;
   if (call >= 64 || (faults_.mask >> call & 1) == 0) return 0;
   return call == 0 ? faults_.first : faults_.later;
@@ -73,7 +73,7 @@ std::int32_t ScriptedDevice::record(Call call, std::int32_t result, std::uint64_
 }
 
 std::int32_t ScriptedDevice::make(MemoryKind kind, std::uint64_t size, std::uint64_t& address) {
-  if (const auto fault = next_fault(); fault != 0) return fault;
+  if (const auto fault = take_fault(); fault != 0) return fault;
   if (size == 0 && !setup_.accepts_zero) return kInvalidValue;
   auto& used = kind == MemoryKind::device ? used_ : host_used_;
   const auto capacity = kind == MemoryKind::device ? setup_.capacity : setup_.host_capacity;
@@ -93,7 +93,7 @@ std::int32_t ScriptedDevice::make(MemoryKind kind, std::uint64_t size, std::uint
 }
 
 std::int32_t ScriptedDevice::unmake(MemoryKind kind, std::uint64_t address) {
-  if (const auto fault = next_fault(); fault != 0) return fault;
+  if (const auto fault = take_fault(); fault != 0) return fault;
   auto* block = find(kind, address);
   if (block == nullptr) return kInvalidValue;
   (kind == MemoryKind::device ? used_ : host_used_) -= block->size;
@@ -109,7 +109,7 @@ void ScriptedDevice::run_nested() {
 }
 
 std::int32_t ScriptedDevice::mem_get_info(MemoryInfo& info) {
-  auto result = next_fault();
+  auto result = take_fault();
   if (result == 0) info = {std::min(setup_.total, setup_.capacity - used_), setup_.total};
   return record(Call::mem_get_info, result, 0);
 }
@@ -143,7 +143,7 @@ std::int32_t ScriptedDevice::mem_free_host(std::uint64_t address) {
 std::int32_t ScriptedDevice::mem_host_register(std::uint64_t address, std::uint64_t size,
                                                unsigned flags) {
   const auto region = static_cast<std::size_t>((address - kRegionBase) >> kStrideBits);
-  auto result = next_fault();
+  auto result = take_fault();
   if (result == 0 && (region >= kRegions || region_address(static_cast<int>(region)) != address))
     result = kInvalidValue;
   if (result == 0 && size == 0 && !setup_.accepts_zero) result = kInvalidValue;
@@ -159,7 +159,7 @@ std::int32_t ScriptedDevice::mem_host_register(std::uint64_t address, std::uint6
 
 std::int32_t ScriptedDevice::mem_host_unregister(std::uint64_t address) {
   const auto region = static_cast<std::size_t>((address - kRegionBase) >> kStrideBits);
-  auto result = next_fault();
+  auto result = take_fault();
   if (result == 0 && (region >= kRegions || !is_registered_[region])) result = kNotRegistered;
   if (result == 0) {
     is_registered_[region] = false;
@@ -171,7 +171,7 @@ std::int32_t ScriptedDevice::mem_host_unregister(std::uint64_t address) {
 std::int32_t ScriptedDevice::mem_host_get_device_pointer(std::uint64_t address,
                                                          std::uint64_t& device_address) {
   const auto region = static_cast<std::size_t>((address - kRegionBase) >> kStrideBits);
-  auto result = next_fault();
+  auto result = take_fault();
   const bool known =
       find(MemoryKind::host, address) != nullptr || (region < kRegions && is_registered_[region]);
   if (result == 0 && !known) result = kInvalidValue;
@@ -179,7 +179,7 @@ std::int32_t ScriptedDevice::mem_host_get_device_pointer(std::uint64_t address,
   return record(Call::mem_host_get_device_pointer, result, address);
 }
 
-std::int32_t ScriptedDevice::unexpected(Call call) {
+std::int32_t ScriptedDevice::log_unexpected(Call call) {
   calls_in_operation_++;
   return record(call, kInvalidValue, 0);
 }

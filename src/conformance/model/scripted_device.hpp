@@ -11,30 +11,30 @@
 
 namespace emm::model {
 
-/// One driver call as it was made and answered.
+/// One driver call and its result.
 struct CallRecord {
   Call call{};
   std::int32_t result = 0;     ///< CUresult
-  std::uint64_t argument = 0;  ///< Size in bytes of what makes memory; address of all else.
-  std::uint64_t flags = 0;     ///< CUDA's bits; of mem_host_register, the address above them.
+  std::uint64_t argument = 0;  ///< An allocation's size in bytes; else the call's address.
+  std::uint64_t flags = 0;     ///< CUDA's bits. mem_host_register has its address above them.
   bool operator==(const CallRecord&) const = default;
 };
 
 std::string describe(const CallRecord& record);
 
-/// A device of integers: it counts bytes, hands out addresses, refuses what CUDA refuses, fails
-/// when told, and writes down every call. The address freed last is handed out first, so that stale
-/// records show.
+/// A device made of integers. It counts bytes, hands out addresses, refuses what CUDA refuses,
+/// fails when told to, and logs every call. It hands out the address freed last first, so that
+/// stale records show.
 class ScriptedDevice {
  public:
-  /// Empties the device. `log` receives the calls and outlives the run.
+  /// Empties the device. `log` receives the calls and must outlive the run.
   void restart(const DeviceSetup& setup, std::vector<CallRecord>& log);
-  /// Counts faults from here on. `in_first_free`, if not null, is called once, inside the next
+  /// Counts faults from here on. `in_first_free`, unless null, is called once, inside the next
   /// free.
   void begin_operation(const Faults& faults, std::function<void()> in_first_free);
   void end_operation();
 
-  // All answer a CUresult; what they give is set on success only.
+  // All return a CUresult, and set their result only when they succeed.
   std::int32_t mem_get_info(MemoryInfo& info);
   std::int32_t mem_alloc(std::uint64_t size, std::uint64_t& address);
   std::int32_t mem_alloc_managed(std::uint64_t size, unsigned attach, std::uint64_t& address);
@@ -44,8 +44,8 @@ class ScriptedDevice {
   std::int32_t mem_host_register(std::uint64_t address, std::uint64_t size, unsigned flags);
   std::int32_t mem_host_unregister(std::uint64_t address);
   std::int32_t mem_host_get_device_pointer(std::uint64_t address, std::uint64_t& device_address);
-  /// Any call that the contract has no place for: it is written down, and refused.
-  std::int32_t unexpected(Call call);
+  /// Logs and refuses a call that the contract does not provide for.
+  std::int32_t log_unexpected(Call call);
 
   static std::uint64_t region_address(int region) noexcept;
 
@@ -56,8 +56,8 @@ class ScriptedDevice {
     std::uint64_t size = 0;
   };
 
-  /// The fault of this call, or 0.
-  std::int32_t next_fault() noexcept;
+  /// Returns the fault of this call, or 0.
+  std::int32_t take_fault() noexcept;
   std::int32_t record(Call call, std::int32_t result, std::uint64_t argument,
                       std::uint64_t flags = 0);
   std::int32_t make(MemoryKind kind, std::uint64_t size, std::uint64_t& address);
@@ -69,7 +69,7 @@ class ScriptedDevice {
   DeviceSetup setup_{};
   std::vector<CallRecord>* log_ = nullptr;
   std::vector<DeviceBlock> blocks_;
-  std::vector<std::size_t> vacant_;  ///< Indexes of blocks that are free; the back is used next.
+  std::vector<std::size_t> vacant_;  ///< Indexes of free blocks. The last one is used next.
   std::array<std::uint64_t, kRegions> registered_{};
   std::array<bool, kRegions> is_registered_{};
   std::uint64_t used_ = 0;

@@ -9,7 +9,7 @@
 namespace emm::model {
 namespace {
 
-/// What one sequence dwells on: how likely each thing is, in parts of the sum.
+/// What one sequence emphasizes: the weight of each kind of operation.
 struct Mood {
   unsigned memalloc = 30, memhostalloc = 12, mempin = 6, memallocmanaged = 8;
   unsigned end_of_memory = 40, flush = 2, defer = 4, end_defer = 4, reset = 1, initialize = 2,
@@ -17,11 +17,11 @@ struct Mood {
   double fault_rate = 0.0;
   double nested_rate = 0.0;
   double zero_rate = 0.02;
-  std::uint64_t parts = 4;         ///< Sizes are mostly the byte limit divided by 1 to so many.
-  std::uint64_t size_divisor = 1;  ///< Of all sizes.
+  std::uint64_t parts = 4;         ///< Most sizes are the byte limit divided by 1 to this many.
+  std::uint64_t size_divisor = 1;  ///< Divides all sizes.
 };
 
-/// One in so many sequences runs on several threads.
+/// One in so many sequences uses several threads.
 constexpr std::uint64_t kElsewhere = 256;
 
 class Generator {
@@ -45,7 +45,7 @@ class Generator {
     setup.total = random_.log_uniform(1'000, 100'000);
     if (sequence_.seed % 8 == 0) setup.total *= 1'000;
     if (random_.chance(0.7))
-      setup.total -= setup.total % 500;  // so that parts add up to the limit exactly
+      setup.total -= setup.total % 500;  // so that parts add up to exactly the limit
     limit_ = static_cast<std::uint64_t>(static_cast<double>(setup.total) * 0.2);
     setup.capacity = setup.total;
     if (random_.chance(0.3)) setup.capacity = limit_ * random_.between(1, 4);
@@ -58,10 +58,10 @@ class Generator {
     switch (random_.below(6)) {
       case 0:
         mood_.size_divisor = 40, mood_.zero_rate = 0.1, mood_.flush = 0;
-        break;  // the count first
+        break;  // this limit on the count comes first
       case 1:
         mood_.end_of_memory = 25, mood_.parts = 2;
-        break;  // full
+        break;  // the device is full
       case 2:
         mood_.defer = 10, mood_.end_defer = 8;
         break;
@@ -150,7 +150,7 @@ class Generator {
     }
   }
 
-  /// Ends memory that is held, usually the latest; sometimes memory that was freed or reset before.
+  /// Ends live memory, usually the latest, and sometimes memory that was freed or reset before.
   Operation end_of_memory() {
     if (held_.empty()) return make({.ask = Ask::memalloc});
     auto at = static_cast<std::size_t>(random_.below(held_.size()));

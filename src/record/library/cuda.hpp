@@ -7,7 +7,7 @@
 
 namespace emm::record {
 
-/// What is read of CUDA's structures, which begin so.
+/// These structures declare the first members of CUDA's, as far as the recorder reads them.
 struct Location {
   int type, id;
 };
@@ -112,14 +112,14 @@ Size array_bytes(const Descriptor* about) noexcept {
   return about != nullptr ? array_bytes(*about) : 0;
 }
 
-/// Tells one handle from others: FNV-1a of its bytes.
+/// Returns FNV-1a of the handle's bytes, which tells it from other handles.
 inline std::uint64_t fingerprint(const IpcHandle& handle) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const auto byte : handle.bytes) hash = (hash ^ byte) * 0x100000001b3u;
   return hash;
 }
 inline std::uint64_t attribute_value(int attribute, const void* value) noexcept {
-  std::uint64_t found = 0;  // policies are an int, the others 64 bits
+  std::uint64_t found = 0;  // access policies are an int, the other attributes 64 bits
   if (value != nullptr) std::memcpy(&found, value, attribute < 4 ? sizeof(int) : sizeof found);
   return found;
 }
@@ -133,15 +133,15 @@ inline std::uint64_t location_id(const Location* location) noexcept {
 constexpr Handle on_stream(Handle stream, bool own) noexcept {
   return own && stream == 0 ? 2 : stream;
 }
-/// The device of a context; 255 where the driver does not say.
+/// Returns the device of a context, or 255 when the driver does not say.
 std::uint64_t context_device(Handle context) noexcept;
 inline std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
-/// The call is about `context`, which need not be the thread's.
+/// Records the device and the number of `context`, which need not be the thread's current one.
 inline void put_context(Record& record, Handle context) noexcept {
   if (const auto number = context_number(context); number != 0)
     record.context = static_cast<std::uint8_t>(number);
 }
-/// Bytes that a node allocates, and the address that it gives or takes.
+/// Records the bytes that a node allocates and the address that it allocates or frees.
 inline void put_node(Record& record, const GraphNode* node, bool ok) noexcept {
   record.stream = node != nullptr ? static_cast<unsigned>(node->type) : 0;
   if (record.stream == kAllocNode) {
@@ -158,7 +158,7 @@ inline void put_arrays(Record& record, const ArrayMapInfo* list, unsigned count)
   record.extra = list->memory;
 }
 
-// What the rows of wrapped.def say by.
+// wrapped.def uses these macros in its last column.
 #define GIVEN(out) (ok && (out) != nullptr ? *(out) : 0)
 #define ON(stream) on_stream(stream, kOwn)
 

@@ -1,5 +1,5 @@
-// The other way in: CUPTI's callbacks around the driver's functions, for programs that pass the
-// forwarding library by, as those that load libcuda by its full path.
+// Records through CUPTI's callbacks around the driver's functions. This serves programs that bypass
+// the forwarding library, such as those that load libcuda by its full path.
 #include "record/library/cupti.hpp"
 
 #include <dlfcn.h>
@@ -71,7 +71,7 @@ constexpr Function kFunctions[] = {
 constexpr std::uint32_t kIdsMost = 2048;
 constinit const Function* by_id[kIdsMost] = {};
 
-/// The outermost call of a thread. What that calls itself is the driver's.
+/// A thread's outermost driver call. Calls inside it are made by the driver, not by the program.
 struct Flight {
   bool under_way;
   std::uint32_t id, correlation;
@@ -101,7 +101,7 @@ void enter(Thread& thread, const Function& function, std::uint32_t id,
             .window = records ? window : 0,
             .context = data.context};
   if (function.point != OrderPoint::enter) return;
-  if (records) flight.seq = moment().seq;
+  if (records) flight.seq = take_moment().seq;
   if (!keeps) return;
   Record asked{};
   asked.call = function.call;
@@ -125,11 +125,11 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
   function.fill(data.params, made, code == 0);
   if ((shared.mode & mode::keeping) != 0) live_after(made);
   if (flight.window != 0 && (function.point != OrderPoint::exit_ok || code == 0)) {
-    const auto seq = function.point == OrderPoint::enter ? flight.seq : moment().seq;
+    const auto seq = function.point == OrderPoint::enter ? flight.seq : take_moment().seq;
     const auto took = ticks() - flight.begun;
     made.duration = took < ~std::uint32_t{0} ? static_cast<std::uint32_t>(took) : ~std::uint32_t{0};
     if ((shared.mode & mode::annotating) != 0) annotate(thread, function.call, nullptr);
-    if (auto* const record = room(thread); record != nullptr) {
+    if (auto* const record = make_room(thread); record != nullptr) {
       *record = made;
       thread.kernels = nullptr;
       publish(thread, *record, seq);
@@ -168,7 +168,7 @@ void say(const char* words, const char* what) noexcept {
 
 constexpr const char* kNames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
 
-/// Beside NVIDIA's other wheels, where one of them is loaded.
+/// Looks for CUPTI beside NVIDIA's other wheels when one of them is loaded.
 int find_wheel(dl_phdr_info* about, std::size_t, void* found) {
   const char* const wheel =
       about->dlpi_name != nullptr ? std::strstr(about->dlpi_name, "/nvidia/") : nullptr;
@@ -184,8 +184,9 @@ int find_wheel(dl_phdr_info* about, std::size_t, void* found) {
   return 0;
 }
 
-/// One that is loaded, since two copies in one process are trouble; then as the loader finds it, a
-/// toolkit's, a wheel's.
+/// Prefers a copy of CUPTI that is loaded already, because two copies in one process disturb each
+/// other. Otherwise tries EMM_CUPTI, a wheel, the loader's search path and the toolkit, in this
+/// order.
 void* find_library() noexcept {
   for (const char* const name : kNames) {
     if (void* const loaded = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) return loaded;
@@ -277,8 +278,8 @@ void subscribe() noexcept {
 }  // namespace
 }  // namespace emm::record
 
-/// The driver calls it in cuInit, of the library that CUDA_INJECTION64_PATH names.
+/// cuInit calls this function of the library that CUDA_INJECTION64_PATH names.
 extern "C" [[gnu::visibility("default")]] int InitializeInjection() {
-  if (!emm::record::has_door()) emm::record::subscribe();
+  if (!emm::record::has_forwarding_library()) emm::record::subscribe();
   return 1;
 }

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What is used of CUPTI, declared by ourselves: libcupti is found when the program runs. Where a
-/// toolkit is, a test holds this against cupti.h.
+/// Declares the part of CUPTI that the recorder uses, so that libcupti is needed only when the
+/// program runs. Where a toolkit is installed, a test compares these declarations with cupti.h.
 namespace emm::record::cupti {
 
 inline constexpr int kDriverApi = 1;  // CUPTI_CB_DOMAIN_DRIVER_API
@@ -28,15 +28,15 @@ using Callback = void (*)(void* user, int domain, std::uint32_t id, const void* 
 using Subscriber = void*;
 
 inline constexpr std::size_t kSubscriberNameBytes = 64;  // CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN
-/// The last parameter of cuptiSubscribe_v2, which writes there who has subscribed already.
+/// cuptiSubscribe_v2 takes this as its last parameter and writes there who has subscribed already.
 struct SubscriberParams {
-  std::size_t bytes;  ///< Of this.
+  std::size_t bytes;  ///< Size of this structure.
   const char* name;
   char* other_name;
   std::size_t other_name_bytes;
 };
 
-/// cuptiSubscribe and the others, by their names. A result of 0 is success.
+/// CUPTI's functions. Each returns 0 when it succeeds.
 struct Functions {
   int (*get_version)(std::uint32_t*);
   int (*subscribe)(Subscriber*, Callback, void* user);

@@ -1,4 +1,4 @@
-// `emmctl run`: a device with less memory, and calls that fail as told.
+// `emmctl run`: makes the device look smaller and makes calls fail as the options say.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -22,11 +22,12 @@ namespace emm::record {
 namespace {
 
 constexpr Code kOutOfMemory = 2;
-// An allocation of cuMemAlloc shares pages up to this size, and has pages of its own beyond: as an
-// H200 does it, and the simulated device.
+// Allocations of cuMemAlloc up to this size share pages; larger ones get pages of their own. An
+// H200 does so, and so does the simulated device.
 constexpr std::uint64_t kSmallMost = std::uint64_t{1} << 20;
 
-/// One name space for each kind of thing, since a mapping and what is mapped share numbers.
+/// Each kind has its own key space, because a mapping and the memory behind it can have the same
+/// number.
 enum Kind : std::uint64_t {
   kMemory,
   kPage,  ///< A page that small allocations share.
@@ -35,36 +36,37 @@ enum Kind : std::uint64_t {
 };
 
 struct Account {
-  std::uint64_t key;   ///< 0: nobody's.
-  std::uint64_t size;  ///< Bytes that count against the capacity; of a mapping, its extent.
-  /// The context with which the memory ends; 0: none. Of a mapping, the handle of what it maps.
+  std::uint64_t key;   ///< 0: the place is empty.
+  std::uint64_t size;  ///< Bytes that count against the capacity; for a mapping, its length.
+  /// The context that the memory ends with; 0: none. For a mapping, the handle of its memory.
   std::uint64_t owner;
-  std::uint32_t handles;   ///< Of physical memory; of a page, the allocations in it.
-  std::uint32_t mappings;  ///< Of physical memory.
+  std::uint32_t handles;   ///< References to physical memory; for a page, its allocations.
+  std::uint32_t mappings;  ///< Mappings of physical memory.
   std::uint8_t device;
-  bool is_small;  ///< It is counted with its page.
+  bool is_small;  ///< The page counts for it.
 };
 
-constinit std::uint64_t capacity = 0;  // of each device; 0: the real one's
+constinit std::uint64_t capacity = 0;  // bytes of each device; 0: no limit of ours
 constinit std::uint64_t used[256] = {};
 constinit std::atomic<bool> busy{false};
 constinit RunReport* report = nullptr;
 
-/// A table of open addresses with linear probing, at most three quarters full. It grows by mmap.
-/// Its address and the logarithm of its places are one word, so that the child of a fork finds them
-/// whole wherever the parent's threads were.
+/// A hash table with open addressing and linear probing, at most three quarters full. It grows by
+/// mmap. One word holds its address and the logarithm of its size, so that a forked child finds
+/// both consistent whatever the parent's threads were doing.
 constinit std::atomic<std::uint64_t> table{0};
 constinit std::size_t account_count = 0;
 constinit std::size_t accounts_most = ~std::size_t{0};
-constexpr std::uint64_t kBits = 4095;  // of the word; the table begins a page
+// These bits of the word hold the logarithm: the table is aligned to a page.
+constexpr std::uint64_t kBits = 4095;
 constexpr unsigned kFirstBits = 12;
 
-/// Primary contexts, by device, as far as the program asked for them.
+/// The primary context of each device, where the program retained it.
 constinit std::uint64_t primaries[256] = {};
 
 struct Fault {
   unsigned kind = kFaultAny;
-  std::uint64_t number = 0;  ///< The call of this kind that fails, from 1.
+  std::uint64_t number = 0;  ///< Which call of this kind fails, counted from 1.
   Code code = 0;
 };
 constexpr std::size_t kFaults = 32;
@@ -76,7 +78,7 @@ constinit double rate = 0;
 constinit unsigned rate_kind = kFaultAny;
 constinit std::uint64_t random_state = 0;
 
-/// A spin lock: `emmctl run` measures nothing. A fork's child begins with it free.
+/// A spin lock suffices because `emmctl run` measures nothing. A forked child resets it.
 class Lock {
  public:
   Lock() noexcept {
@@ -113,7 +115,7 @@ Account* find(Kind kind, std::uint64_t number) noexcept {
   return nullptr;
 }
 
-/// Puts an account whose key is in no place.
+/// Stores an account whose key is not in the table yet.
 Account* put(const Account& account) noexcept {
   auto* const all = places();
   auto at = place_of(account.key);
@@ -122,7 +124,7 @@ Account* put(const Account& account) noexcept {
   return &all[at];
 }
 
-/// Moves the accounts to a table of twice as many places.
+/// Moves the accounts to a table twice as large.
 bool grow() noexcept {
   auto* const old = places();
   const auto old_count = place_count();
@@ -139,14 +141,15 @@ bool grow() noexcept {
   return true;
 }
 
-/// Makes an account. Null where there is no memory for it.
+/// Adds an account. Returns null when there is no memory for it.
 Account* open(const Account& account) noexcept {
   if (account_count >= place_count() / 4 * 3 && !grow()) return nullptr;
   ++account_count;
   return put(account);
 }
 
-/// Moves up the accounts that had to go past this place, so that none is lost behind a hole.
+/// Erases an account and moves up those that probing had pushed past its place, so that lookups
+/// still find them.
 void erase(Account* account) noexcept {
   auto* const all = places();
   const auto last = place_count() - 1;
@@ -161,7 +164,7 @@ void erase(Account* account) noexcept {
   --account_count;
 }
 
-/// Erases an account whose size counts against the capacity.
+/// Erases an account and subtracts its size from what the device holds.
 void close(Account* account) noexcept {
   used[account->device] -= account->size;
   erase(account);
@@ -171,7 +174,8 @@ void count_uncounted() noexcept {
   if (report != nullptr) std::atomic_ref<std::uint64_t>(report->uncounted).fetch_add(1);
 }
 
-/// What a fault calls the call: queries are recorded as waits, and pools' memory as the device's.
+/// Returns the name by which faults select the call. Records show a query as a wait and pool memory
+/// as device memory; faults tell them apart.
 unsigned fault_kind(Call call, bool asks, const Record& record) noexcept {
   if (call == Call::mem_alloc_async && record.extra != 0) return kFaultAllocFromPool;
   if (call == Call::stream_synchronize && asks) return kFaultStreamQuery;
@@ -215,7 +219,7 @@ Code usual_fault(Call call) noexcept {
   }
 }
 
-/// A number in [0, 1): splitmix64.
+/// Returns a number in [0, 1) from splitmix64.
 double next_random() noexcept {
   random_state += 0x9e3779b97f4a7c15u;
   auto z = random_state;
@@ -230,14 +234,14 @@ bool may_fail_at_random(Call call) noexcept {
          call != Call::ctx_destroy;
 }
 
-/// Answers whether the driver puts it into a page with others. Its address tells into which.
+/// Answers whether the driver puts the allocation into a shared page. Its address says which page.
 bool is_small(Call call, std::uint64_t size) noexcept {
   return (call == Call::mem_alloc || call == Call::mem_alloc_pitch) && size <= kSmallMost;
 }
 
-/// Returns the size that counts against the program's share of the device. Small memory counts by
-/// its page. Managed memory does not count: a device takes it in as kernels touch it, and puts out
-/// what was there before, so that it is given beyond the device's size.
+/// Returns the size that counts against the capacity. Small allocations count through their page.
+/// Managed memory does not count: the device pages it in and out as kernels touch it, so a program
+/// may allocate more of it than the device has.
 std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
   switch (call) {
     case Call::mem_alloc_async:
@@ -255,18 +259,18 @@ std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
   }
 }
 
-/// The device that a call asks for memory: physical memory names its own.
+/// Returns the device that a call takes memory from. mem_create names its own.
 std::size_t device_of(Call call, const Record& record) noexcept {
   return (call == Call::mem_create ? record.stream : record.device) & 255;
 }
 
-/// The number of the page that small memory shares; never 0.
+/// Returns the number of the page that holds a small allocation; never 0.
 constexpr std::uint64_t page_of(std::uint64_t address) noexcept {
   return address / kDevicePageBytes + 1;
 }
 
-/// Counts memory no more: that of cuMemAlloc, an array, or stream-ordered memory. A page goes with
-/// its last allocation.
+/// Removes the account of memory from cuMemAlloc, of an array or of stream-ordered memory. The last
+/// allocation of a page removes the page too.
 void take(std::uint64_t address) noexcept {
   auto* const account = find(kMemory, address);
   if (account == nullptr) return;
@@ -281,7 +285,7 @@ void give(Kind kind, std::uint64_t number, const Account& about) noexcept {
   auto account = about;
   account.key = key_of(kind, number);
   if (account.key == 0) return;
-  if (auto* const former = find(kind, number); former != nullptr) {  // its end was not seen
+  if (auto* const former = find(kind, number); former != nullptr) {  // its free was not seen
     if (kind == kMemory) {
       take(number);
     } else {
@@ -292,7 +296,7 @@ void give(Kind kind, std::uint64_t number, const Account& about) noexcept {
   used[account.device] += account.size;
 }
 
-/// Counts small memory, and the page that it begins.
+/// Counts a small allocation, and its page when it is the first there.
 void count_small(std::uint64_t address, std::uint64_t context, std::uint8_t device) noexcept {
   auto* page = find(kPage, page_of(address));
   if (page == nullptr) {
@@ -320,17 +324,18 @@ void count_small(std::uint64_t address, std::uint64_t context, std::uint8_t devi
   if (page != nullptr && --page->handles == 0) close(page);
 }
 
-/// Counts small memory. False where it begins a page for which there is no room.
+/// Counts a small allocation. Returns false when it needs a new page and the capacity has no room
+/// for one.
 bool give_small(std::uint64_t address, std::uint64_t context, std::uint8_t device) noexcept {
   if (address == 0) return true;
-  take(address);  // its end was not seen
+  take(address);  // its free was not seen
   if (find(kPage, page_of(address)) == nullptr && used[device] + kDevicePageBytes > capacity)
     return false;
   count_small(address, context, device);
   return true;
 }
 
-/// Physical memory ends with its last handle or mapping.
+/// Physical memory ends when it has neither handles nor mappings.
 void end_physical_if_unused(Account* physical) noexcept {
   if (physical->handles == 0 && physical->mappings == 0) close(physical);
 }
@@ -342,7 +347,7 @@ void release(std::uint64_t handle) noexcept {
 }
 void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle) noexcept {
   auto* physical = find(kPhysical, handle);
-  if (physical == nullptr || address == 0) return;  // another process's
+  if (physical == nullptr || address == 0) return;  // memory of another process
   const Account mapping{.key = key_of(kMapping, address),
                         .size = size,
                         .owner = handle,
@@ -355,15 +360,15 @@ void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle) noexce
   } else if (open(mapping) == nullptr) {
     return count_uncounted();
   }
-  physical = find(kPhysical, handle);  // the table may have grown
+  physical = find(kPhysical, handle);  // open() may have moved the table
   if (physical != nullptr) ++physical->mappings;
 }
 
-/// What the thread's call is to end, as it was before; key 0: nothing that counts.
+/// What the thread's current call frees, as it was before the call. Key 0: nothing that counts.
 thread_local Account taken __attribute__((tls_model("initial-exec"))){};
 
-/// The driver refused the call: what it was to end lives on.
-void give_back() noexcept {
+/// Restores what the call would have freed, after the driver refused it.
+void restore_taken() noexcept {
   const auto account = std::exchange(taken, Account{});
   if (account.key == 0) return;
   const auto number = account.key & ((std::uint64_t{1} << 60) - 1);
@@ -392,15 +397,15 @@ void unmap(std::uint64_t begin, std::uint64_t size) noexcept {
   });
 }
 
-/// With a context ends what cuMemAlloc gave in it, and arrays. Physical memory and that of pools is
-/// the device's, and stays (H200, driver 580).
+/// A context's end frees what cuMemAlloc and arrays took in it. Physical memory and pool memory
+/// belong to the device and stay (H200, driver 580).
 template <class Ends>
 void end_contexts(Ends ends) noexcept {
   for (std::size_t at = 0; at < place_count();) {
     auto& account = places()[at];
     const bool has_context = account.key != 0 && account.owner != 0 && kind_of(account) <= kPage;
     if (has_context && ends(account)) {
-      close(&account);  // another may have come to this place
+      close(&account);  // erase() may have moved another account to this place
     } else {
       ++at;
     }
@@ -418,8 +423,8 @@ std::uint64_t current_context() noexcept {
   return real().ctx_get_current(&context) == 0 ? context : 0;
 }
 
-// The child of a fork has no memory on a device, and its parent's threads hold no lock of its own.
-void in_child() noexcept {
+// A forked child has no device memory, and none of its threads holds the lock.
+void reset_in_child() noexcept {
   busy.store(false);
   for (auto& bytes : used) bytes = 0;
   for (auto& context : primaries) context = 0;
@@ -435,9 +440,9 @@ void begin_gate() noexcept {
   if (most == nullptr && given == nullptr) return;
   if (most != nullptr) capacity = std::strtoull(most, nullptr, 10);
   if (const char* const accounts = setting("EMM_RUN_ACCOUNTS"); accounts != nullptr)
-    accounts_most = std::strtoull(accounts, nullptr, 10);  // tests
-  // "CALL,NUMBER,CODE;..." and "rate,R,SEED,CALL": numbers of Call or FaultKind, as `emmctl
-  // run` writes them. 0 is any call.
+    accounts_most = std::strtoull(accounts, nullptr, 10);  // tests set this
+  // "CALL,NUMBER,CODE;..." and "rate,R,SEED,CALL", as `emmctl run` writes them. CALL is a number of
+  // Call or FaultKind; 0 stands for any call.
   const char* at = given != nullptr ? given : "";
   while (*at != '\0') {
     char* end = nullptr;
@@ -454,11 +459,11 @@ void begin_gate() noexcept {
     }
     at = end != nullptr && *end == ';' ? end + 1 : "";
   }
-  pthread_atfork(nullptr, nullptr, in_child);
+  pthread_atfork(nullptr, nullptr, reset_in_child);
   shared.mode |= mode::gating;
 }
 
-void gate_begun() noexcept {
+void gate_report_use() noexcept {
   if ((shared.mode & mode::gating) == 0 || report != nullptr) return;
   const char* const path = setting("EMM_RUN_SEEN");
   const int file = path != nullptr ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
@@ -488,7 +493,7 @@ Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcep
   if (rate != 0 && may_fail && next_random() < rate) return usual_fault(call);
   if (capacity == 0) return 0;
   taken.key = 0;
-  switch (call) {  // the address may be given out again before this call has returned
+  switch (call) {  // before the call, because the driver may reuse the address before it returns
     case Call::mem_free:
     case Call::mem_free_async:
     case Call::array_destroy:
@@ -507,7 +512,7 @@ Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcep
   if (const auto more = counted_size(call, wants); more != 0) {
     auto& held = used[device_of(call, record)];
     if (more > capacity || held > capacity - more) return kOutOfMemory;
-    held += more;  // until the driver has answered
+    held += more;  // reserved until the driver has answered
   }
   return 0;
 }
@@ -522,7 +527,8 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
       (call == Call::mem_alloc || call == Call::mem_alloc_pitch || call == Call::array_create)) {
     context = current_context();
   } else if (succeeded && call == Call::ctx_release) {
-    // Libraries may hold it without a call that is seen here.
+    // Libraries may have retained the context through calls that are not seen here, so the driver
+    // is asked.
     unsigned flags = 0;
     int active = 0;
     ends_primary =
@@ -534,7 +540,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
     const Lock lock;
     used[device] -= counted_size(call, wants);
     if (!succeeded) {
-      give_back();
+      restore_taken();
       return 0;
     }
     switch (call) {
@@ -544,7 +550,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
           has_room = give_small(record.address, context, device);
           break;
         }
-        // Rows of a pitched allocation are longer than what was asked for.
+        // The driver pads the rows of a pitched allocation, so it may not fit after all.
         has_room = counted_size(call, record.size) <= capacity - std::min(capacity, used[device]);
         if (!has_room) break;
         [[fallthrough]];
@@ -560,7 +566,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
               .is_small = false});
         break;
       case Call::mem_create:
-        if (record.stream == 0xffffffffu) break;  // the host's
+        if (record.stream == 0xffffffffu) break;  // host memory
         give(kPhysical, record.address,
              {.key = 0,
               .size = counted_size(call, record.size),

@@ -14,29 +14,31 @@ namespace {
 
 constexpr std::size_t kShards = 64;
 constexpr std::size_t kPlaces = std::size_t{1} << 15;  // of a shard; two million in all
-constexpr std::size_t kEntriesMost = kPlaces / 4 * 3;  // so that what is not there is soon known
+constexpr std::size_t kEntriesMost =
+    kPlaces / 4 * 3;  // so that a lookup of an absent key stays short
 
-/// One name space for each kind of thing, since a range and what is mapped there share addresses.
+/// Each kind has its own key space, because a range and a mapping in it can have the same address.
 enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kKinds };
 
 struct LiveEntry {
-  std::uint64_t key = 0;  ///< 0: nobody's.
-  Record record{};        ///< As it was made.
+  std::uint64_t key = 0;  ///< 0: the place is empty.
+  Record record{};        ///< The record of the call that made it.
   std::uint64_t mappings = 0;
-  std::uint64_t handles = 1;  ///< Of physical memory: how often it must be released.
+  std::uint64_t handles = 1;  ///< How many releases physical memory needs.
 };
 
-/// Open addresses with linear probing. A spin lock, held for some 20 ns; a fork's child begins with
-/// it free.
+/// A hash table with open addressing and linear probing. Its spin lock is held for about 20 ns; a
+/// forked child resets it.
 struct Shard {
   std::atomic<bool> busy{false};
   std::size_t count = 0;
-  std::uint64_t taken[kPlaces / 64];  ///< A bit for each place: most pages of entries have none.
+  std::uint64_t taken[kPlaces / 64];  ///< One bit for each place. Most pages of entries are empty,
+                                      ///< and a scan does not touch them.
   LiveEntry entries[kPlaces];
 };
-constinit Shard* shards = nullptr;  // null where there is no memory for them
+constinit Shard* shards = nullptr;  // null when there was no memory for them
 
-/// The primary context of a device, as far as the program asked for it.
+/// The primary context of a device and how often the program retained it.
 struct Primary {
   std::atomic<std::uint64_t> context{0};
   std::atomic<std::uint64_t> retained{0};
@@ -70,7 +72,7 @@ LiveEntry* find(Shard& shard, std::uint64_t key) noexcept {
   return nullptr;
 }
 
-/// The first place from `at` on that has an entry; kPlaces where none has.
+/// Returns the first occupied place from `at` on, or kPlaces when there is none.
 std::size_t next_taken(const Shard& shard, std::size_t at) noexcept {
   while (at < kPlaces) {
     const auto word = shard.taken[at / 64] >> at % 64;
@@ -80,7 +82,8 @@ std::size_t next_taken(const Shard& shard, std::size_t at) noexcept {
   return kPlaces;
 }
 
-/// Moves up the entries that had to go past this place, so that none is lost behind a hole.
+/// Erases an entry and moves up those that probing had pushed past its place, so that lookups still
+/// find them.
 void erase(Shard& shard, LiveEntry* entry) noexcept {
   auto hole = static_cast<std::size_t>(entry - shard.entries);
   for (auto at = (hole + 1) % kPlaces; shard.entries[at].key != 0; at = (at + 1) % kPlaces) {
@@ -138,16 +141,16 @@ bool look_up(Kind kind, std::uint64_t address, Record& made) noexcept {
   return true;
 }
 
-/// What the thread's call is to end, as it was before; key 0: nothing.
+/// What the thread's current call frees, as it was before the call. Key 0: nothing.
 thread_local LiveEntry taken __attribute__((tls_model("initial-exec"))){};
 
-/// The driver refused the call: what it was to end lives on.
-void give_back() noexcept {
+/// Restores what the call would have freed, after the driver refused it.
+void restore_taken() noexcept {
   const auto entry = std::exchange(taken, LiveEntry{});
   if (entry.key != 0) keep(entry);
 }
 
-/// Physical memory ends with its last handle or mapping.
+/// Physical memory ends when it has neither handles nor mappings.
 void change_physical(std::uint64_t handle, int mappings, int handles) noexcept {
   const auto key = key_of(kPhysical, handle);
   if (key == 0 || shards == nullptr) return;
@@ -185,13 +188,14 @@ void take_all(Ends ends) noexcept {
       auto& entry = shard.entries[at];
       const bool erases = ends(entry.record);
       if (erases) erase(shard, &entry);
-      at = next_taken(shard, erases ? at : at + 1);  // another may have come to this place
+      at = next_taken(shard,
+                      erases ? at : at + 1);  // erase() may have moved another entry to this place
     }
   }
 }
 
-/// Answers whether the memory ends with its context. Physical memory, addresses and the memory of
-/// pools are the device's, and live on (H200, driver 580).
+/// Answers whether the memory ends with its context. Physical memory, address ranges and pool
+/// memory belong to the device and live on (H200, driver 580).
 bool ends_with_context(const Record& one) noexcept {
   switch (one.call) {
     case Call::mem_alloc:
@@ -209,8 +213,9 @@ void end_context(std::uint64_t number) noexcept {
   if (number == 0) return;
   take_all([&](const Record& one) { return one.context == number && ends_with_context(one); });
 }
-/// Ends the memory of a device's primary context. Where a library keeps the context without a call
-/// that is seen here, no number of it is known: then all memory of the device's contexts ends.
+/// Ends the memory of a device's primary context. A library may have retained that context through
+/// calls that are not seen here; its number is then unknown, and the memory of all contexts of the
+/// device ends.
 void end_primary(std::uint64_t device) noexcept {
   const auto context = primaries[device & 255].context.load(std::memory_order_relaxed);
   if (context != 0) return end_context(number_of_context(context));
@@ -230,7 +235,8 @@ void begin_live() noexcept {
   void* const table = mmap(nullptr, kShards * sizeof(Shard), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) return;
-  (void)madvise(table, kShards * sizeof(Shard), MADV_NOHUGEPAGE);  // entries lie far apart
+  (void)madvise(table, kShards * sizeof(Shard),
+                MADV_NOHUGEPAGE);  // entries lie far apart, so huge pages would waste memory
   shards = static_cast<Shard*>(table);
 }
 
@@ -254,7 +260,7 @@ void live_before(const Record& record) noexcept {
 }
 
 void live_after(const Record& record) noexcept {
-  if (record.result != 0) return give_back();
+  if (record.result != 0) return restore_taken();
   taken.key = 0;
   switch (record.call) {
     case Call::mem_unmap:
@@ -301,7 +307,7 @@ void live_after(const Record& record) noexcept {
 
 void live_dump(void (*put)(Record record)) noexcept {
   if (shards == nullptr) return;
-  // So that the last release in the recording is known to be the last.
+  // Every retain is recorded, so that a reader can tell which release is the last.
   for (std::size_t device = 0; device < std::size(primaries); ++device) {
     auto& primary = primaries[device];
     Record retain{};
@@ -322,7 +328,8 @@ void live_dump(void (*put)(Record record)) noexcept {
       }
     }
   }
-  // Handles that were released while their memory was mapped, or are not the only ones.
+  // Written last: handles that were released while their memory was mapped, and further references
+  // to a handle.
   for (std::size_t s = 0; s < kShards; ++s) {
     auto& shard = shards[s];
     const Lock lock(shard);
@@ -337,7 +344,7 @@ void live_dump(void (*put)(Record record)) noexcept {
   }
 }
 
-void live_in_child() noexcept {
+void reset_live_in_child() noexcept {
   if (shards != nullptr) (void)madvise(shards, kShards * sizeof(Shard), MADV_DONTNEED);
   for (auto& primary : primaries) primary.context = primary.retained = 0;
 }

@@ -6,12 +6,13 @@
 
 namespace emm::record {
 
-/// No mapping is smaller than a page of the device.
+/// The device's page size, which no mapping is smaller than.
 inline constexpr std::uint64_t kDevicePageBytes = std::uint64_t{2} << 20;
 
-/// Ends the mappings in a range, which may hold several, and holes. Ends none where the range ends
-/// inside a mapping, or is larger than the space of addresses: the driver refuses such an unmap.
-/// `size_at(address)` is the size of the mapping that begins there; 0 where none does.
+/// Calls the end function for each mapping in a range, which may hold several mappings and holes.
+/// Does nothing when the range ends inside a mapping or exceeds the address space, because the
+/// driver refuses such an unmap. `size_at(address)` returns the size of the mapping that begins
+/// there, or 0.
 template <class SizeAt, class End>
 void end_mappings(std::uint64_t begin, std::uint64_t size, SizeAt size_at, End end) noexcept {
   if (size > kAddresses) return;

@@ -2,16 +2,16 @@
 
 #include "record/library/cuda.hpp"
 
-// The parameters of each recorded function as CUPTI hands them over: a structure of the name
-// <function>_params, whose members are the function's parameters. Our own declarations, out of
-// wrapped.def; where a toolkit is, a test holds them against cupti.h.
+// CUPTI passes a function's parameters as a structure <function>_params with one member for each.
+// These declarations come from wrapped.def; where a toolkit is installed, a test compares them with
+// cupti.h.
 
 #define EMM_PARENS ()
 #define EMM_EXPAND(...) EMM_EXPAND_3(EMM_EXPAND_3(EMM_EXPAND_3(__VA_ARGS__)))
 #define EMM_EXPAND_3(...) EMM_EXPAND_2(EMM_EXPAND_2(EMM_EXPAND_2(__VA_ARGS__)))
 #define EMM_EXPAND_2(...) EMM_EXPAND_1(EMM_EXPAND_1(EMM_EXPAND_1(__VA_ARGS__)))
 #define EMM_EXPAND_1(...) __VA_ARGS__
-/// `what(x)` for each x of the list.
+/// Expands `what(x)` for each x of the list.
 #define EMM_EACH(what, ...) __VA_OPT__(EMM_EXPAND(EMM_EACH_STEP(what, __VA_ARGS__)))
 #define EMM_EACH_STEP(what, first, ...) \
   what(first) __VA_OPT__(EMM_EACH_AGAIN EMM_PARENS(what, __VA_ARGS__))

@@ -15,18 +15,18 @@
 namespace emm::record {
 namespace {
 
-/// Offsets in CPython's structures, of its headers (Include/cpython/pystate.h,
+/// Offsets in CPython's structures, taken from its headers (Include/cpython/pystate.h,
 /// Include/internal/pycore_frame.h, Include/cpython/code.h, Include/cpython/unicodeobject.h).
 struct Layout {
   int minor;
-  int thread_frame;  ///< In PyThreadState: the innermost frame, or what points to it.
+  int thread_frame;  ///< In PyThreadState: the innermost frame, or the _PyCFrame that points to it.
   int outer_frame;   ///< In _PyCFrame; negative: the thread state points to the frame itself.
   int code, previous, position;
-  int position_unit;  ///< Bytes that f_lasti counts; 0: the position is an address.
-  int owner;          ///< Says where the frame lives; negative: no such member.
+  int position_unit;  ///< Bytes in one unit of f_lasti; 0: the position is an address.
+  int owner;          ///< Tells who owns the frame; negative: there is no such member.
   int first_line, file, name;
   int instructions, first_traceable;
-  int ascii, wide;  ///< In a string: its characters, of ASCII alone or of others too.
+  int ascii, wide;  ///< In a string: where its characters begin, if all are ASCII and if not.
 
   constexpr std::size_t frame_bytes() const noexcept { return minor < 11 ? 112 : 72; }
   constexpr std::size_t code_bytes() const noexcept {
@@ -41,12 +41,12 @@ constexpr Layout kLayouts[] = {
     {12, 56, 0, 0, 8, 56, 0, 70, 68, 112, 120, 192, 176, 40, 56},
     {13, 72, -1, 0, 8, 56, 0, 70, 68, 112, 120, 200, 184, 40, 56},
 };
-constexpr int kType = 8;     // of an object
-constexpr int kLength = 16;  // of a string
-constexpr int kState = 32;   // of a string
+constexpr int kType = 8;     // in an object
+constexpr int kLength = 16;  // in a string
+constexpr int kState = 32;   // in a string
 constexpr std::uint32_t kCompact = 0x20, kAscii = 0x40;
-constexpr char kByGenerator = 1, kByCStack = 3;             // owners
-constexpr std::size_t kFrameBytes = 112, kCodeBytes = 192;  // at most
+constexpr char kByGenerator = 1, kByCStack = 3;             // values of `owner`
+constexpr std::size_t kFrameBytes = 112, kCodeBytes = 192;  // upper bounds
 
 constinit const Layout* layout = nullptr;
 constinit std::uint64_t code_type = 0, string_type = 0;
@@ -69,7 +69,7 @@ bool read(std::uint64_t from, void* to, std::size_t size, bool in_place) noexcep
   const auto wanted = static_cast<ssize_t>(size);
   const auto got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
   if (got == wanted || errno == EFAULT) return got == wanted;
-  // Some containers refuse that call.
+  // Some containers forbid process_vm_readv.
   const int memory = ::open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
   if (memory < 0) return false;
   const auto found = ::pread(memory, to, size, static_cast<off_t>(from));
@@ -86,14 +86,14 @@ T member(const unsigned char* bytes, int at) noexcept {
 
 enum class Found : std::uint8_t { frame, hidden, damaged };
 
-/// What is told of one frame, and its caller.
+/// Reads one frame and the address of its caller's.
 Found look_at(std::uint64_t at, bool in_place, PythonFrame& found,
               std::uint64_t& previous) noexcept {
   const auto& in = *layout;
   unsigned char frame[kFrameBytes], code[kCodeBytes];
   if (!read(at, frame, in.frame_bytes(), in_place)) return Found::damaged;
   previous = member(frame, in.previous);
-  // Between interpreters' loops, from 3.12 on.
+  // From 3.12 on, the interpreter puts a frame of its own between its nested loops.
   const char owner = in.owner < 0 ? char{0} : member<char>(frame, in.owner);
   if (in.minor >= 12 && owner == kByCStack) return Found::hidden;
   found.code = member(frame, in.code);
@@ -109,7 +109,7 @@ Found look_at(std::uint64_t at, bool in_place, PythonFrame& found,
   }
   const auto begin = found.code + static_cast<std::uint64_t>(in.instructions);
   found.offset = static_cast<std::int32_t>(member(frame, in.position) - begin);
-  // It has not begun: its caller is at it.
+  // The frame has not begun, so its caller is the one that runs.
   const auto first = 2 * member<std::int32_t>(code, in.first_traceable);
   return owner != kByGenerator && found.offset < first ? Found::hidden : Found::frame;
 }
@@ -129,7 +129,7 @@ std::size_t put_utf8(char* to, std::uint32_t c) noexcept {
   return more + 1;
 }
 
-/// The end of a string, as UTF-8.
+/// Copies the end of a string as UTF-8.
 bool copy_string(std::uint64_t string, char* to, std::size_t room, bool in_place) noexcept {
   unsigned char header[40];
   if (!read(string, header, sizeof header, in_place) || member(header, kType) != string_type)
@@ -137,7 +137,7 @@ bool copy_string(std::uint64_t string, char* to, std::size_t room, bool in_place
   const auto state = member<std::uint32_t>(header, kState);
   if ((state & kCompact) == 0) return false;
   const bool ascii = (state & kAscii) != 0;
-  const std::uint64_t width = (state >> 2) & 7u;  // bytes of a character
+  const std::uint64_t width = (state >> 2) & 7u;  // bytes in a character
   if (width != 1 && width != 2 && width != 4) return false;
   const auto length = member(header, kLength);
   const auto most = ascii ? room - 1 : (room - 1) / 4;
@@ -145,7 +145,7 @@ bool copy_string(std::uint64_t string, char* to, std::size_t room, bool in_place
   const auto begin = string + static_cast<std::uint64_t>(ascii ? layout->ascii : layout->wide);
   std::size_t size = 0;
   for (auto at = first; at < length; ++at) {
-    std::uint32_t c = 0;  // the first bytes of it, on a little-endian machine
+    std::uint32_t c = 0;  // its first bytes, since the machine is little-endian
     if (!read(begin + at * width, &c, width, in_place)) return false;
     size += put_utf8(to + size, c);
   }
@@ -188,7 +188,7 @@ bool walk_python_frames(bool stays, std::size_t most, void (*each)(void* of, con
   if (thread == 0) return true;
   const bool in_place = stays && trusted == kProven;
   const auto refute = [] {
-    int unproven = kUnproven;  // what was proven once is only a thread's that ends meanwhile
+    int unproven = kUnproven;  // a layout that was proven can only fail for a thread that is ending
     trust.compare_exchange_strong(unproven, kRefuted);
     return false;
   };
@@ -200,7 +200,8 @@ bool walk_python_frames(bool stays, std::size_t most, void (*each)(void* of, con
                                         &frame, sizeof frame, in_place))
     return refute();
   std::size_t count = 0;
-  // Hidden frames are between others: no stack has many more of them.
+  // Hidden frames stand between others, few for each visible one, so the limit ends only a damaged
+  // chain.
   for (std::size_t seen = 0; frame != 0 && count < most && seen < 4 * most; ++seen) {
     PythonFrame found{};
     std::uint64_t previous = 0;

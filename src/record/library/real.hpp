@@ -5,7 +5,7 @@
 
 namespace emm::record {
 
-/// Functions of the real driver that the recorder itself asks.
+/// Functions of the real driver that the recorder itself calls.
 struct Real {
   std::int32_t (*driver_get_version)(int*);
   std::int32_t (*device_get_count)(int*);
@@ -20,9 +20,9 @@ struct Real {
 };
 const Real& real() noexcept;
 const char* real_path() noexcept;
-/// Finds them, and the functions that are wrapped, in the driver at `path`.
+/// Finds these functions and the wrapped ones in the driver at `path`.
 void find_real(void* library, const char* path) noexcept;
-/// The program has the driver through the library that `emmctl record` wrote.
-bool has_door() noexcept;
+/// Answers whether the program reaches the driver through the library that `emmctl record` wrote.
+bool has_forwarding_library() noexcept;
 
 }  // namespace emm::record

@@ -33,34 +33,36 @@ namespace {
 
 constexpr std::size_t kSpares = 4096;
 constexpr std::size_t kRingMost = std::size_t{1} << 15;  // blocks: 4 GiB
-constexpr std::size_t kRingMore = 4096;                  // for threads beyond a ring's blocks
+constexpr std::size_t kRingMore = 4096;  // for threads that find all blocks of a ring in use
 
-// Blocks that follow each other in the file do so in memory too, where the system takes them for
-// one mapping: a program may have some 65,000. When all of them are full they are unmapped at once,
-// since to unmap one takes as long as many.
+// Blocks that follow each other in the file are also mapped side by side, so that the system counts
+// them as one mapping: a program may have about 65,000. They are unmapped together when all are
+// full, because unmapping one takes as long as unmapping many.
 constexpr std::uint64_t kWindowBlocks = 32;
 constexpr std::uint64_t kWindows = std::uint64_t{1} << 16;  // 256 GiB of a file
 
 struct Window {
-  std::atomic<std::uint64_t> address{0};  ///< 0: its blocks lie anywhere.
-  std::atomic<std::uint64_t> full{0};     ///< How many of its blocks are.
+  std::atomic<std::uint64_t> address{0};  ///< 0: its blocks are mapped anywhere.
+  std::atomic<std::uint64_t> full{0};     ///< How many of its blocks are full.
 };
 constinit Window windows[kWindows];
 
 enum State : int { kNone, kOpening, kOpen, kFailed };
 
-/// All that a fork's child begins anew with.
+/// What a forked child starts anew.
 struct File {
   std::atomic<int> state{kNone};
   std::atomic<int> descriptor{-1};
-  dev_t device = 0;  // These two say which file it is, whatever its descriptor's number means now.
+  // Device and inode identify the file, whatever file the descriptor's number means now.
+  dev_t device = 0;
   ino_t inode = 0;
   FileHeader* header = nullptr;
   std::atomic<std::uint64_t> taken{0};
-  std::atomic<BlockHeader*> spares[kSpares]{};  // blocks that ended threads left
-  std::atomic<BlockHeader*>* ring = nullptr;  // where the file may not grow further: all its blocks
+  std::atomic<BlockHeader*> spares[kSpares]{};  // blocks of threads that have ended
+  // All blocks of the file, when it may not grow further
+  std::atomic<BlockHeader*>* ring = nullptr;
   std::uint64_t ring_blocks = 0;
-  std::atomic<std::uint64_t> ring_more{0};  // blocks that it got since all were written to
+  std::atomic<std::uint64_t> ring_more{0};  // blocks taken while all others were in use
   std::atomic<bool> adding_context{false};
 };
 constinit File file;
@@ -72,7 +74,7 @@ constinit std::uint32_t always_on = 1;
 constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
 constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
-constinit Control* control_page = nullptr;  // null where it cannot be written
+constinit Control* control_page = nullptr;  // null when this process cannot write to it
 constinit const char* defaults = nullptr;
 
 void complain(const char* what, const char* path, int error) noexcept {
@@ -107,16 +109,16 @@ std::size_t read_whole(const char* path, char* to, std::size_t room) noexcept {
   return size;
 }
 
-/// Makes sure that the file has room: the program would end with SIGBUS at a mapped page that has
-/// none. Returns 0, or why there is no room.
+/// Makes sure that the file has room on the disk, because writing to a mapped page without room
+/// ends the program with SIGBUS. Returns 0 or an errno.
 int reserve(int descriptor, std::uint64_t offset, std::uint64_t size) noexcept {
   rlimit limit{};
-  // Beyond the limit the system sends SIGXFSZ, which would end the program.
+  // Beyond this limit the system sends SIGXFSZ, which would end the program.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       offset + size > limit.rlim_cur)
     return EFBIG;
-  // The room is written rather than allocated: a page whose place on the disk is known only as
-  // "allocated" takes the file system twice as long to make writable.
+  // Zeros are written because fallocate() is not enough: the file system takes twice as long to
+  // make a page writable when its disk block is only allocated.
   static char zeros[std::size_t{64} << 10];
   while (size != 0) {
     const auto part = size < sizeof zeros ? size : sizeof zeros;
@@ -139,9 +141,9 @@ bool is_the_file(int descriptor) noexcept {
          about.st_ino == file.inode;
 }
 
-/// Moves a descriptor to a number that programs do not close or reuse by chance: they count from
-/// 0. Leaves it where the limit of the process is as low as that.
-int moved_up(int descriptor) noexcept {
+/// Moves a descriptor to a high number. Programs count from 0 and might close or reuse a low one by
+/// accident. A descriptor that the process's limit does not let move keeps its number.
+int move_up(int descriptor) noexcept {
   constexpr int kHigh = 512;
   const int high = descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, kHigh);
   if (high < 0) return descriptor;
@@ -149,15 +151,15 @@ int moved_up(int descriptor) noexcept {
   return high;
 }
 
-/// The file's descriptor; -1 where there is none. The program may have closed it, and its number
-/// may be another file's by now, which must not be written to. Then the file is opened anew.
+/// Returns the file's descriptor, or -1 when there is none. The program may have closed it, and its
+/// number may now be another file's, which must not be written to. The file is then opened again.
 int file_descriptor() noexcept {
   int known = file.descriptor.load(std::memory_order_acquire);
   if (is_the_file(known)) return known;
-  const int again = moved_up(::open(file_path, O_RDWR | O_CLOEXEC));
+  const int again = move_up(::open(file_path, O_RDWR | O_CLOEXEC));
   if (again < 0) return -1;
   if (is_the_file(again) && file.descriptor.compare_exchange_strong(known, again)) return again;
-  ::close(again);  // the name is another file's, or another thread was first
+  ::close(again);  // the name is now another file's, or another thread was faster
   known = file.descriptor.load(std::memory_order_acquire);
   return is_the_file(known) ? known : -1;
 }
@@ -191,7 +193,8 @@ void describe_process(FileHeader& header) noexcept {
   header.only_windows = (shared.mode & mode::keeping) != 0 ? 1 : 0;
 }
 
-/// Gives the file its name. A program that execs itself keeps its number, so that may be taken.
+/// Gives the file its final name. A program that calls exec keeps its process number, so the name
+/// may be taken.
 void name_file(const char* from) noexcept {
   char path[kPathMost];
   for (int again = 1; again < 1000; ++again) {
@@ -203,13 +206,13 @@ void name_file(const char* from) noexcept {
     }
     bool named = renameat2(AT_FDCWD, from, AT_FDCWD, path, RENAME_NOREPLACE) == 0;
     if (!named && errno == EEXIST) continue;
-    // A file system that cannot tell.
+    // This file system does not know RENAME_NOREPLACE.
     named = named || (::access(path, F_OK) != 0 && std::rename(from, path) == 0);
     if (named) return copy_text(file_path, sizeof file_path, path);
   }
 }
 
-/// Opens this process's file. Another thread waits meanwhile, which is short.
+/// Opens this process's file. Other threads wait for the short time that this takes.
 bool open_file() noexcept {
   int none = kNone;
   if (!file.state.compare_exchange_strong(none, kOpening)) {
@@ -218,12 +221,13 @@ bool open_file() noexcept {
   }
   char path[kPathMost];
   int error = 0;
-  // Under another name until the header is whole, so that whoever finds a recording can read it.
+  // The file has a temporary name until its header is complete, so that every recording that a
+  // reader finds can be read.
   std::snprintf(path, sizeof path, "%s/%d.new", folder, static_cast<int>(getpid()));
   int opened = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   error = errno;
   const bool created = opened >= 0;
-  opened = moved_up(opened);
+  opened = move_up(opened);
   struct stat about {};
   if (opened >= 0 && fstat(opened, &about) == 0) {
     file.device = about.st_dev;
@@ -258,13 +262,13 @@ bool open_file() noexcept {
   return true;
 }
 
-bool is_open() noexcept {
+bool open_if_needed() noexcept {
   const int state = file.state.load(std::memory_order_acquire);
   if (state == kOpen) return true;
   return state != kFailed && open_file();
 }
 
-/// Takes a block that a thread left when it ended.
+/// Takes a block that an ended thread left.
 BlockHeader* take_spare() noexcept {
   for (auto& spare : file.spares) {
     if (spare.load(std::memory_order_relaxed) == nullptr) continue;
@@ -273,7 +277,7 @@ BlockHeader* take_spare() noexcept {
   return nullptr;
 }
 
-/// Takes the oldest full block of a ring, and empties it.
+/// Takes the oldest full block of a ring and empties it.
 BlockHeader* take_oldest() noexcept {
   for (;;) {
     BlockHeader* oldest = nullptr;
@@ -293,8 +297,8 @@ BlockHeader* take_oldest() noexcept {
   }
 }
 
-/// Takes a block that `emmctl record` made room for. Returns its number from 1; 0 where there is
-/// none.
+/// Takes a block that `emmctl record` has made ready. Returns its number, counted from 1, or 0 when
+/// none is ready.
 std::uint64_t take_ready() noexcept {
   for (auto& place : file.header->ready) {
     const std::atomic_ref<std::uint64_t> ready(place);
@@ -305,14 +309,14 @@ std::uint64_t take_ready() noexcept {
   return 0;
 }
 
-/// Tells `emmctl record` that a block was taken, so that it makes room for more.
+/// Tells `emmctl record` that a block was taken, so that it makes another one ready.
 void tell_taken() noexcept {
   if (control_page == nullptr) return;
   std::atomic_ref<std::uint32_t>(control_page->taken).fetch_add(1, std::memory_order_release);
   (void)syscall(SYS_futex, &control_page->taken, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-/// Where the block `number`, from 0, belongs in memory; 0: anywhere.
+/// Returns the address for block `number`, counted from 0; 0: any address will do.
 std::uint64_t place_of_block(std::uint64_t number) noexcept {
   if (number / kWindowBlocks >= kWindows) return 0;
   auto& window = windows[number / kWindowBlocks];
@@ -326,24 +330,25 @@ std::uint64_t place_of_block(std::uint64_t number) noexcept {
     if (window.address.compare_exchange_strong(address, ours)) {
       address = ours;
     } else {
-      (void)munmap(reserved, kBytes);  // another thread was first
+      (void)munmap(reserved, kBytes);  // another thread was faster
     }
   }
   return address + number % kWindowBlocks * kBlockBytes;
 }
 
-/// Maps the block `number`, from 0, of the file. MAP_FAILED where the system refuses.
+/// Maps block `number`, counted from 0. Returns MAP_FAILED when the system refuses.
 void* map_block(int descriptor, std::uint64_t number) noexcept {
   const auto place = place_of_block(number);
   void* const mapped = mmap(reinterpret_cast<void*>(place), kBlockBytes, PROT_READ | PROT_WRITE,
                             place != 0 ? MAP_SHARED | MAP_FIXED : MAP_SHARED, descriptor,
                             static_cast<off_t>(kHeaderBytes + number * kBlockBytes));
-  // Its place may be another's by now.
+  // The addresses may belong to someone else by now.
   if (mapped == MAP_FAILED && place != 0) windows[number / kWindowBlocks].address = 0;
   return mapped;
 }
 
-/// No thread writes to the block any more. A ring will use it again; else the file alone has it.
+/// Called when no thread writes to the block any more. A ring keeps it mapped for reuse; otherwise
+/// it is unmapped.
 void finish(BlockHeader* block) noexcept {
   const auto number = block->number - 1;
   std::atomic_ref<std::uint64_t>(block->state).store(2);
@@ -367,14 +372,15 @@ BlockHeader* new_block() noexcept {
   }
   --number;
   if (file.ring_blocks != 0 && number >= file.ring_blocks) {
-    // Stacks are defined anew once in an eighth of the ring. So only the oldest eighth of the calls
-    // that are kept may lack what defines their stacks.
-    if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) define_sites_again();
+    // Stacks are defined again after every eighth of the ring. So only the oldest eighth of the
+    // calls that are kept can lack the definitions of their stacks.
+    if (turn % (file.ring_blocks < 8 ? 1 : file.ring_blocks / 8) == 0) forget_sites();
     if (auto* const block = take_oldest(); block != nullptr) {
       block->turn = turn + 1;
       return block;
     }
-    // Other threads write to all of them. The newest calls are to be kept, so this one has its own.
+    // Other threads write to all blocks of the ring. The newest calls are to be kept, so this
+    // thread gets a further block.
     const auto more = file.ring_more.fetch_add(1, std::memory_order_relaxed);
     if (more >= kRingMore) return nullptr;
     number = file.ring_blocks + more;
@@ -391,7 +397,7 @@ BlockHeader* new_block() noexcept {
   }
   tell_taken();
 #if defined(MADV_POPULATE_WRITE)
-  // One call instead of a fault for each page: 20 ns a record less. Older systems refuse.
+  // One call instead of a page fault for each page saves 20 ns a record. Older systems refuse it.
   (void)madvise(mapped, kBlockBytes, MADV_POPULATE_WRITE);
 #endif
   auto* const block = static_cast<BlockHeader*>(mapped);
@@ -407,7 +413,7 @@ BlockHeader* block_of(const Thread& thread) noexcept {
   return reinterpret_cast<BlockHeader*>(thread.end - kBlockRecords) - 1;
 }
 
-/// The thread ends: another may go on in its block.
+/// Leaves the ended thread's block to other threads.
 void on_thread_end(void*) noexcept {
   const auto left = self;
   self = {};
@@ -424,8 +430,8 @@ void on_thread_end(void*) noexcept {
   finish(block);
 }
 
-// The child of a fork has one thread, and its parent's file is the parent's.
-void in_child() noexcept {
+// A forked child has one thread, and the parent's file stays the parent's.
+void reset_in_child() noexcept {
   if (is_the_file(file.descriptor)) ::close(file.descriptor);
   file.descriptor = -1;
   const auto numbered = file.header != nullptr ? file.header->numbered : 0;
@@ -443,8 +449,8 @@ void in_child() noexcept {
   file.state = kNone;
   shared.seq = 0;
   window_begun = window_described = 0;
-  live_in_child();
-  sites_in_child();
+  reset_live_in_child();
+  reset_sites_in_child();
   self = {};
 }
 
@@ -464,14 +470,14 @@ std::uint64_t number_of(const char* text) noexcept {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
 }
 
-/// Looks for a counter of the processor that runs at one speed, which is read in a third of a
-/// system clock's time.
+/// Looks for a processor counter that runs at constant speed. Reading it takes a third of the time
+/// of a system clock.
 void find_clock() noexcept {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   shared.has_tsc = __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & (1u << 8)) != 0;
   const bool has_rdtscp = __get_cpuid(0x80000001, &a, &b, &c, &d) != 0 && (d & (1u << 27)) != 0;
-  // The system takes the counter from this list where processors disagree on it.
+  // The system drops the counter from this list when the processors disagree on it.
   char clocks[128] = "";
   read_whole("/sys/devices/system/clocksource/clocksource0/available_clocksource", clocks,
              sizeof clocks);
@@ -522,7 +528,7 @@ void begin(const char* settings) noexcept {
     std::snprintf(path, sizeof path, "%s/control", folder);
     int access = PROT_READ | PROT_WRITE;
     int control = ::open(path, O_RDWR | O_CLOEXEC);
-    if (control < 0) {  // as another user, say
+    if (control < 0) {  // the process may run as another user
       access = PROT_READ;
       control = ::open(path, O_RDONLY | O_CLOEXEC);
     }
@@ -537,7 +543,7 @@ void begin(const char* settings) noexcept {
     }
     if (control >= 0) ::close(control);
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
-    pthread_atfork(nullptr, nullptr, in_child);
+    pthread_atfork(nullptr, nullptr, reset_in_child);
     shared.mode |= mode::recording;
     if (setting("EMM_RECORD_KEEP") != nullptr) begin_live();
     if (setting("EMM_RECORD_REQUESTS") != nullptr) shared.mode |= mode::annotating;
@@ -548,9 +554,9 @@ void begin(const char* settings) noexcept {
 
 void describe_devices() noexcept {
   const InsideCall inside(self);  // a signal handler may call the driver meanwhile
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   auto& header = *file.header;
-  if (header.device_count != 0) return;  // once
+  if (header.device_count != 0) return;  // already described
   int count = 0;
   if (real().device_get_count(&count) != 0) return;
   (void)real().driver_get_version(&header.driver_version);
@@ -571,7 +577,7 @@ void describe_devices() noexcept {
 }
 
 Record* take_block(Thread& thread) noexcept {
-  if (!is_open()) return nullptr;
+  if (!open_if_needed()) return nullptr;
   if (thread.next != nullptr) {
     auto* const full = block_of(thread);
     thread.next = thread.end = thread.kernels = nullptr;
@@ -607,7 +613,7 @@ void look_up_context(Thread& thread) noexcept {
     return;
   thread.device = static_cast<std::uint8_t>(device);
   thread.context_known = true;
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   auto& header = *file.header;
   while (file.adding_context.exchange(true, std::memory_order_acquire)) sched_yield();
   auto number = number_of_context(current);
@@ -636,13 +642,13 @@ namespace {
 
 void put_record(Record record) noexcept {
   auto& thread = self;
-  auto* const made = room(thread);
+  auto* const made = make_room(thread);
   if (made == nullptr) return;
   record.seq = 0;
   record.ticks = ticks();
   record.flags |= record_flag::preexisting;
   *made = record;
-  publish(thread, *made, moment().seq);
+  publish(thread, *made, take_moment().seq);
 }
 
 }  // namespace
@@ -651,7 +657,7 @@ namespace {
 
 void put_definition(const Record& record) noexcept {
   auto& thread = self;
-  auto* const made = room(thread);
+  auto* const made = make_room(thread);
   if (made == nullptr) return;
   *made = record;
   publish(thread, *made, kNoPlace);
@@ -666,8 +672,8 @@ constexpr bool has_site(Call call) noexcept {
 void annotate(Thread& thread, Call call, const void* caller) noexcept {
   const auto site = has_site(call) ? current_site(caller, put_definition) : 0;
   if (site == 0 && thread.request == 0) return;
-  // Both records are in one block, so that they are read one after the other.
-  if (room(thread) == nullptr) return;
+  // Both records must be in one block, so that a reader finds one directly after the other.
+  if (make_room(thread) == nullptr) return;
   if (thread.end - thread.next < 2 && take_block(thread) == nullptr) return;
   Record about{};
   about.call = Call::about;
@@ -682,7 +688,8 @@ void begin_window(Thread& thread, std::uint32_t window) noexcept {
   if ((shared.mode & mode::keeping) == 0) return;
   auto before = window_begun.load(std::memory_order_relaxed);
   while (before < window && !window_begun.compare_exchange_weak(before, window)) continue;
-  if (before < window) {  // this thread says what lives; the others wait, which is short
+  // This thread dumps what lives; the others wait for the short time that it takes
+  if (before < window) {
     Record first{};
     first.call = Call::window;
     first.address = window;
@@ -714,7 +721,7 @@ void count_kernel(Handle stream) noexcept {
   }
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
-  record = room(thread);
+  record = make_room(thread);
   if (record != nullptr) {
     *record = {};
     record->ticks = now;
@@ -723,7 +730,7 @@ void count_kernel(Handle stream) noexcept {
     record->context = thread.context;
     record->size = 1;
     record->stream = stream;
-    publish(thread, *record, moment().seq);
+    publish(thread, *record, take_moment().seq);
     thread.kernels = record;
   }
   thread.inside = false;
@@ -746,35 +753,36 @@ std::uint64_t number_of_context(Handle context) noexcept {
 }
 
 void count_bypassed() noexcept {
-  if ((shared.mode & mode::recording) == 0 || !is_open()) return;
+  if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
 void count_unkept() noexcept {
-  if (is_open()) add(file.header->unkept, 1);
+  if (open_if_needed()) add(file.header->unkept, 1);
 }
 
 }  // namespace emm::record
 
-// Frameworks' hooks say by these for which request a thread calls the driver, and number requests
-// in the order of the process: by odd numbers, where a trace of both has even ones for calls.
+// Framework hooks call these two. emm_record_request says for which request the thread calls the
+// driver. emm_record_place returns a request's place in the process's order. Requests get odd
+// numbers, because calls have the even ones in a trace of both.
 extern "C" [[gnu::visibility("default")]] void emm_record_request(std::uint64_t number) {
   emm::record::self.request = number;
 }
-/// The file of this process's calls; empty before the first of them.
+/// Returns the file of this process's calls, or an empty string before the first call.
 extern "C" [[gnu::visibility("default")]] const char* emm_record_file() {
   using namespace emm::record;
   return file.state.load(std::memory_order_acquire) == kOpen ? file_path : "";
 }
 extern "C" [[gnu::visibility("default")]] std::uint64_t emm_record_place() {
   using namespace emm::record;
-  return (shared.mode & mode::recording) != 0 ? moment().seq * 2 + 1 : 0;
+  return (shared.mode & mode::recording) != 0 ? take_moment().seq * 2 + 1 : 0;
 }
 
 namespace emm::record {
 namespace {
 
-// An orderly end: the newest pair of clocks.
+// At an orderly end, the newest pair of clocks gives the most precise length of a tick.
 [[gnu::destructor]] void end() noexcept {
   if (file.state.load(std::memory_order_acquire) == kOpen) note_clocks(*file.header);
 }
@@ -782,10 +790,11 @@ namespace {
 }  // namespace
 }  // namespace emm::record
 
-/// What a record costs here: ns for each call, of a function that does nothing, into memory.
+/// Measures what a record costs here, in ns for each call of a function that does nothing, with
+/// records written to memory.
 extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
   using namespace emm::record;
-  // Short rounds: some have the processor for themselves.
+  // The rounds are short, so that some of them run without interruption.
   constexpr std::size_t kCalls = 10'240;
   static Record room_for[1024];
   find_clock();

@@ -5,9 +5,9 @@
 
 #include "record/raw.hpp"
 
-/// The recorder inside a recorded program: between the wrappers of the driver's functions and the
-/// file. It has no exceptions, takes no lock that a fork could freeze, allocates nothing on the
-/// heap, and prints nothing but one sentence on stderr where it cannot record at all.
+/// The recorder inside a recorded program. It stands between the wrappers of the driver's functions
+/// and the file. It throws nothing, takes no lock that a fork could freeze and allocates nothing on
+/// the heap. It prints one sentence on stderr when it cannot record at all, and nothing else.
 namespace emm::record {
 
 using Code = std::int32_t;      // CUresult
@@ -15,41 +15,41 @@ using Address = std::uint64_t;  // CUdeviceptr
 using Handle = std::uint64_t;   // CUstream, CUevent, CUmemoryPool, ...
 using Size = std::size_t;
 
-/// More bytes of addresses than a device's range of them has.
+/// Exceeds the address range of every device.
 inline constexpr std::uint64_t kAddresses = std::uint64_t{1} << 47;
 
 enum class OrderPoint : std::uint8_t {
-  enter,   ///< The call takes something: its place in the order is where it began.
-  exit,    ///< The call gives something: its place is where it ended.
-  exit_ok  ///< As exit, and only an answer of 0 is recorded: a question.
+  enter,   ///< The call ends something. Its place in the order is where it began.
+  exit,    ///< The call gives something. Its place is where it ended.
+  exit_ok  ///< A query. As exit, but recorded only when it returns 0.
 };
 
-/// What a thread writes to. Zero where it has written nothing.
+/// A thread's state. All zero before the thread has recorded anything.
 struct Thread {
   Record* next;
   Record* end;
-  Record* kernels;  ///< The newest record where that counts kernels.
+  Record* kernels;  ///< The newest record, if it counts kernels.
   std::uint8_t device, context;
   bool context_known;
-  bool inside;               ///< In a wrapper: what the driver itself calls is not the program's.
-  std::uint64_t request;     ///< What a framework asked for, while it is answered; 0: nothing.
-  std::uint32_t window;      ///< The Control's `on` when the thread last recorded.
-  std::uint64_t placed;      ///< The ticks at which its newest call took its place.
-  std::uint32_t unmeasured;  ///< Calls since one of which the duration was measured.
+  bool inside;  ///< In a wrapper: calls that the driver itself makes are not the program's.
+  std::uint64_t request;     ///< The framework's request that is being served; 0: none.
+  std::uint32_t window;      ///< Control's `on` when the thread last recorded.
+  std::uint64_t placed;      ///< The ticks at which its newest call took its place in the order.
+  std::uint32_t unmeasured;  ///< Calls since the last one whose duration was measured.
   bool dense;                ///< Its newest two calls took their places within kDenseTicks.
 };
-/// Calls of a thread that follow each other so closely, in ticks or ns, are dense: of these the
-/// duration of one in kDenseCalls is measured.
+/// Calls of a thread that follow each other within so many ticks, or ns, are dense. The duration of
+/// one in kDenseCalls of them is measured.
 inline constexpr std::uint64_t kDenseTicks = 1u << 18;
 inline constexpr std::uint32_t kDenseCalls = 16;
 extern constinit thread_local Thread self __attribute__((tls_model("initial-exec")));
 
-/// What all threads share. The counter has a cache line of its own.
+/// State that all threads share. The counter has a cache line of its own.
 struct Shared {
-  std::uint32_t mode = 0;  ///< See mode.
+  std::uint32_t mode = 0;  ///< Flags of namespace mode.
   bool has_tsc = false;
-  bool clock_orders = false;      ///< The time stamp counter is one for all processors.
-  std::uint64_t first_ticks = 0;  ///< Of the time stamp counter; places are counted from it.
+  bool clock_orders = false;      ///< All processors agree on the time stamp counter.
+  std::uint64_t first_ticks = 0;  ///< Places are counted from this value of the time stamp counter.
   const volatile std::uint32_t* on = nullptr;
   alignas(64) std::atomic<std::uint64_t> seq{0};
   char apart[56] = {};
@@ -58,8 +58,9 @@ extern Shared shared;
 
 namespace mode {
 inline constexpr std::uint32_t recording = 1;
-inline constexpr std::uint32_t gating = 2;      ///< `emmctl run`
-inline constexpr std::uint32_t keeping = 4;     ///< What lives is known while nothing is recorded.
+inline constexpr std::uint32_t gating = 2;  ///< `emmctl run`
+/// Live memory is kept account of while nothing is recorded.
+inline constexpr std::uint32_t keeping = 4;
 inline constexpr std::uint32_t annotating = 8;  ///< Records say who made the call.
 }  // namespace mode
 
@@ -70,14 +71,14 @@ inline std::uint64_t ticks() noexcept {
 #endif
   return clock_ns();
 }
-/// A time, and the place of that moment in the order of the process.
+/// A time and the place of that moment in the order of the process.
 struct Moment {
   std::uint64_t ticks, seq;
 };
-/// The time stamp counter gives both where it is one for all processors, so that threads share
-/// nothing. `rdtscp` waits until the thread has what it read before: a free comes behind the
-/// allocation that gave it the address, and an allocation behind the free that made room for it.
-inline Moment moment() noexcept {
+/// Where all processors agree on the time stamp counter, it gives both, and threads share nothing.
+/// `rdtscp` waits until the thread's earlier loads are done. So a free comes after the allocation
+/// that returned its address, and an allocation comes after the free that made room for it.
+inline Moment take_moment() noexcept {
 #if defined(__x86_64__)
   if (shared.clock_orders) [[likely]] {
     unsigned processor = 0;
@@ -88,31 +89,33 @@ inline Moment moment() noexcept {
   return {ticks(), shared.seq.fetch_add(1, std::memory_order_relaxed) + 1};
 }
 
-/// Reads the environment and prepares, without a file. Once, before any call.
-/// `settings` are what `emmctl record` wrote into the library, as setting() takes them.
+/// Reads the environment and prepares to record, without opening a file. Called once, before any
+/// other function. `settings` are what `emmctl record` wrote into the library, as setting() reads
+/// them.
 void begin(const char* settings) noexcept;
-/// A variable of the environment; where the program or who started it has cleared that, the value
-/// of the recording: "NAME=VALUE" texts, the last of which is empty. Null where neither has it.
+/// Returns a variable of the environment. If the program or its parent has cleared it, returns its
+/// value in begin()'s settings: "NAME=VALUE" strings that an empty one ends. Null when neither has
+/// it.
 const char* setting(const char* name) noexcept;
-/// Opens the file and describes the devices. After cuInit.
+/// Opens the file and describes the devices. Called after cuInit.
 void describe_devices() noexcept;
-/// Takes a block where room for a record is needed. Null where there is none.
+/// Takes a block when the thread needs room for a record. Returns null when there is none.
 Record* take_block(Thread& thread) noexcept;
-/// Finds out which context the thread is in.
+/// Finds out which context is current in the thread.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
-/// Memory was given of which no account can be kept while nothing is recorded.
+/// Counts memory of which no account can be kept while nothing is recorded.
 void count_unkept() noexcept;
-/// Puts a record before that of a call, which says who made it.
+/// Writes a record before that of a call to say who made it.
 void annotate(Thread& thread, Call call, const void* caller) noexcept;
-/// Called at the thread's first call since recording began, or began again.
+/// Called at the thread's first call after recording began, or began again.
 void begin_window(Thread& thread, std::uint32_t window) noexcept;
-/// The context has ended: another may have its handle, or its number.
+/// Forgets a context that has ended, because another one may get its handle or its number.
 void forget_context(Handle context) noexcept;
-/// Returns the number that records give a context; 0 where none names it.
+/// Returns the number that records use for a context, or 0 when it has none.
 std::uint64_t number_of_context(Handle context) noexcept;
 
-inline Record* room(Thread& thread) noexcept {
+inline Record* make_room(Thread& thread) noexcept {
   if (thread.next != thread.end) [[likely]]
     return thread.next;
   return take_block(thread);
@@ -122,18 +125,18 @@ inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept 
   thread.next = &record + 1;
 }
 
-/// `emmctl run`: refuses a call before it reaches the driver. 0: it may go on. `asks`: it is a
-/// query, which is recorded as the wait that it stands for.
+/// Decides for `emmctl run` whether a call may reach the driver. Returns 0 when it may, else the
+/// error for the program. `asks`: the call is a query, which is recorded as the matching wait.
 Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept;
-/// Accounts for what the call did. What it gave is freed again where the device has no room for it,
-/// which the answer says: not 0.
+/// Updates the account after a call. Frees memory again when the capacity turns out to be too small
+/// for it, and then returns the error for the program; else returns 0.
 Code gate_after(Call call, Size wants, const Record& record) noexcept;
-/// What `emmctl run` lets the program see of the device.
+/// Reduces the figures to what `emmctl run` lets the program see.
 void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
 /// Tells `emmctl run` that a process has begun to use the driver through the library.
-void gate_begun() noexcept;
+void gate_report_use() noexcept;
 
 void live_before(const Record& record) noexcept;
 void live_after(const Record& record) noexcept;
@@ -141,20 +144,21 @@ void live_after(const Record& record) noexcept;
 /// The real function behind the wrapper `index`.
 extern void* real_functions[];
 
-/// The lines of the next records come while the program is at other things: a driver's first lock
-/// would wait for them. An address beyond the block is no fault.
+/// Prefetches the lines of the next records while the program does other things; otherwise the next
+/// locked instruction in the driver would wait for them. Prefetching past the block causes no
+/// fault.
 inline void fetch_ahead([[maybe_unused]] const Record* record) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(record[2]));
 #endif
 }
 
-/// The thread's next record.
+/// Writes the thread's next record.
 template <Call kCall, class Fill>
 [[gnu::always_inline]] inline void write_record(Thread& thread, std::uint64_t seq,
                                                 std::uint64_t begun, std::uint64_t took, Code code,
                                                 std::uint32_t flags, const Fill& fill) noexcept {
-  auto* const record = room(thread);
+  auto* const record = make_room(thread);
   if (record == nullptr) [[unlikely]]
     return;
   fetch_ahead(record);
@@ -171,8 +175,9 @@ template <Call kCall, class Fill>
   publish(thread, *record, seq);
 }
 
-/// A call that is more than recorded, or not: the thread's first, and those while something is
-/// refused, kept account of, or named.
+/// Handles every call that is more than simply recorded: a thread's first one, and all calls that
+/// may be refused, are kept account of or say who made them. Also handles calls that are not
+/// recorded.
 template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
 [[gnu::noinline]] Code recorded_with_more(Size wants, Make make, Fill fill,
                                           const void* caller) noexcept {
@@ -185,7 +190,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   thread.inside = true;
   if (!thread.context_known) look_up_context(thread);
   if (records && window != thread.window) begin_window(thread, window);
-  const auto begun = kOrderPoint == OrderPoint::enter && records ? moment() : Moment{ticks(), 0};
+  const auto begun =
+      kOrderPoint == OrderPoint::enter && records ? take_moment() : Moment{ticks(), 0};
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) {
@@ -217,7 +223,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
     code = make();
   }
   if (records && (kOrderPoint != OrderPoint::exit_ok || code == 0)) {
-    const auto ended = kOrderPoint == OrderPoint::enter ? Moment{ticks(), begun.seq} : moment();
+    const auto ended =
+        kOrderPoint == OrderPoint::enter ? Moment{ticks(), begun.seq} : take_moment();
     if ((shared.mode & mode::annotating) != 0) annotate(thread, kCall, caller);
     write_record<kCall>(thread, ended.seq, begun.ticks, ended.ticks - begun.ticks, code, flags,
                         fill);
@@ -226,8 +233,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   return code;
 }
 
-/// One call of a wrapper: `make` calls the driver, `fill` says of the record what only this
-/// function knows.
+/// Handles one call of a wrapper. `make` calls the driver, and `fill` adds what only this function
+/// knows to the record.
 template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
 [[gnu::always_inline]] inline Code recorded(Size wants, Make make, Fill fill) noexcept {
   auto& thread = self;
@@ -237,13 +244,13 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   if (!plain) [[unlikely]]
     return recorded_with_more<kCall, kOrderPoint>(wants, make, fill, __builtin_return_address(0));
   thread.inside = true;
-  // A time stamp is most of what a record costs. Where calls follow each other at once, the
-  // durations of some do.
+  // Reading the time stamp is most of the cost of a record. So dense calls measure only some
+  // durations.
   const bool measures = !thread.dense || ++thread.unmeasured == kDenseCalls;
   Moment place{};
   std::uint64_t begun = 0;
   if constexpr (kOrderPoint == OrderPoint::enter) {
-    place = moment();
+    place = take_moment();
     begun = place.ticks;
   } else if (measures) {
     begun = ticks();
@@ -251,7 +258,7 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   const auto code = make();
   if (kOrderPoint != OrderPoint::exit_ok || code == 0) {
     if constexpr (kOrderPoint != OrderPoint::enter) {
-      place = moment();
+      place = take_moment();
       if (!measures) begun = place.ticks;
     }
     std::uint64_t took = 0;
@@ -268,7 +275,8 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   return code;
 }
 
-/// A launch: the thread's newest record counts it where that is of the same stream.
+/// Records a kernel launch. Counts it in the thread's newest record if that counts launches on the
+/// same stream.
 void count_kernel(Handle stream) noexcept;
 
 }  // namespace emm::record

@@ -19,14 +19,14 @@ namespace {
 
 constexpr std::size_t kSlots = std::size_t{1} << 18;
 constexpr std::size_t kTextMost = 256;
-constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream, extra
-constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // a frame of the recorder's own
+constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream and extra
+constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // marks a frame of the recorder itself
 
-// Numbers go on and are never used again, so that none means two things.
+// Numbers are never reused, so that each has one meaning.
 constinit std::atomic<std::uint32_t> last_number{0};
 
-/// Finds numbers by hash, in open addresses. Nothing is taken out. Who puts a hash in gives it its
-/// number. Others wait for that, which is short.
+/// A hash table from hashes to numbers, with open addressing. Nothing is removed. The thread that
+/// inserts a hash also sets its number; others wait for the short time that this takes.
 struct Table {
   struct Slot {
     std::atomic<std::uint64_t> hash{0};
@@ -44,10 +44,10 @@ struct Table {
   void clear() noexcept {
     if (slots != nullptr) (void)madvise(slots, kSlots * sizeof(Slot), MADV_DONTNEED);
   }
-  /// Returns the number of a hash; 0 where the table is full. `define` is called with the number of
-  /// what is new, and answers it or kOurs.
+  /// Returns the number of a hash, or 0 when the table is full. For a new hash, `define` gets the
+  /// new number and returns the number to store: the same one, or kOurs.
   template <class Define>
-  std::uint32_t number(std::uint64_t hash, Define define) noexcept {
+  std::uint32_t find_or_define(std::uint64_t hash, Define define) noexcept {
     hash |= 1;
     for (std::size_t tried = 0, at = (hash >> 20) % kSlots; tried < 64;
          ++tried, at = (at + 1) % kSlots) {
@@ -69,8 +69,9 @@ struct Table {
   }
 };
 
-/// What has been defined. A ring overwrites definitions, so after some time all are made again, in
-/// the other tables: those of before may be in use by a thread that is at it.
+/// The frames and stacks that have been defined. A ring overwrites definitions, so from time to
+/// time all are made again. This uses the other pair of tables, because a thread may still be using
+/// the current pair.
 struct Tables {
   Table frames, stacks;
 };
@@ -80,7 +81,7 @@ constinit bool wants_python = false, wants_native = false;
 constinit std::size_t depth = 16;
 constinit const void* own_base = nullptr;
 
-/// What is called of Python, where the program has one.
+/// The functions of CPython that are called, when the program has them.
 struct Python {
   using Object = void*;
   void* (*this_thread)() = nullptr;     // PyGILState_GetThisThreadState
@@ -128,7 +129,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
   return hash ^ (hash >> 32);
 }
 
-/// Writes a definition in pieces, which a reader assembles whatever their order.
+/// Writes a definition in pieces. A reader can assemble them in any order.
 void define(Call what, std::uint32_t number, const void* data, std::size_t size, std::size_t units,
             void (*put)(const Record&)) noexcept {
   for (std::size_t at = 0, piece = 0; at < size || piece == 0; at += kPayload, ++piece) {
@@ -155,10 +156,10 @@ std::uint32_t define_text(std::uint32_t number, const char* text,
   return number;
 }
 
-/// "libfoo.so:0 function", as PyTorch writes native frames whose line is not known.
+/// Defines "libfoo.so:0 function", which is how PyTorch writes a native frame without a known line.
 std::uint32_t native_frame(Table& frames, std::uint64_t address,
                            void (*put)(const Record&)) noexcept {
-  return frames.number(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
+  return frames.find_or_define(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
     char text[kTextMost];
     Dl_info about{};
     if (dladdr(reinterpret_cast<const void*>(address), &about) == 0 || about.dli_fname == nullptr)
@@ -191,11 +192,11 @@ struct Stack {
   }
 };
 
-/// glibc's own walk, which finds the unwinder of the machine by itself: one linked into this
-/// library would need a newer glibc than the rest of it.
+/// Walks the stack with glibc's backtrace(), which loads the machine's own unwinder. One linked
+/// into this library would need a newer glibc than the rest of the library does.
 void walk_native(Stack& stack) noexcept {
-  constexpr int kOwnMost = 8;  // frames of this library, which are not added
-  // How many they are is learned, since each frame that is walked takes 150 ns.
+  constexpr int kOwnMost = 8;  // at most so many frames of this library, which are left out
+  // Each frame takes 150 ns to walk, so the real number is learned.
   static constinit std::atomic<int> own_most{0};
   const int known = own_most.load(std::memory_order_relaxed);
   const int own = known == 0 ? kOwnMost : known;
@@ -204,7 +205,7 @@ void walk_native(Stack& stack) noexcept {
   const auto end = stack.count + depth;
   int ours = 0;
   for (int i = 0; i < found && stack.count < end; ++i) {
-    // The call is before the address to which it returns.
+    // The address is the one that the call returns to, so the call is before it.
     const auto address = reinterpret_cast<std::uint64_t>(at[i]);
     const auto frame = address != 0 ? native_frame(stack.in->frames, address - 1, stack.put) : 0;
     if (frame == kOurs) ++ours;
@@ -213,19 +214,19 @@ void walk_native(Stack& stack) noexcept {
   if (ours > known && ours <= kOwnMost) own_most.store(ours, std::memory_order_relaxed);
 }
 
-/// The names of a code object's parts are Python's for as long as it lives: it is held for ever,
-/// and so its address stays its own. The interpreter's lock is held.
+/// Defines the frame of a code object. The object is kept for ever, so that its address stays its
+/// own and Python keeps its names. The interpreter's lock must be held.
 std::uint32_t python_frame(Table& frames, void* code, int line,
                            void (*put)(const Record&)) noexcept {
   const auto hash = mix(mix(3, reinterpret_cast<std::uint64_t>(code)), static_cast<unsigned>(line));
-  return frames.number(hash, [&](std::uint32_t number) {
-    python.hold(code);  // once more each time that it is defined
+  return frames.find_or_define(hash, [&](std::uint32_t number) {
+    python.hold(code);  // one more reference for each definition
     char text[kTextMost];
     const auto file = python.attribute(code, "co_filename");
     const auto name = python.attribute(code, "co_name");
     const char* const file_text = file != nullptr ? python.text(file) : nullptr;
     const char* const name_text = name != nullptr ? python.text(name) : nullptr;
-    // Of a long path the end tells more.
+    // The end of a long path tells more than its front.
     const char* shown = file_text != nullptr ? file_text : "?";
     const auto size = std::strlen(shown);
     constexpr std::size_t kPathMost = 180;
@@ -238,8 +239,9 @@ std::uint32_t python_frame(Table& frames, void* code, int line,
   });
 }
 
-/// Python's ctypes calls through libffi. It has released the interpreter's lock and holds no other,
-/// so the lock may be taken here. Others may hold a lock for which its owner waits.
+/// Answers whether the call came through Python's ctypes, which uses libffi. ctypes has released
+/// the interpreter's lock and holds no other one, so the lock may be taken here. Other callers may
+/// hold a lock that the interpreter's owner waits for.
 bool is_ctypes(const void* caller) noexcept {
   Dl_info about{};
   return dladdr(caller, &about) != 0 && about.dli_fname != nullptr &&
@@ -253,19 +255,19 @@ std::uint64_t hash_of(const char* text) noexcept {
   return hash;
 }
 
-/// Nothing holds the code object once the call is over: another may come to its address. All that
-/// tells one from another is in the hash.
+/// Adds a frame that was read in place. Nothing keeps the code object alive after the call, so
+/// another one may get its address. The hash therefore covers everything that tells them apart.
 void add_frame_in_place(void* of, const PythonFrame& frame) {
   auto& stack = *static_cast<Stack*>(of);
   auto hash = mix(mix(5, frame.code), mix(frame.file, frame.name));
   hash = mix(hash, static_cast<std::uint64_t>(frame.first_line) << 32 |
                        static_cast<std::uint32_t>(frame.offset));
   auto& frames = stack.in->frames;
-  stack.add(frames.number(hash, [&](std::uint32_t) {
+  stack.add(frames.find_or_define(hash, [&](std::uint32_t) {
     char text[kTextMost];
     describe_python_frame(frame, text, sizeof text);
-    // Several calls of one line are one frame.
-    return frames.number(
+    // Several positions in one line are the same frame.
+    return frames.find_or_define(
         hash_of(text), [&](std::uint32_t number) { return define_text(number, text, stack.put); });
   }));
 }
@@ -274,7 +276,7 @@ void walk_python(Stack& stack, const void* caller) noexcept {
   auto& p = python;
   if (frames_in_place) {
     const bool alive = p.is_initialized() != 0 && p.is_finalizing() == 0;
-    // The interpreter ends in its main thread, or by one that holds its lock.
+    // Only the main thread, or a thread that holds the interpreter's lock, ends the interpreter.
     static thread_local const bool is_main = getpid() == static_cast<pid_t>(syscall(SYS_gettid));
     if (!alive || walk_python_frames(is_main, depth, add_frame_in_place, &stack)) return;
   }
@@ -322,8 +324,8 @@ void begin_sites() noexcept {
     frames_in_place = python.is_initialized != nullptr && python.is_finalizing != nullptr &&
                       begin_python_frames();
   }
-  // The first walk loads the unwinder, which takes locks of the loader: here, and not within a
-  // call.
+  // The first walk loads the unwinder, which takes locks of the loader. That must not happen inside
+  // a call.
   if (void* first = nullptr; wants_native) (void)backtrace(&first, 1);
   shared.mode |= mode::annotating;
 }
@@ -336,14 +338,14 @@ std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexc
   if (wants_native) walk_native(stack);
   if (wants_python) walk_python(stack, caller);
   if (stack.count == 0) return 0;
-  return stack.in->stacks.number(stack.hash, [&](std::uint32_t number) {
+  return stack.in->stacks.find_or_define(stack.hash, [&](std::uint32_t number) {
     define(Call::stack, number, stack.frames, stack.count * sizeof stack.frames[0], stack.count,
            put);
     return number;
   });
 }
 
-void define_sites_again() noexcept {
+void forget_sites() noexcept {
   if (tables[1].stacks.slots == nullptr) return;
   auto now = epoch.load(std::memory_order_relaxed);
   auto& next = tables[(now + 1) % 2];
@@ -352,7 +354,7 @@ void define_sites_again() noexcept {
   (void)epoch.compare_exchange_strong(now, now + 1, std::memory_order_release);
 }
 
-void sites_in_child() noexcept {
+void reset_sites_in_child() noexcept {
   for (auto& one : tables) {
     one.frames.clear();
     one.stacks.clear();

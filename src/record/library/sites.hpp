@@ -2,20 +2,22 @@
 
 #include "record/library/recorder.hpp"
 
-/// Call stacks of recorded calls: each stack once, as numbers of frames; each frame once, as text.
-/// Their definitions are records of the file.
+/// Records the stacks of recorded calls. Each stack is written once, as a list of frame numbers,
+/// and each frame once, as text. Definitions are records of the file.
 namespace emm::record {
 
 inline constexpr std::size_t kDepthMost = 64;
 
 /// Reads EMM_RECORD_STACKS ("python", "native" or both) and EMM_RECORD_DEPTH.
 void begin_sites() noexcept;
-/// The number of the calling thread's stack; 0 where none is known. `caller` is the address to
-/// which the driver's function returns. Puts the definitions of what is new by `put`.
+/// Returns the number of the calling thread's stack, or 0 when it is not known. `caller` is the
+/// address that the driver's function returns to. Passes definitions of new stacks and frames to
+/// `put`.
 std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept;
-/// Definitions have been overwritten: what is met from here on is defined again.
-void define_sites_again() noexcept;
-/// The child of a fork has a file of its own, in which nothing is defined.
-void sites_in_child() noexcept;
+/// Called when definitions have been overwritten. Every stack and frame is defined again when it
+/// next occurs.
+void forget_sites() noexcept;
+/// Forgets all definitions, because a forked child has a file of its own.
+void reset_sites_in_child() noexcept;
 
 }  // namespace emm::record

@@ -5,9 +5,9 @@
 namespace emm::cli {
 
 /// Passes a trace on to two sinks. Both must outlive it; `second` may be null.
-class Both final : public trace::OperationSink {
+class TeeSink final : public trace::OperationSink {
  public:
-  Both(trace::OperationSink& first, trace::OperationSink* second)
+  TeeSink(trace::OperationSink& first, trace::OperationSink* second)
       : first_(first), second_(second) {}
 
   Status on_header(const trace::Header& header) override {

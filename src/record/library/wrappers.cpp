@@ -1,5 +1,5 @@
-// The functions that stand before the real driver's: what the program gets of libcuda.so.1, from
-// the loader and from cuGetProcAddress.
+// The wrappers that stand before the real driver's functions. A program gets them from the loader,
+// as libcuda.so.1, and from cuGetProcAddress.
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -83,9 +83,9 @@ Function real_function(int index) noexcept {
               if (code == 0) forget_context(context), __VA_ARGS__)
 #include "record/library/wrapped.def"
 
-/// Where this library stands before the driver, the driver need not load the recorder for CUPTI:
-/// for as long as one lives the variable that names it is called otherwise. Children have it as it
-/// was. A change of one letter takes no lock, as setenv() does.
+/// While one lives, CUDA_INJECTION64_PATH goes by another name, so that the driver does not also
+/// load the recorder for CUPTI. The destructor puts the name back for children. Changing one letter
+/// in place takes no lock, as setenv() would.
 class WithoutInjection {
  public:
   WithoutInjection() noexcept {
@@ -115,7 +115,7 @@ Code wrap_cuInit(unsigned flags) {
   }();
   if (code != 0) return code;
   describe_devices();
-  gate_begun();
+  gate_report_use();
   return code;
 }
 
@@ -208,7 +208,7 @@ const Wrapper kWrappers[kWrapped] = {
 #undef EMM_WRAP
 };
 
-/// Does the driver export `function` under this name, as whatever version of it?
+/// Answers whether the driver exports `function` under this name, in any version.
 bool is_exported(const char* symbol, const void* function) noexcept {
   for (const char* version : {"", "_v2", "_v3", "_v4"}) {
     for (const char* kind : {"", "_ptsz", "_ptds"}) {
@@ -220,10 +220,11 @@ bool is_exported(const char* symbol, const void* function) noexcept {
   return false;
 }
 
-/// The wrapper of a function that cuGetProcAddress was asked for; null where it has none. Its name
-/// has no version there: the driver's answer is known by its address. An address that no symbol has
-/// is known by its name, where one version alone is wrapped.
-void* wrapper_of(const char* symbol, void* function, bool own_stream) noexcept {
+/// Returns the wrapper for the function that the driver gave for `symbol`, or null when there is
+/// none. `symbol` carries no version, so the function is identified by its address. An address that
+/// the driver does not export is identified by its name, provided that only one version of that
+/// name is wrapped.
+void* find_wrapper(const char* symbol, void* function, bool own_stream) noexcept {
   for (int i = 0; i < kWrapped; ++i) {
     if (real_functions[i] == function) return kWrappers[i].function;
   }
@@ -243,7 +244,7 @@ void* wrapper_of(const char* symbol, void* function, bool own_stream) noexcept {
   }
   const int found = own_stream && own >= 0 ? own : plain;
   if (found < 0 || is_exported(symbol, function)) return nullptr;
-  if (versions > 1) {  // which one it is cannot be told
+  if (versions > 1) {  // the version is not known
     count_bypassed();
     return nullptr;
   }
@@ -257,7 +258,7 @@ Code wrap_cuGetProcAddress(const char* symbol, void** function, int version, std
   const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t)>(
       w_cuGetProcAddress)(symbol, function, version, flags);
   if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
-  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+  if (void* const ours = find_wrapper(symbol, *function, (flags & kPerThreadStream) != 0))
     *function = ours;
   return code;
 }
@@ -266,7 +267,7 @@ Code wrap_cuGetProcAddress_v2(const char* symbol, void** function, int version, 
   const auto code = real_function<Code (*)(const char*, void**, int, std::uint64_t, int*)>(
       w_cuGetProcAddress_v2)(symbol, function, version, flags, status);
   if (code != 0 || symbol == nullptr || function == nullptr || *function == nullptr) return code;
-  if (void* const ours = wrapper_of(symbol, *function, (flags & kPerThreadStream) != 0))
+  if (void* const ours = find_wrapper(symbol, *function, (flags & kPerThreadStream) != 0))
     *function = ours;
   return code;
 }
@@ -286,10 +287,10 @@ void find(void* library, Function& function, const char* symbol) noexcept {
 
 const Real& real() noexcept { return the_real; }
 const char* real_path() noexcept { return real_library; }
-bool has_door() noexcept { return the_library != nullptr; }
+bool has_forwarding_library() noexcept { return the_library != nullptr; }
 
-/// The device of a context: made current for the question, since the driver answers for the current
-/// one alone.
+/// Returns the device of a context. The driver answers only for the current context, so this one is
+/// made current for the question.
 std::uint64_t context_device(Handle context) noexcept {
   constexpr std::uint64_t kUnknown = 255;
   const auto push = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2);
@@ -319,14 +320,14 @@ void find_real(void* library, const char* path) noexcept {
 
 }  // namespace emm::record
 
-/// Called by the library that `emmctl record` writes, when the loader begins it: `slots` are the
-/// targets of its jumps, and `symbols` their names.
+/// The library that `emmctl record` writes calls this when the loader initializes it. `slots` are
+/// the targets of its jumps and `symbols` their names.
 extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
                                                                const Elf64_Sym* symbols,
                                                                const char* names,
                                                                std::uint32_t count) {
   using namespace emm::record;
-  // The names begin with the settings of the recording (forwarding_library.hpp).
+  // The string table begins with the settings of the recording (forwarding_library.hpp).
   begin(names + 1);
   const char* const path = setting("EMM_RECORD_DRIVER");
   void* const library =
