@@ -586,6 +586,21 @@ int refused_frees() {
   return 0;
 }
 
+/// Registers memory that is registered: from within, from below, and the same. Prints the answers.
+int registrations() {
+  begin();
+  constexpr std::size_t kPage = 4096;
+  auto* const buffer = static_cast<char*>(std::aligned_alloc(kPage, 8 * kPage));
+  MUST(host_register(buffer + 2 * kPage, 4 * kPage, 0));
+  std::printf("%d %d %d\n", host_register(buffer + 3 * kPage, 4 * kPage, 0),
+              host_register(buffer, 4 * kPage, 0), host_register(buffer + 2 * kPage, kPage, 0));
+  MUST(host_unregister(buffer + 2 * kPage));
+  MUST(host_register(buffer, 8 * kPage, 0));
+  MUST(host_unregister(buffer));
+  std::free(buffer);
+  return 0;
+}
+
 /// A service: it holds memory, says so, and allocates and frees until its standard input ends.
 /// Counts in `path`, where one is given, what it did.
 int serve(const char* path) {
@@ -1011,6 +1026,7 @@ int main(int argc, char** argv) {
   if (what == "contexts") return contexts();
   if (what == "many_contexts") return many_contexts(number(2), number(3), argc > 4 ? argv[4] : "");
   if (what == "refused_frees") return refused_frees();
+  if (what == "registrations") return registrations();
   if (what == "destroyed_context") return destroyed_context();
   if (what == "context_service") return context_service();
   if (what == "alike") return alike();

@@ -108,6 +108,12 @@ def every_kind(bench):
     expect("recorded" in compared and "served" in compared, True, compared)
     fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
     expect(fit.startswith("recorded serves"), True, fit)
+    # What overlapped other registered memory is refused again.
+    done = bench.record("registrations", out="pins.jsonl")
+    expect(done.stdout, "712 712 712\n", "standard output")
+    bench.sound("pins.jsonl")
+    outcomes = repeated(bench, "pins.jsonl")["outcomes"]
+    expect([outcomes[which] for which in ("fails_fails", "worked_fails", "fails_works")], [3, 0, 0], "outcomes of registrations")
 
 
 RARE = """

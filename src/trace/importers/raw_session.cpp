@@ -458,6 +458,18 @@ Status RawSession::gap(std::uint64_t lost, std::string_view reason) {
   return run_.emit(made);
 }
 
+/// The address of the live memory that [address, address + size) overlaps; `address` if there is
+/// none.
+std::uint64_t RawSession::begin_of_overlapped(const Book& book, std::uint64_t address,
+                                              std::uint64_t size) {
+  const auto next = book.upper_bound(address);
+  if (next != book.begin()) {
+    const auto& [begin, live] = *std::prev(next);
+    if (address - begin < live.size) return begin;
+  }
+  return next != book.end() && next->first - address < size ? next->first : address;
+}
+
 Status RawSession::allocate(const Record& record, Op op, Book& book, std::string_view api) {
   if (record.result == 0 && is_captured(record) && record.call == Call::mem_alloc_async) {
     return extension(
@@ -526,10 +538,21 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
     made.members = made.members | Members(Member::mapped, Member::portable, Member::wc);
   } else if (op == Op::mempin) {
     constexpr std::uint64_t kPageBytes = 4096;
-    const auto buffer = buffers_.emplace(record.address, buffers_.size() + 1).first->second;
+    // What was refused because other registered memory has it lies in the buffer of that memory, so
+    // that a replay refuses it too.
+    constexpr std::int32_t kAlreadyRegistered = 712;
+    const auto base = record.result == kAlreadyRegistered
+                          ? begin_of_overlapped(registered_, record.address, record.size)
+                          : record.address;
+    const auto buffer = buffers_.emplace(base, buffers_.size() + 1).first->second;
     buffer_text_ = text::format("b{}", buffer);
     made.buffer = Id::of(std::string_view(buffer_text_));
-    made.page_offset = static_cast<std::uint32_t>(record.address % kPageBytes);
+    if (base < record.address) {
+      made.offset = record.address - base;
+      made.members.add(Member::offset);
+    }
+    // Nothing lies before a buffer, so what began there begins with the buffer.
+    made.page_offset = static_cast<std::uint32_t>(std::max(base, record.address) % kPageBytes);
     made.portable = (record.extra & 1) != 0;
     made.mapped = (record.extra & 2) != 0;
     made.io = (record.extra & 4) != 0;

@@ -82,6 +82,8 @@ class RawSession {
   std::string stream_or_legacy(std::uint64_t handle);
   std::uint64_t device_of(const record::Record& record) const;
 
+  static std::uint64_t begin_of_overlapped(const Book& book, std::uint64_t address,
+                                           std::uint64_t size);
   Status allocate(const record::Record& record, Op op, Book& book, std::string_view api);
   Status free(const record::Record& record, Book& book, std::string_view api);
   Status pool_operation(const record::Record& record, Op op);
