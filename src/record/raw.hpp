@@ -219,7 +219,8 @@ struct Control {
   std::uint32_t apart[31] = {};
   std::uint32_t taken =
       0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
-  std::uint64_t failed = 0;  ///< Processes that could not open their file, and said so.
+  std::uint64_t failed = 0;    ///< Processes that could not open their file, and said so.
+  std::int32_t init_code = 0;  ///< What the driver last answered to a cuInit that failed.
 };
 
 }  // namespace emm::record

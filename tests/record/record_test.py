@@ -994,6 +994,9 @@ def manners(bench):
         expect(words in done.stderr, True, done.stderr)
     done = bench.emmctl("record", "-o", "late.jsonl", "--duration", "100ms", "--", "sh", "-c", "sleep 0.4; exec %s some 3" % client)
     expect("no process had called cuInit by then" in done.stderr, True, done.stderr)
+    # A driver that refuses to begin.
+    done = bench.record("some", 3, code=97, out="refused.jsonl", EMM_STANDIN_DEVICE="none")
+    expect("nothing was recorded: the driver answered cuInit with 100, CUDA_ERROR_NO_DEVICE" in done.stderr, True, done.stderr)
     expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
 
 

@@ -750,6 +750,10 @@ void count_bypassed() noexcept {
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
 }
 
+void tell_init_failed(Code code) noexcept {
+  if (control_page != nullptr) std::atomic_ref<Code>(control_page->init_code).store(code);
+}
+
 void count_unkept() noexcept {
   if (is_open()) add(file.header->unkept, 1);
 }

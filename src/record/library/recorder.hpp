@@ -101,6 +101,8 @@ Record* take_block(Thread& thread) noexcept;
 /// Finds out which context the thread is in.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
+/// cuInit failed: tells `emmctl record` the driver's answer.
+void tell_init_failed(Code code) noexcept;
 /// Memory was given of which no account can be kept while nothing is recorded.
 void count_unkept() noexcept;
 /// Puts a record before that of a call, which says who made it.
