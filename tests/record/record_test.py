@@ -385,6 +385,9 @@ def kills(bench, count=200):
 
 def processes(bench):
     """Each process has a file of its own."""
+    for options in ((), ("--max-file-size", "1MiB")):
+        done = bench.record("fork", options=options)
+        expect(done.stdout != "95\n", True, "a child that holds its parent's recording")
     done = bench.record("fork")
     expect(done.stdout, "1\n" if "1\n" in done.stdout else "0\n", "the child's answer")
     expect(sum(o["op"] == "memalloc" and "result" not in o for o in bench.trace()[1:]), 20, "the parent's")

@@ -209,6 +209,8 @@ void name_file(const char* from) noexcept {
   }
 }
 
+std::size_t ring_bytes() noexcept { return (blocks_most + kRingMore) * sizeof(void*); }
+
 /// Opens this process's file. Another thread waits meanwhile, which is short.
 bool open_file() noexcept {
   int none = kNone;
@@ -237,8 +239,8 @@ bool open_file() noexcept {
     if (error == 0 && mapped == MAP_FAILED) error = errno;
   }
   if (file.header != nullptr && blocks_most != 0) {
-    void* const pointers = mmap(nullptr, (blocks_most + kRingMore) * sizeof(void*),
-                                PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const pointers =
+        mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pointers != MAP_FAILED) {
       file.ring = static_cast<std::atomic<BlockHeader*>*>(pointers);
       file.ring_blocks = blocks_most;
@@ -424,18 +426,33 @@ void on_thread_end(void*) noexcept {
   finish(block);
 }
 
+/// Unmaps the parent's blocks. Without this, a child that lives on would hold the disk's room for
+/// them, although the files are deleted.
+void unmap_blocks() noexcept {
+  const auto numbered = file.header->numbered;
+  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at) {
+    auto& window = windows[at];
+    if (window.address != 0 && window.full < kWindowBlocks)
+      (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
+    window.address = window.full = 0;
+  }
+}
+
 // The child of a fork has one thread, and its parent's file is the parent's.
 void in_child() noexcept {
+  self = {};
   if (is_the_file(file.descriptor)) ::close(file.descriptor);
   file.descriptor = -1;
-  const auto numbered = file.header != nullptr ? file.header->numbered : 0;
-  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at)
-    windows[at].address = windows[at].full = 0;
+  if (file.header != nullptr) {
+    unmap_blocks();
+    (void)munmap(file.header, kHeaderBytes);
+  }
   file.header = nullptr;
   file.taken = 0;
   for (auto& spare : file.spares) {
     if (spare.load() != nullptr) spare = nullptr;
   }
+  if (file.ring != nullptr) (void)munmap(file.ring, ring_bytes());
   file.ring = nullptr;
   file.ring_blocks = 0;
   file.ring_more = 0;
@@ -445,7 +462,6 @@ void in_child() noexcept {
   window_begun = window_described = 0;
   live_in_child();
   sites_in_child();
-  self = {};
 }
 
 class InsideCall {
