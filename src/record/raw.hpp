@@ -22,6 +22,8 @@ inline constexpr std::size_t kContextsMost = 200;
 /// The handle of a context that has ended. Its number waits for another of the same device.
 inline constexpr std::uint64_t kEndedContext = ~std::uint64_t{0};
 inline constexpr std::size_t kReadyMost = 32;
+/// The device of what lies in host memory, and of managed memory that prefers no device.
+inline constexpr std::uint64_t kHost = 0xffffffff, kAnyDevice = 0xfffffffe;
 /// The `seq` of a record that has no place in the order: `thread`, `frame_text`, `stack` and
 /// `about`. The last four numbers of a piece are its text, or its frames, of 32 bits each.
 inline constexpr std::uint64_t kNoPlace = ~std::uint64_t{0};
@@ -43,7 +45,8 @@ enum class Call : std::uint16_t {
   array_destroy,
   mem_alloc_async,  ///< `extra` is the pool, 0 for the device's current one.
   mem_free_async,
-  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device; 2^32-1: the host.
+  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device, or kHost or
+                ///< kAnyDevice.
   pool_destroy,
   pool_trim,           ///< `size` is what it keeps.
   pool_set_attribute,  ///< `extra` is the attribute, `size` its value.
@@ -53,7 +56,7 @@ enum class Call : std::uint16_t {
   mem_address_reserve,  ///< `extra` is the alignment.
   mem_address_free,
   mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can export,
-               ///< `stream` its device; 2^32-1: the host.
+               ///< `stream` its device, or kHost.
   mem_release,
   mem_map,              ///< `stream` is the handle, `extra` the offset.
   mem_unmap,            ///< A range, which may hold several mappings.

@@ -421,6 +421,35 @@ int pools() {
   return 0;
 }
 
+/// A pool of host memory. Waits for a line on standard input where it holds memory of it, if told.
+int host_pools(bool waits) {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Handle pool = 0;
+  Address early = 0, late = 0, on_device = 0;
+  PoolProperties properties;
+  properties.location.type = 2;  // CU_MEM_LOCATION_TYPE_HOST
+  MUST(pool_create(&pool, &properties));
+  MUST(alloc_from(&early, 64 * kMiB, pool, 0));
+  if (waits) {
+    std::puts("ready");
+    std::fflush(stdout);
+    (void)std::getchar();
+  }
+  MUST(alloc_from(&late, 64 * kMiB, pool, 0));
+  MUST(free_async(early, 0));
+  MUST(free_async(late, 0));
+  MUST(pool_trim(pool, 0));
+  MUST(pool_destroy(pool));
+  MUST(alloc_async(&on_device, 5 * kMiB, 0));
+  if (waits) {
+    std::puts("done");
+    std::fflush(stdout);
+    (void)std::getchar();
+  }
+  return 0;
+}
+
 /// A graph that is captured on two streams and launched three times, with memory of its own; a
 /// capture that fails; host functions; memory that goes from stream to stream in order.
 int graphs() {
@@ -1011,6 +1040,7 @@ int main(int argc, char** argv) {
   if (what == "every_kind") return every_kind();
   if (what == "rare_kinds") return rare_kinds();
   if (what == "pools") return pools();
+  if (what == "host_pools") return host_pools(argc > 2);
   if (what == "graphs") return graphs();
   if (what == "race") return race();
   if (what == "sites") return sites();

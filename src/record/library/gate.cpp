@@ -31,7 +31,8 @@ enum Kind : std::uint64_t {
   kMemory,
   kPage,  ///< A page that small allocations share.
   kPhysical,
-  kMapping
+  kMapping,
+  kHostPool  ///< A pool of host memory, which does not count.
 };
 
 struct Account {
@@ -253,6 +254,12 @@ std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
     default:
       return 0;
   }
+}
+
+/// Returns the size of what the call asks for that counts: what a pool of the host gives does not.
+std::uint64_t wanted_size(Call call, Size wants, const Record& record) noexcept {
+  const bool is_hosts = call == Call::mem_alloc_async && find(kHostPool, record.extra) != nullptr;
+  return is_hosts ? 0 : counted_size(call, wants);
 }
 
 /// The device that a call asks for memory: physical memory names its own.
@@ -501,10 +508,16 @@ Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcep
         taken = *physical;
       release(record.address);
       break;
+    case Call::pool_destroy:
+      if (auto* const pool = find(kHostPool, record.address); pool != nullptr) {
+        taken = *pool;
+        close(pool);
+      }
+      break;
     default:
       break;
   }
-  if (const auto more = counted_size(call, wants); more != 0) {
+  if (const auto more = wanted_size(call, wants, record); more != 0) {
     auto& held = used[device_of(call, record)];
     if (more > capacity || held > capacity - more) return kOutOfMemory;
     held += more;  // until the driver has answered
@@ -532,7 +545,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
   bool has_room = true;
   {
     const Lock lock;
-    used[device] -= counted_size(call, wants);
+    used[device] -= wanted_size(call, wants, record);
     if (!succeeded) {
       give_back();
       return 0;
@@ -552,7 +565,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
       case Call::mem_alloc_async:
         give(kMemory, record.address,
              {.key = 0,
-              .size = counted_size(call, record.size),
+              .size = wanted_size(call, record.size, record),
               .owner = context,
               .handles = 0,
               .mappings = 0,
@@ -560,7 +573,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
               .is_small = false});
         break;
       case Call::mem_create:
-        if (record.stream == 0xffffffffu) break;  // the host's
+        if (record.stream == kHost) break;
         give(kPhysical, record.address,
              {.key = 0,
               .size = counted_size(call, record.size),
@@ -569,6 +582,19 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
               .mappings = 0,
               .device = device,
               .is_small = false});
+        break;
+      case Call::pool_create:
+      case Call::device_get_pool:
+        if (call == Call::pool_create ? record.stream == kHost : record.extra == 2) {
+          give(kHostPool, record.address,
+               {.key = 0,
+                .size = 0,
+                .owner = 0,
+                .handles = 0,
+                .mappings = 0,
+                .device = device,
+                .is_small = false});
+        }
         break;
       case Call::mem_map:
         map(record.address, record.size, record.stream);

@@ -485,6 +485,15 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
       const auto current = current_pools_.find(device_of(record));
       if (current != current_pools_.end()) pool = current->second;
     }
+    if (host_pools_.count(pool) != 0) {  // the host's, which counts on no device
+      if (record.result == 0) foreign_memory_.insert(record.address);
+      return extension(record, "x-host_pool_alloc",
+                       MemberText()
+                           .word("pool", pool_name(pool))
+                           .number("size", record.size)
+                           .hex("addr", record.address)
+                           .word("stream", stream_or_legacy(record.stream)));
+    }
     if (const auto on = pool_devices_.find(pool); on != pool_devices_.end())
       place = place_on(record, on->second);
     move_to(made, place);
@@ -600,6 +609,22 @@ Status RawSession::pool_operation(const Record& record, Op op) {
                      MemberText().number("keep", record.size).number("on_device", found->second));
   }
   pool_text_ = pool_name(record.address);
+  if (op == Op::pool_create && record.stream == record::kHost) host_pools_.insert(record.address);
+  if (host_pools_.count(record.address) != 0) {
+    MemberText say;
+    say.word("pool", pool_text_);
+    if (op == Op::pool_create && record.size != 0) say.number("max_size", record.size);
+    if (op == Op::pool_trim) say.number("keep", record.size);
+    if (op == Op::pool_destroy) {
+      pools_.erase(record.address);
+      host_pools_.erase(record.address);
+    }
+    return extension(record,
+                     op == Op::pool_create    ? "x-host_pool_create"
+                     : op == Op::pool_destroy ? "x-host_pool_destroy"
+                                              : "x-host_pool_trim",
+                     say);
+  }
   if (op == Op::pool_create) pool_devices_[record.address] = record.stream;
   auto made = common(record, op);
   if (const auto on = pool_devices_.find(record.address); on != pool_devices_.end())
@@ -1010,6 +1035,7 @@ Status RawSession::take(const RawCall& call) {
           (record.extra == 1 || (record.extra == 0 && current_pools_.count(record.stream) == 0 &&
                                  pools_.count(record.address) == 0)))
         default_pools_[record.address] = record.stream;
+      if (!failed && record.extra == 2) host_pools_.insert(record.address);
       run_.other();
       return {};
     case Call::device_set_pool:
