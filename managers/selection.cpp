@@ -49,10 +49,10 @@ Result<ManagerFactory> get_memory_manager() {
   const std::lock_guard lock(setting.mutex);
   if (setting.current) return *setting.current;
   const auto* variable = std::getenv("EMM_MEMORY_MANAGER");
-  const auto named = variable != nullptr && *variable != '\0';
-  auto factory = probed(named ? variable : "default");
+  const std::string_view spec = variable != nullptr && *variable != '\0' ? variable : "default";
+  auto factory = probed(spec);
   if (!factory) {
-    return fail(factory.error().code, "Failed to use memory manager from {}: {}", variable,
+    return fail(factory.error().code, "Failed to use memory manager from {}: {}", spec,
                 describe(factory.error()));
   }
   setting.current = *factory;

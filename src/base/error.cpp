@@ -8,13 +8,14 @@ namespace emm {
 namespace {
 
 // The CUresults that memory management may return. cudart uses the same numbers for these meanings.
-constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
+constexpr std::array<std::pair<std::int32_t, std::string_view>, 28> kNatives{{
     {0, "CUDA_SUCCESS"},
     {1, "CUDA_ERROR_INVALID_VALUE"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
     {3, "CUDA_ERROR_NOT_INITIALIZED"},
     {4, "CUDA_ERROR_DEINITIALIZED"},
     {34, "CUDA_ERROR_STUB_LIBRARY"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
     {100, "CUDA_ERROR_NO_DEVICE"},
     {101, "CUDA_ERROR_INVALID_DEVICE"},
     {200, "CUDA_ERROR_INVALID_IMAGE"},
@@ -32,6 +33,9 @@ constexpr std::array<std::pair<std::int32_t, std::string_view>, 24> kNatives{{
     {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
     {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
     {801, "CUDA_ERROR_NOT_SUPPORTED"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"},
     {999, "CUDA_ERROR_UNKNOWN"},
 }};
 

@@ -4,12 +4,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <string_view>
+
+#include "base/assert.hpp"
 
 namespace emm {
 namespace {
@@ -60,10 +63,11 @@ void end_for_memory() {
 void end_where_host_memory_ends() noexcept { std::set_new_handler(end_for_memory); }
 
 void before_host_memory_ends(void (*act)() noexcept) noexcept {
-  for (auto& known : last_acts) {
+  const bool has_place = std::any_of(last_acts.begin(), last_acts.end(), [&](auto& known) {
     void (*none)() noexcept = nullptr;
-    if (known.compare_exchange_strong(none, act) || none == act) return;
-  }
+    return known.compare_exchange_strong(none, act) || none == act;
+  });
+  EMM_ASSERT(has_place);
 }
 
 void host_memory_refused() {

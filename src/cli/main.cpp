@@ -143,11 +143,12 @@ class Cli11Arguments final : public Arguments {
 
 /// The recordings in a folder that a killed `emmctl record` left. None if `path` is no such folder.
 std::vector<std::string> recordings_in(const std::string& path) {
-  std::error_code none;
   std::vector<std::string> found;
   if (!path.ends_with(".raw") && !path.ends_with(".raw/")) return found;
-  for (const auto& entry : std::filesystem::directory_iterator(path, none)) {
-    if (entry.path().extension() == ".emmraw") found.push_back(entry.path().string());
+  std::error_code error;
+  std::filesystem::directory_iterator entry(path, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".emmraw") found.push_back(entry->path().string());
   }
   std::sort(found.begin(), found.end());
   return found;

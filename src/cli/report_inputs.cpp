@@ -135,7 +135,7 @@ Result<std::string> ReportInputs::table() const {
     const sweep::Folder folder(path);
     const auto cells = folder.read_plan();
     if (!cells) return cells.error();
-    out += sweep::csv_rows(folder, *cells);
+    out += sweep::csv_rows(folder, *cells, 1);  // a report makes no further try
   }
   return out;
 }

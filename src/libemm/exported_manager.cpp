@@ -79,7 +79,7 @@ Status ExportedManager::open(const std::string& device, int ordinal) {
 }
 
 ExportedManager::~ExportedManager() {
-  while (!guards_.empty()) guards_.pop_back();
+  guard_ = {};
   manager_.reset();  // lifetimes in held_ that end after this do nothing
 }
 
@@ -124,21 +124,20 @@ Status ExportedManager::free(emm_token token, StreamHandle stream) {
 
 bool ExportedManager::is_idle() {
   const std::lock_guard lock(mutex_);
-  return idle_.size() == held_.size() && guards_.empty();
+  return idle_.size() == held_.size() && deferred_ == 0;
 }
 
 void ExportedManager::defer_cleanup() {
   auto guard = manager_->defer_cleanup();
   const std::lock_guard lock(mutex_);
-  guards_.push_back(std::move(guard));
+  if (deferred_++ == 0) guard_ = std::move(guard);
 }
 
 void ExportedManager::end_defer_cleanup() {
   DeferCleanup last;
   const std::lock_guard lock(mutex_);
-  if (guards_.empty()) return;
-  last = std::move(guards_.back());
-  guards_.pop_back();
+  if (deferred_ == 0) return;
+  if (--deferred_ == 0) last = std::move(guard_);
 }
 
 }  // namespace emm::libemm

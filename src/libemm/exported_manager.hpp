@@ -41,6 +41,7 @@ class ExportedManager {
   Status free(emm_token token, StreamHandle stream);
   /// Counts the wrong frees of this manager's memory, by token and by address.
   WrongFrees& wrong_frees() noexcept { return wrong_frees_; }
+  /// Nests. Allocates nothing.
   void defer_cleanup();
   void end_defer_cleanup();
 
@@ -66,7 +67,8 @@ class ExportedManager {
   std::vector<Held> held_;
   /// Free indexes of held_. Its capacity covers all of held_, so free() cannot fail.
   std::vector<std::uint32_t> idle_;
-  std::vector<DeferCleanup> guards_;
+  DeferCleanup guard_;        ///< Lives while deferred_ is not 0.
+  std::size_t deferred_ = 0;  ///< How often cleanup is deferred.
   WrongFrees wrong_frees_;
 };
 

@@ -159,7 +159,11 @@ emm_status get_memory_info(emm_manager* self, emm_memory_info* info) {
 }
 
 void state(emm_manager* self, emm_state* into) {
-  const auto given = manager(self).state();
+  ManagerState given;  // without host memory for the answer nothing is known
+  guarded([&]() -> emm_status {
+    given = manager(self).state();
+    return EMM_SUCCESS;
+  });
   put({.struct_size = 0,
        .live_bytes = given.live_bytes.value_or(EMM_NOT_KNOWN),
        .reserved_bytes = given.reserved_bytes.value_or(EMM_NOT_KNOWN),
@@ -169,7 +173,16 @@ void state(emm_manager* self, emm_state* into) {
       into);
 }
 
-std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
+std::size_t report(emm_manager* self, char* buffer, std::size_t size) {
+  std::string given;
+  guarded([&]() -> emm_status {
+    given = manager(self).report();
+    return EMM_SUCCESS;
+  });
+  return plugin::put_text(given, buffer, size);
+}
+
+std::size_t put_statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
   using Kind = WrongFree::Kind;
   std::size_t written = 0;
   const auto given = manager(self).statistics();
@@ -183,6 +196,16 @@ std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count
       ++written;
     }
   }
+  return written;
+}
+
+/// Without host memory for the answer there are none.
+std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
+  std::size_t written = 0;
+  guarded([&]() -> emm_status {
+    written = put_statistics(self, into, count);
+    return EMM_SUCCESS;
+  });
   return written;
 }
 
@@ -211,7 +234,10 @@ constexpr emm_plugin_table_v1 kTable{
     .get_ipc_handle = get_ipc_handle,
     .get_memory_info = get_memory_info,
     .reset = [](emm_manager* self) { manager(self).reset(); },
-    .defer_cleanup = [](emm_manager* self) { of(self).defer_cleanup(); },
+    .defer_cleanup =
+        [](emm_manager* self) {
+          guarded([&]() -> emm_status { return of(self).defer_cleanup(), EMM_SUCCESS; });
+        },
     .end_defer_cleanup = [](emm_manager* self) { of(self).end_defer_cleanup(); },
     .interface_version = [](emm_manager* self) -> std::int32_t {
       return manager(self).interface_version();
@@ -219,10 +245,7 @@ constexpr emm_plugin_table_v1 kTable{
     .flush =
         [](emm_manager* self) { return guarded([&] { return answer(manager(self).flush()); }); },
     .state = state,
-    .report =
-        [](emm_manager* self, char* buffer, std::size_t size) {
-          return plugin::put_text(manager(self).report(), buffer, size);
-        },
+    .report = report,
     .trim =
         [](emm_manager* self, std::uint64_t keep) {
           return guarded([&] { return answer(manager(self).trim(keep)); });

@@ -23,6 +23,8 @@ inline constexpr std::size_t kContextsMost = 200;
 /// same device.
 inline constexpr std::uint64_t kEndedContext = ~std::uint64_t{0};
 inline constexpr std::size_t kReadyMost = 32;
+/// The device of what lies in host memory, and of managed memory that prefers no device.
+inline constexpr std::uint64_t kHost = 0xffffffff, kAnyDevice = 0xfffffffe;
 /// The `seq` of a record without a place in the order: `thread`, `frame_text`, `stack` and `about`.
 /// The last four numbers of a `frame_text` or `stack` record hold a piece of the text, or frame
 /// numbers of 32 bits each.
@@ -45,8 +47,8 @@ enum class Call : std::uint16_t {
   array_destroy,
   mem_alloc_async,  ///< `extra` is the pool; 0: the device's current one.
   mem_free_async,
-  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device; 2^32-1: host
-                ///< memory.
+  pool_create,  ///< `address` is the pool, `size` its limit, `stream` its device, or kHost or
+                ///< kAnyDevice.
   pool_destroy,
   pool_trim,           ///< `size` is how many bytes the pool keeps.
   pool_set_attribute,  ///< `extra` is the attribute, `size` its value.
@@ -56,7 +58,7 @@ enum class Call : std::uint16_t {
   mem_address_reserve,  ///< `extra` is the alignment.
   mem_address_free,
   mem_create,  ///< `address` is the handle, `extra` the kinds of handles that it can be exported
-               ///< as, `stream` its device; 2^32-1: host memory.
+               ///< as, `stream` its device, or kHost.
   mem_release,
   mem_map,              ///< `stream` is the handle, `extra` the offset.
   mem_unmap,            ///< A range, which may hold several mappings.
@@ -231,7 +233,8 @@ struct Control {
   std::uint32_t apart[31] = {};
   std::uint32_t taken =
       0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
-  std::uint64_t failed = 0;  ///< Processes that could not open their file. Each has said so.
+  std::uint64_t failed = 0;    ///< Processes that could not open their file. Each has said so.
+  std::int32_t init_code = 0;  ///< What the driver last answered to a cuInit that failed.
 };
 
 }  // namespace emm::record

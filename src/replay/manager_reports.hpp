@@ -53,7 +53,10 @@ class ManagerReports {
     const std::lock_guard lock(mutex_);
     return failures_;
   }
-  std::vector<log::Flush> take_flushes() { return std::exchange(flushes_, {}); }
+  std::vector<log::Flush> take_flushes() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(flushes_, {});
+  }
 
   // For the notes of a summary. REQUIRES: no thread runs.
   std::uint64_t failed_frees() const noexcept { return failed_frees_; }  ///< Excused ones, too.

@@ -39,6 +39,14 @@ Status write_whole(const std::string& path, std::string_view text) {
   return format::write_whole(path, text, path);
 }
 
+/// Calls `each` with the path of each entry of a folder, as far as the system lists them.
+template <class Each>
+void for_each_entry(const std::string& folder, Each each) {
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) each(entry->path());
+}
+
 /// Returns a figure of a command's JSON: a member at its top, or of its first manager or ranking.
 std::string figure(const format::JsonValue& json, std::string_view name) {
   const auto* value = json.find(name);
@@ -151,17 +159,16 @@ Result<std::vector<Cell>> Folder::read_plan() const {
 
 std::map<std::string, Attempts> Folder::attempts() const {
   std::map<std::string, Attempts> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_ + "/cells", error)) {
-    const auto name = entry.path().filename().string();
+  for_each_entry(path_ + "/cells", [&](const fs::path& path) {
+    const auto name = path.filename().string();
     if (name.ends_with(".json") && !name.starts_with('.'))
       out[name.substr(0, name.size() - 5)].done = true;
-  }
-  for (const auto& entry : fs::directory_iterator(path_ + "/failed", error)) {
-    const auto name = entry.path().filename().string();
+  });
+  for_each_entry(path_ + "/failed", [&](const fs::path& path) {
+    const auto name = path.filename().string();
     if (name.ends_with(".txt") && !name.starts_with('.'))
       ++out[name.substr(0, name.find('.'))].failed;
-  }
+  });
   return out;
 }
 
@@ -198,12 +205,11 @@ void Folder::add_time(const std::string& id, double seconds) const {
 
 std::map<std::string, double> Folder::times() const {
   std::map<std::string, double> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_ + "/times", error)) {
-    std::ifstream file(entry.path());
+  for_each_entry(path_ + "/times", [&](const fs::path& path) {
+    std::ifstream file(path);
     std::string id;
     for (double seconds = 0; file >> id >> seconds;) out[id] = seconds;
-  }
+  });
   return out;
 }
 
@@ -223,16 +229,16 @@ std::string Folder::last_failure(const std::string& id) const {
 
 void Folder::remove_leftovers() const {
   const auto own = text::format(".{}.", host());
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path_ + "/cells", error)) {
-    const auto name = entry.path().filename().string();
+  for_each_entry(path_ + "/cells", [&](const fs::path& path) {
+    const auto name = path.filename().string();
     const auto at = name.find(own);
-    if (!name.starts_with('.') || at == std::string::npos) continue;
+    if (!name.starts_with('.') || at == std::string::npos) return;
     const auto from = at + own.size();
     const auto pid = text::to_u64(std::string_view(name).substr(from, name.find('.', from) - from));
-    if (!pid || kill(static_cast<pid_t>(*pid), 0) == 0 || errno != ESRCH) continue;
-    fs::remove_all(entry.path(), error);
-  }
+    if (!pid || kill(static_cast<pid_t>(*pid), 0) == 0 || errno != ESRCH) return;
+    std::error_code error;
+    fs::remove_all(path, error);
+  });
 }
 
 Result<std::string> Folder::add_batch(const std::vector<std::vector<std::string>>& parts) const {
@@ -373,13 +379,13 @@ std::string csv_header() {
   return out + '\n';
 }
 
-std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells) {
+std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells, std::uint64_t tries) {
   std::string out;
   const auto attempts = folder.attempts();
   for (const auto& cell : cells) {
     const auto found = attempts.find(cell.id);
     const bool done = found != attempts.end() && found->second.done;
-    const bool failed = !done && found != attempts.end();
+    const bool failed = !done && found != attempts.end() && found->second.failed >= tries;
     out += text::format("{},{},{},{},{},{},{},{}", cell.id,
                         done     ? "done"
                         : failed ? "failed"

@@ -87,8 +87,9 @@ std::string to_text(const Progress& progress, const std::string& folder);
 /// "emmctl.sweep/1"
 std::string to_json(const Progress& progress, const std::string& folder);
 
-/// Write CSV (RFC 4180): a row for each cell, with its exact figures, and the header.
-std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells);
+/// Write CSV (RFC 4180): a row for each cell, with its exact figures, and the header. A cell is
+/// "failed" once it has failed `tries` times.
+std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells, std::uint64_t tries);
 std::string csv_header();
 /// Writes the same as JSON for a page, with only the figures that are whole numbers.
 std::string to_page(const Folder& folder, const std::vector<Cell>& cells);

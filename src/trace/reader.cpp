@@ -134,7 +134,7 @@ class Reading {
         // A crash may leave any bytes at the end, so `partial` accepts any fault in an unterminated
         // line.
         const bool torn = lines.unterminated() && (handler.torn() || options_.partial);
-        if (torn) return end_torn(number, "inside a line");
+        if (torn) return file_ends(number, "inside a line");
         if (auto passed = pass_over(number, std::move(parsed).error()); !passed) return passed;
         continue;
       }
@@ -142,7 +142,7 @@ class Reading {
     }
     if (!more) return std::move(more).error();
     if (source_.truncated())
-      return end_torn(lines.line_number(), "before the end of its packed data");
+      return file_ends(lines.line_number(), "before the end of its packed data");
     return {};
   }
 
@@ -157,7 +157,7 @@ class Reading {
       return fail(Errc::parse_error, "{}:{}: the file ends inside its header", name_,
                   document.torn_at().line);
     }
-    if (document.torn() || cut) return end_torn(document.torn_at().line, "inside the document");
+    if (document.torn() || cut) return file_ends(document.torn_at().line, "inside the document");
     return {};
   }
 
@@ -186,13 +186,9 @@ class Reading {
     return sink_.on_operation(operation);
   }
 
-  /// With `partial`, ends the trace at its last whole operation. Otherwise fails.
-  Status end_torn(std::uint64_t line, std::string_view where) {
-    auto torn = fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line, where);
-    if (!options_.partial) return torn;
-    summary_.torn = true;
-    summary_.torn_where = std::move(torn.message);
-    return {};
+  Status file_ends(std::uint64_t line, std::string_view where) {
+    return end_torn(summary_, options_,
+                    fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line, where));
   }
 
   format::ByteSource& source_;
@@ -205,6 +201,13 @@ class Reading {
 };
 
 }  // namespace
+
+Status end_torn(ReadSummary& summary, const ReadOptions& options, Error error) {
+  if (!options.partial) return error;
+  summary.torn = true;
+  summary.torn_where = std::move(error.message);
+  return {};
+}
 
 Result<ReadSummary> read(format::ByteSource& source, OperationSink& sink,
                          const ReadOptions& options) {

@@ -25,6 +25,10 @@ struct ReadSummary {
   std::string torn_where;  ///< "run.jsonl:1841: the file ends inside a line"
 };
 
+/// The trace is torn or damaged as `error` says. With `partial` it ends at its last whole
+/// operation, which the summary tells. Otherwise returns the error.
+Status end_torn(ReadSummary& summary, const ReadOptions& options, Error error);
+
 /// Reads a trace into `sink`. The first bytes and the first line tell whether it is compact, JSON
 /// Lines or one document. Memory is bounded by a few blocks (compact), the longest line (Lines) or
 /// the longest event (document). Errors are parse_error, worded "run.json:1841:7: \"size\" is

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <initializer_list>
@@ -15,6 +16,25 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+namespace {
+
+thread_local bool has_host_memory = true;
+
+void* take(std::size_t size) {
+  if (void* const memory = has_host_memory ? std::malloc(size) : nullptr) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+// libemm.so finds these too.
+void* operator new(std::size_t size) { return take(size); }
+void* operator new[](std::size_t size) { return take(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace emm::libemm {
 namespace {
@@ -202,6 +222,22 @@ TEST_F(Frameworks, AreToldOfATokenThatTheyDoNotHave) {
   table->reset(self);
   EXPECT_EQ(table->free(self, memory.token, 0), EMM_SUCCESS) << "late, after a reset";
   EXPECT_EQ(statistic("wrong_frees.not_alive"), 2U);
+}
+
+TEST_F(Frameworks, AreToldNothingWhereThereIsNoHostMemoryForTheAnswer) {
+  const auto& table = *emm_plugin_v1();
+  auto* const self = manager();
+  char report[256] = "?";
+
+  has_host_memory = false;
+  const auto statistics = table.statistics(self, nullptr, 0);
+  const auto size = table.report(self, report, sizeof report);
+  table.defer_cleanup(self);  // needs none
+  has_host_memory = true;
+
+  EXPECT_EQ(statistics, 0U);
+  EXPECT_EQ(size, 0U);
+  table.end_defer_cleanup(self);
 }
 
 TEST_F(Frameworks, GiveNothingWhereNothingIsAskedFor) {

@@ -421,6 +421,35 @@ int pools() {
   return 0;
 }
 
+/// A pool of host memory. Waits for a line on standard input where it holds memory of it, if told.
+int host_pools(bool waits) {
+  begin();
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Handle pool = 0;
+  Address early = 0, late = 0, on_device = 0;
+  PoolProperties properties;
+  properties.location.type = 2;  // CU_MEM_LOCATION_TYPE_HOST
+  MUST(pool_create(&pool, &properties));
+  MUST(alloc_from(&early, 64 * kMiB, pool, 0));
+  if (waits) {
+    std::puts("ready");
+    std::fflush(stdout);
+    (void)std::getchar();
+  }
+  MUST(alloc_from(&late, 64 * kMiB, pool, 0));
+  MUST(free_async(early, 0));
+  MUST(free_async(late, 0));
+  MUST(pool_trim(pool, 0));
+  MUST(pool_destroy(pool));
+  MUST(alloc_async(&on_device, 5 * kMiB, 0));
+  if (waits) {
+    std::puts("done");
+    std::fflush(stdout);
+    (void)std::getchar();
+  }
+  return 0;
+}
+
 /// A graph that is captured on two streams and launched three times, with memory of its own; a
 /// capture that fails; host functions; memory that goes from stream to stream in order.
 int graphs() {
@@ -583,6 +612,21 @@ int refused_frees() {
   MUST(free_(large));
   MUST(get_info(&free, &total));
   std::printf("%zu\n", free / kMiB);
+  return 0;
+}
+
+/// Registers memory that is registered: from within, from below, and the same. Prints the answers.
+int registrations() {
+  begin();
+  constexpr std::size_t kPage = 4096;
+  auto* const buffer = static_cast<char*>(std::aligned_alloc(kPage, 8 * kPage));
+  MUST(host_register(buffer + 2 * kPage, 4 * kPage, 0));
+  std::printf("%d %d %d\n", host_register(buffer + 3 * kPage, 4 * kPage, 0),
+              host_register(buffer, 4 * kPage, 0), host_register(buffer + 2 * kPage, kPage, 0));
+  MUST(host_unregister(buffer + 2 * kPage));
+  MUST(host_register(buffer, 8 * kPage, 0));
+  MUST(host_unregister(buffer));
+  std::free(buffer);
   return 0;
 }
 
@@ -996,6 +1040,7 @@ int main(int argc, char** argv) {
   if (what == "every_kind") return every_kind();
   if (what == "rare_kinds") return rare_kinds();
   if (what == "pools") return pools();
+  if (what == "host_pools") return host_pools(argc > 2);
   if (what == "graphs") return graphs();
   if (what == "race") return race();
   if (what == "sites") return sites();
@@ -1011,6 +1056,7 @@ int main(int argc, char** argv) {
   if (what == "contexts") return contexts();
   if (what == "many_contexts") return many_contexts(number(2), number(3), argc > 4 ? argv[4] : "");
   if (what == "refused_frees") return refused_frees();
+  if (what == "registrations") return registrations();
   if (what == "destroyed_context") return destroyed_context();
   if (what == "context_service") return context_service();
   if (what == "alike") return alike();
@@ -1060,6 +1106,11 @@ int main(int argc, char** argv) {
     some_calls(10);
     const auto child = fork();
     if (child == 0) {
+      // Nothing of the parent's recording is the child's.
+      std::ifstream maps("/proc/self/maps");
+      for (std::string line; std::getline(maps, line);) {
+        if (line.find(".emmraw") != line.npos) std::_Exit(95);
+      }
       Address never = 0;
       std::_Exit(alloc(&never, 16) == 0 ? 0 : 1);
     }

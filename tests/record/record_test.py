@@ -108,6 +108,12 @@ def every_kind(bench):
     expect("recorded" in compared and "served" in compared, True, compared)
     fit = bench.emmctl("fit", "run.jsonl", "--manager", "recorded", "--as-recorded").stdout
     expect(fit.startswith("recorded serves"), True, fit)
+    # What overlapped other registered memory is refused again.
+    done = bench.record("registrations", out="pins.jsonl")
+    expect(done.stdout, "712 712 712\n", "standard output")
+    bench.sound("pins.jsonl")
+    outcomes = repeated(bench, "pins.jsonl")["outcomes"]
+    expect([outcomes[which] for which in ("fails_fails", "worked_fails", "fails_works")], [3, 0, 0], "outcomes of registrations")
 
 
 RARE = """
@@ -159,6 +165,16 @@ def rare_kinds(bench):
     expect([o["handle"] for o in named["x-pool_export_pointer"]], [o["handle"] for o in named["x-pool_import_pointer"]], "handles")
     bench.emmctl("inspect", "run.jsonl")
     bench.emmctl("replay", "run.jsonl", "--manager", "pool", "--device", "sim")
+    # What pools of the host give is no device's.
+    bench.record("host_pools", out="host.jsonl", LD_LIBRARY_PATH=str(bench.options.noop))
+    bench.sound("host.jsonl")
+    operations = bench.trace("host.jsonl")[1:]
+    expect([o["op"] for o in operations], ["x-host_pool_create", "x-host_pool_alloc", "x-host_pool_alloc", "x-free_imported",
+                                           "x-free_imported", "x-host_pool_trim", "x-host_pool_destroy", "memalloc", "end"], "a pool of the host")
+    expect({name: operations[1][name] for name in ("pool", "size", "stream")}, {"pool": "p1", "size": 64 << 20, "stream": "legacy"}, "its memory")
+    for manager in ("recorded", "pool"):
+        done = bench.emmctl("replay", "host.jsonl", "--manager", manager, "--device", "sim:capacity=40MiB", "--json", "-")
+        expect(json.loads(done.stdout)["peak_live_bytes"], 5 << 20, "peak of " + manager)
     # CUPTI's parameters are the same; the driver behind it knows half of the functions.
     bench.record("rare_kinds", out="cupti.jsonl", CLIENT_LIBCUDA=str(bench.options.cupti / "libcuda-full.so"),
                  EMM_CUPTI=str(bench.options.cupti / "libcupti.so.13"))
@@ -379,6 +395,9 @@ def kills(bench, count=200):
 
 def processes(bench):
     """Each process has a file of its own."""
+    for options in ((), ("--max-file-size", "1MiB")):
+        done = bench.record("fork", options=options)
+        expect(done.stdout != "95\n", True, "a child that holds its parent's recording")
     done = bench.record("fork")
     expect(done.stdout, "1\n" if "1\n" in done.stdout else "0\n", "the child's answer")
     expect(sum(o["op"] == "memalloc" and "result" not in o for o in bench.trace()[1:]), 20, "the parent's")
@@ -515,6 +534,18 @@ def signals(bench):
     expect(process.wait(timeout=60), 6, "exit code")
     expect(process.stderr.read(), "", "standard error at the end")
     expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
+    # A pool of the host that was made before is known to be one.
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "host.jsonl", "--on-signal", "USR1", "--",
+                                bench.options.client, "host_pools", "wait"], cwd=bench.folder, text=True,
+                               env=dict(bench.environment, LD_LIBRARY_PATH=str(bench.options.noop)),
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stderr.readline()
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    process.send_signal(signal.SIGUSR1)
+    expect(process.stderr.readline(), "emmctl: recording\n", "standard error")
+    process.communicate("\n")
+    expect([o["op"] for o in bench.operations("host.jsonl") if o["op"] in ("memalloc", "x-host_pool_alloc")],
+           ["x-host_pool_alloc", "x-host_pool_alloc", "memalloc"], "what a pool of the host gave")
     # A process that has no memory for the account says so.
     process = subprocess.Popen([bench.options.emmctl, "record", "-o", "small.jsonl", "--on-signal", "USR1", "--", "sh", "-c",
                                 "ulimit -v 180000; exec %s serve" % bench.options.client], env=bench.environment, cwd=bench.folder,
@@ -988,6 +1019,9 @@ def manners(bench):
         expect(words in done.stderr, True, done.stderr)
     done = bench.emmctl("record", "-o", "late.jsonl", "--duration", "100ms", "--", "sh", "-c", "sleep 0.4; exec %s some 3" % client)
     expect("no process had called cuInit by then" in done.stderr, True, done.stderr)
+    # A driver that refuses to begin.
+    done = bench.record("some", 3, code=97, out="refused.jsonl", EMM_STANDIN_DEVICE="none")
+    expect("nothing was recorded: the driver answered cuInit with 100, CUDA_ERROR_NO_DEVICE" in done.stderr, True, done.stderr)
     expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
 
 
@@ -1076,6 +1110,9 @@ def gate(bench):
     for what, codes in (("pitches", "2 2\n"), ("second_handle", "2 0\n"), ("destroyed_context", "2 0 2\n")):
         done = bench.emmctl("run", "--capacity", "16MiB", "--", client, what, LD_LIBRARY_PATH=str(bench.options.noop))
         expect(done.stdout, codes, what)
+    bench.emmctl("run", "--capacity", "10MiB", "--", client, "host_pools", LD_LIBRARY_PATH=str(bench.options.noop))
+    done = bench.emmctl("run", "--capacity", "4MiB", "--", client, "host_pools", LD_LIBRARY_PATH=str(bench.options.noop), code=97)
+    expect("on_device" in done.stderr, True, done.stderr)
     done = bench.emmctl("run", "--capacity", "10MiB", "--", client, "refused_frees")
     expect(done.stdout, "1 0 2 10\n", "memory whose free the driver refused")
     # Each fault hits its call alone, also where two are recorded as one.

@@ -1,12 +1,25 @@
 #include "sweep/matrix.hpp"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
 #include "sweep/folder.hpp"
 #include "sweep/slurm.hpp"
+
+static int entries_until_failure = -1;  // below 0: there is no failure
+
+/// std::filesystem reads folders by it.
+extern "C" [[gnu::visibility("default")]] dirent* readdir(DIR* folder) {
+  static const auto system = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
+  if (entries_until_failure == 0) return errno = EIO, nullptr;
+  if (entries_until_failure > 0) --entries_until_failure;
+  return system(folder);
+}
 
 namespace emm::sweep {
 namespace {
@@ -141,6 +154,30 @@ TEST_F(SweepFolder, ACellIsPendingUntilItIsDoneOrHasFailedOften) {
   EXPECT_EQ(progress.failed, 1u);
   EXPECT_EQ(progress.failures[0].second, "exit 2: no");
   EXPECT_EQ(pending(*cells, folder().attempts(), 3).size(), 2u) << "more tries are told";
+}
+
+TEST_F(SweepFolder, ACellIsFailedInCsvWhenItIsNotTriedAgain) {
+  const auto cells = cells_of({.command = "fit", .traces = {}, .managers = {"a"}}, {"/t/a"});
+  ASSERT_TRUE(cells && folder().add_failure((*cells)[0].id, "exit 2: no\n"));
+  const auto state = [&](std::uint64_t tries) {
+    const auto row = csv_rows(folder(), *cells, tries);
+    const auto begin = row.find(',') + 1;
+    return row.substr(begin, row.find(',', begin) - begin);
+  };
+
+  EXPECT_EQ(state(1), "failed");
+  EXPECT_EQ(state(2), "to do");
+}
+
+TEST_F(SweepFolder, AFolderThatCannotBeReadToItsEndEndsThere) {
+  for (const auto* id : {"a", "b", "c"}) std::ofstream(folder().cell_path(id)) << "{}";
+
+  entries_until_failure = 2;
+  const auto attempts = folder().attempts();
+  entries_until_failure = -1;
+
+  EXPECT_LT(attempts.size(), 3u);
+  EXPECT_EQ(folder().attempts().size(), 3u);
 }
 
 TEST_F(SweepFolder, BatchesHaveNamesOfTheirOwn) {

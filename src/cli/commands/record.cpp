@@ -136,6 +136,10 @@ class RawFolder {
   }
   void stop() const noexcept { set(0); }
   record::Control& control() const noexcept { return *control_; }
+  /// What the driver answered to a cuInit that failed; 0 if none did.
+  std::int32_t init_code() const noexcept {
+    return std::atomic_ref<std::int32_t>(control_->init_code).load();
+  }
   /// How many processes could not record.
   std::uint64_t failed() const noexcept {
     return std::atomic_ref<std::uint64_t>(control_->failed).load();
@@ -387,6 +391,10 @@ class RecordProgram final : public CommandRun {
     }
     if (access(folder.path().c_str(), F_OK) != 0) {
       return text::format("nothing was recorded: the folder {} is gone", folder.path());
+    }
+    if (const auto code = folder.init_code(); code != 0) {
+      return text::format("nothing was recorded: the driver answered cuInit with {}, {}", code,
+                          native_name(code));
     }
     if (!end) return "nothing was recorded: no process had called cuInit by then";
     if (profiled_by_nsight_compute()) {

@@ -222,8 +222,8 @@ class Sweep final : public CommandRun {
     }
     const auto progress = sweep::progress_of(folder, cells, tries_, running);
     if (!csv_.empty()) {
-      if (auto written = console.write(csv_, sweep::csv_header() + sweep::csv_rows(folder, cells));
-          !written)
+      const auto rows = sweep::csv_rows(folder, cells, tries_);
+      if (auto written = console.write(csv_, sweep::csv_header() + rows); !written)
         return written.error();
     }
     if (!json_.empty()) {

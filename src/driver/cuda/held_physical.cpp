@@ -1,5 +1,6 @@
 #include "driver/cuda/held_physical.hpp"
 
+#include <iterator>
 #include <utility>
 
 namespace emm {
@@ -36,19 +37,22 @@ void HeldPhysical::map(std::uint64_t address, std::uint64_t size, std::uint64_t 
 std::vector<HeldPhysical::HeldMapping> HeldPhysical::unmap(std::uint64_t address,
                                                            std::uint64_t size) {
   const std::lock_guard lock(mutex_);
+  if (size > ~address) return {};  // more than the space of addresses
+  const auto ends_within = [&](const HeldMapping& mapping, std::uint64_t end) {
+    return mapping.address + mapping.size <= end;
+  };
+  const auto first = mappings_.lower_bound(address);
+  const auto last = mappings_.lower_bound(address + size);
+  const bool is_whole =
+      (first == mappings_.begin() || ends_within(std::prev(first)->second, address)) &&
+      (first == last || ends_within(std::prev(last)->second, address + size));
+  if (!is_whole) return {};
   std::vector<HeldMapping> gone;
-  auto at = address;
-  while (at < address + size) {
-    const auto mapping = mappings_.find(at);
-    if (mapping == mappings_.end()) return {};
+  for (auto mapping = first; mapping != last; ++mapping) {
+    drop(*mapping->second.block);
     gone.push_back(mapping->second);
-    at += mapping->second.size;
   }
-  if (at != address + size) return {};
-  for (const auto& mapping : gone) {
-    drop(*mapping.block);
-    mappings_.erase(mapping.address);
-  }
+  mappings_.erase(first, last);
   return gone;
 }
 

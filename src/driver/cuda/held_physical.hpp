@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -31,8 +32,8 @@ class HeldPhysical {
   std::shared_ptr<PhysicalBlock> release(std::uint64_t handle) noexcept;
   void restore(std::uint64_t handle, std::shared_ptr<PhysicalBlock> block);
   void map(std::uint64_t address, std::uint64_t size, std::uint64_t handle);
-  /// Removes and returns the mappings in [address, address + size). Changes nothing and returns
-  /// none if they do not cover the range exactly.
+  /// Removes and returns the mappings in [address, address + size), which may have gaps. Changes
+  /// nothing and returns none if part of a mapping lies outside: the driver refuses that.
   std::vector<HeldMapping> unmap(std::uint64_t address, std::uint64_t size);
   void restore(const std::vector<HeldMapping>& mappings);
   void clear() noexcept;
@@ -44,7 +45,7 @@ class HeldPhysical {
 
   mutable std::mutex mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<PhysicalBlock>> handles_;
-  std::unordered_map<std::uint64_t, HeldMapping> mappings_;  // by address
+  std::map<std::uint64_t, HeldMapping> mappings_;  // by address
   std::uint64_t bytes_ = 0;
 };
 

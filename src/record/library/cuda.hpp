@@ -127,6 +127,12 @@ inline std::uint64_t attribute_value(int attribute, const void* value) noexcept 
 inline bool is_device(const Location* location) noexcept {
   return location != nullptr && location->type == 1;
 }
+inline std::uint64_t device_of_pool(const PoolProperties* about) noexcept {
+  constexpr int kManaged = 2;  // CUmemAllocationType
+  if (about == nullptr) return kAnyDevice;
+  if (is_device(&about->location)) return static_cast<unsigned>(about->location.id);
+  return about->type == kManaged ? kAnyDevice : kHost;
+}
 inline std::uint64_t location_id(const Location* location) noexcept {
   return location != nullptr ? static_cast<unsigned>(location->id) : 0;
 }

@@ -32,7 +32,8 @@ enum Kind : std::uint64_t {
   kMemory,
   kPage,  ///< A page that small allocations share.
   kPhysical,
-  kMapping
+  kMapping,
+  kHostPool  ///< A pool of host memory, which does not count.
 };
 
 struct Account {
@@ -257,6 +258,13 @@ std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
     default:
       return 0;
   }
+}
+
+/// Returns the size of what the call asks for that counts. What a pool in host memory gives does
+/// not.
+std::uint64_t wanted_size(Call call, Size wants, const Record& record) noexcept {
+  const bool is_hosts = call == Call::mem_alloc_async && find(kHostPool, record.extra) != nullptr;
+  return is_hosts ? 0 : counted_size(call, wants);
 }
 
 /// Returns the device that a call takes memory from. mem_create names its own.
@@ -506,10 +514,16 @@ Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcep
         taken = *physical;
       release(record.address);
       break;
+    case Call::pool_destroy:
+      if (auto* const pool = find(kHostPool, record.address); pool != nullptr) {
+        taken = *pool;
+        close(pool);
+      }
+      break;
     default:
       break;
   }
-  if (const auto more = counted_size(call, wants); more != 0) {
+  if (const auto more = wanted_size(call, wants, record); more != 0) {
     auto& held = used[device_of(call, record)];
     if (more > capacity || held > capacity - more) return kOutOfMemory;
     held += more;  // reserved until the driver has answered
@@ -538,7 +552,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
   bool has_room = true;
   {
     const Lock lock;
-    used[device] -= counted_size(call, wants);
+    used[device] -= wanted_size(call, wants, record);
     if (!succeeded) {
       restore_taken();
       return 0;
@@ -558,7 +572,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
       case Call::mem_alloc_async:
         give(kMemory, record.address,
              {.key = 0,
-              .size = counted_size(call, record.size),
+              .size = wanted_size(call, record.size, record),
               .owner = context,
               .handles = 0,
               .mappings = 0,
@@ -566,7 +580,7 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
               .is_small = false});
         break;
       case Call::mem_create:
-        if (record.stream == 0xffffffffu) break;  // host memory
+        if (record.stream == kHost) break;
         give(kPhysical, record.address,
              {.key = 0,
               .size = counted_size(call, record.size),
@@ -575,6 +589,19 @@ Code gate_after(Call call, Size wants, const Record& record) noexcept {
               .mappings = 0,
               .device = device,
               .is_small = false});
+        break;
+      case Call::pool_create:
+      case Call::device_get_pool:
+        if (call == Call::pool_create ? record.stream == kHost : record.extra == 2) {
+          give(kHostPool, record.address,
+               {.key = 0,
+                .size = 0,
+                .owner = 0,
+                .handles = 0,
+                .mappings = 0,
+                .device = device,
+                .is_small = false});
+        }
         break;
       case Call::mem_map:
         map(record.address, record.size, record.stream);

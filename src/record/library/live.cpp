@@ -18,7 +18,7 @@ constexpr std::size_t kEntriesMost =
     kPlaces / 4 * 3;  // so that a lookup of an absent key stays short
 
 /// Each kind has its own key space, because a range and a mapping in it can have the same address.
-enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kKinds };
+enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kHostPool };
 
 struct LiveEntry {
   std::uint64_t key = 0;  ///< 0: the place is empty.
@@ -254,6 +254,9 @@ void live_before(const Record& record) noexcept {
     case Call::mem_address_free:
       (void)take(kRange, record.address, &taken);
       return;
+    case Call::pool_destroy:
+      (void)take(kHostPool, record.address, &taken);
+      return;
     default:
       return;
   }
@@ -281,6 +284,12 @@ void live_after(const Record& record) noexcept {
       return give(kPhysical, record);
     case Call::mem_address_reserve:
       return give(kRange, record);
+    case Call::pool_create:
+      if (record.stream == kHost) give(kHostPool, record);
+      return;
+    case Call::device_get_pool:
+      if (record.extra == 2) give(kHostPool, record);
+      return;
     case Call::mem_map:
       change_physical(record.stream, 1, 0);
       return give(kMapping, record);
@@ -318,7 +327,7 @@ void live_dump(void (*put)(Record record)) noexcept {
     for (auto held = primary.retained.load(std::memory_order_relaxed); held != 0; --held)
       put(retain);
   }
-  for (const auto kind : {kMemory, kRange, kPhysical, kMapping}) {
+  for (const auto kind : {kHostPool, kMemory, kRange, kPhysical, kMapping}) {
     for (std::size_t s = 0; s < kShards; ++s) {
       auto& shard = shards[s];
       const Lock lock(shard);

@@ -212,6 +212,8 @@ void name_file(const char* from) noexcept {
   }
 }
 
+std::size_t ring_bytes() noexcept { return (blocks_most + kRingMore) * sizeof(void*); }
+
 /// Opens this process's file. Other threads wait for the short time that this takes.
 bool open_file() noexcept {
   int none = kNone;
@@ -241,8 +243,8 @@ bool open_file() noexcept {
     if (error == 0 && mapped == MAP_FAILED) error = errno;
   }
   if (file.header != nullptr && blocks_most != 0) {
-    void* const pointers = mmap(nullptr, (blocks_most + kRingMore) * sizeof(void*),
-                                PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const pointers =
+        mmap(nullptr, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pointers != MAP_FAILED) {
       file.ring = static_cast<std::atomic<BlockHeader*>*>(pointers);
       file.ring_blocks = blocks_most;
@@ -430,18 +432,33 @@ void on_thread_end(void*) noexcept {
   finish(block);
 }
 
+/// Unmaps the parent's blocks. Without this, a child that lives on would hold the disk's room for
+/// them, although the files are deleted.
+void unmap_blocks() noexcept {
+  const auto numbered = file.header->numbered;
+  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at) {
+    auto& window = windows[at];
+    if (window.address != 0 && window.full < kWindowBlocks)
+      (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
+    window.address = window.full = 0;
+  }
+}
+
 // A forked child has one thread, and the parent's file stays the parent's.
 void reset_in_child() noexcept {
+  self = {};
   if (is_the_file(file.descriptor)) ::close(file.descriptor);
   file.descriptor = -1;
-  const auto numbered = file.header != nullptr ? file.header->numbered : 0;
-  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at)
-    windows[at].address = windows[at].full = 0;
+  if (file.header != nullptr) {
+    unmap_blocks();
+    (void)munmap(file.header, kHeaderBytes);
+  }
   file.header = nullptr;
   file.taken = 0;
   for (auto& spare : file.spares) {
     if (spare.load() != nullptr) spare = nullptr;
   }
+  if (file.ring != nullptr) (void)munmap(file.ring, ring_bytes());
   file.ring = nullptr;
   file.ring_blocks = 0;
   file.ring_more = 0;
@@ -451,7 +468,6 @@ void reset_in_child() noexcept {
   window_begun = window_described = 0;
   reset_live_in_child();
   reset_sites_in_child();
-  self = {};
 }
 
 class InsideCall {
@@ -755,6 +771,10 @@ std::uint64_t number_of_context(Handle context) noexcept {
 void count_bypassed() noexcept {
   if ((shared.mode & mode::recording) == 0 || !open_if_needed()) return;
   std::atomic_ref<std::uint32_t>(file.header->bypassed).fetch_add(1, std::memory_order_relaxed);
+}
+
+void tell_init_failed(Code code) noexcept {
+  if (control_page != nullptr) std::atomic_ref<Code>(control_page->init_code).store(code);
 }
 
 void count_unkept() noexcept {

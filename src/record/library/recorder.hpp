@@ -104,6 +104,8 @@ Record* take_block(Thread& thread) noexcept;
 /// Finds out which context is current in the thread.
 void look_up_context(Thread& thread) noexcept;
 void count_bypassed() noexcept;
+/// Tells `emmctl record` what the driver answered to a cuInit that failed.
+void tell_init_failed(Code code) noexcept;
 /// Counts memory of which no account can be kept while nothing is recorded.
 void count_unkept() noexcept;
 /// Writes a record before that of a call to say who made it.

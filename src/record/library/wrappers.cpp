@@ -113,7 +113,10 @@ Code wrap_cuInit(unsigned flags) {
     const WithoutInjection without;
     return real_function<Code (*)(unsigned)>(w_cuInit)(flags);
   }();
-  if (code != 0) return code;
+  if (code != 0) {
+    tell_init_failed(code);
+    return code;
+  }
   describe_devices();
   gate_report_use();
   return code;

@@ -147,7 +147,7 @@ class CompactReading {
       if (*got == End::damaged) {
         return damaged("the head of a chunk is not what its checksum is of");
       }
-      return end_torn(*got == End::none ? "before its index" : "inside the head of a chunk");
+      return file_ends(*got == End::none ? "before its index" : "inside the head of a chunk");
     }
   }
 
@@ -237,7 +237,7 @@ class CompactReading {
       return taken;
     if (block.payload.size() < head.bytes) {
       if (auto given = give_all(); !given || summary_.torn) return given;
-      return end_torn("inside a block of operations");
+      return file_ends("inside a block of operations");
     }
     if (head.tag != kBlockTag) return {};  // a chunk of a later version, which may be skipped
     block.first = head.first;
@@ -276,34 +276,28 @@ class CompactReading {
     if (auto given = give_all(); !given || summary_.torn) return given;
     if (head.first != operations_) return damaged("operations after it are missing");
     if (auto taken = take(static_cast<std::size_t>(head.bytes), bytes_); !taken) return taken;
-    if (bytes_.size() < head.bytes) return end_torn("inside its index");
+    if (bytes_.size() < head.bytes) return file_ends("inside its index");
     if (format::hash64(bytes_) != head.hash)
       return damaged("the index is not what its checksum is of");
     if (auto taken = take(kTailBytes, bytes_); !taken) return taken;
-    if (bytes_.size() < kTailBytes) return end_torn("inside its last bytes");
+    if (bytes_.size() < kTailBytes) return file_ends("inside its last bytes");
     std::uint64_t said = 0;
     std::memcpy(&said, bytes_.data(), sizeof said);
     const bool marked = std::string_view(bytes_).ends_with(kEndMagic) && said == index_at;
     if (auto taken = take(1, bytes_); !taken) return taken;
     if (!marked || !bytes_.empty()) return damaged("expected the end of the file");
-    if (source_.truncated()) return end_torn("before the end of its packed data");
+    if (source_.truncated()) return file_ends("before the end of its packed data");
     return {};
   }
 
   Status damaged(std::string_view what) {
-    auto error = fail(Errc::parse_error, "{}:{}: a damaged block: {}", name_, line(), what);
-    if (!options_.partial) return error;
-    summary_.torn = true;
-    summary_.torn_where = std::move(error.message);
-    return {};
+    return end_torn(summary_, options_,
+                    fail(Errc::parse_error, "{}:{}: a damaged block: {}", name_, line(), what));
   }
-  Status end_torn(std::string_view where) {
+  Status file_ends(std::string_view where) {
     if (summary_.torn) return {};
-    auto torn = fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line(), where);
-    if (!options_.partial) return torn;
-    summary_.torn = true;
-    summary_.torn_where = std::move(torn.message);
-    return {};
+    return end_torn(summary_, options_,
+                    fail(Errc::parse_error, "{}:{}: the file ends {}", name_, line(), where));
   }
 
   format::ByteSource& source_;

@@ -458,6 +458,18 @@ Status RawSession::gap(std::uint64_t lost, std::string_view reason) {
   return run_.emit(made);
 }
 
+/// The address of the live memory that [address, address + size) overlaps; `address` if there is
+/// none.
+std::uint64_t RawSession::begin_of_overlapped(const Book& book, std::uint64_t address,
+                                              std::uint64_t size) {
+  const auto next = book.upper_bound(address);
+  if (next != book.begin()) {
+    const auto& [begin, live] = *std::prev(next);
+    if (address - begin < live.size) return begin;
+  }
+  return next != book.end() && next->first - address < size ? next->first : address;
+}
+
 Status RawSession::allocate(const Record& record, Op op, Book& book, std::string_view api) {
   if (record.result == 0 && is_captured(record) && record.call == Call::mem_alloc_async) {
     return extension(
@@ -472,6 +484,15 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
     if (pool == 0) {
       const auto current = current_pools_.find(device_of(record));
       if (current != current_pools_.end()) pool = current->second;
+    }
+    if (host_pools_.count(pool) != 0) {  // the host's, which counts on no device
+      if (record.result == 0) foreign_memory_.insert(record.address);
+      return extension(record, "x-host_pool_alloc",
+                       MemberText()
+                           .word("pool", pool_name(pool))
+                           .number("size", record.size)
+                           .hex("addr", record.address)
+                           .word("stream", stream_or_legacy(record.stream)));
     }
     if (const auto on = pool_devices_.find(pool); on != pool_devices_.end())
       place = place_on(record, on->second);
@@ -526,10 +547,21 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
     made.members = made.members | Members(Member::mapped, Member::portable, Member::wc);
   } else if (op == Op::mempin) {
     constexpr std::uint64_t kPageBytes = 4096;
-    const auto buffer = buffers_.emplace(record.address, buffers_.size() + 1).first->second;
+    // What was refused because other registered memory has it lies in the buffer of that memory, so
+    // that a replay refuses it too.
+    constexpr std::int32_t kAlreadyRegistered = 712;
+    const auto base = record.result == kAlreadyRegistered
+                          ? begin_of_overlapped(registered_, record.address, record.size)
+                          : record.address;
+    const auto buffer = buffers_.emplace(base, buffers_.size() + 1).first->second;
     buffer_text_ = text::format("b{}", buffer);
     made.buffer = Id::of(std::string_view(buffer_text_));
-    made.page_offset = static_cast<std::uint32_t>(record.address % kPageBytes);
+    if (base < record.address) {
+      made.offset = record.address - base;
+      made.members.add(Member::offset);
+    }
+    // Nothing lies before a buffer, so what began there begins with the buffer.
+    made.page_offset = static_cast<std::uint32_t>(std::max(base, record.address) % kPageBytes);
     made.portable = (record.extra & 1) != 0;
     made.mapped = (record.extra & 2) != 0;
     made.io = (record.extra & 4) != 0;
@@ -577,6 +609,22 @@ Status RawSession::pool_operation(const Record& record, Op op) {
                      MemberText().number("keep", record.size).number("on_device", found->second));
   }
   pool_text_ = pool_name(record.address);
+  if (op == Op::pool_create && record.stream == record::kHost) host_pools_.insert(record.address);
+  if (host_pools_.count(record.address) != 0) {
+    MemberText say;
+    say.word("pool", pool_text_);
+    if (op == Op::pool_create && record.size != 0) say.number("max_size", record.size);
+    if (op == Op::pool_trim) say.number("keep", record.size);
+    if (op == Op::pool_destroy) {
+      pools_.erase(record.address);
+      host_pools_.erase(record.address);
+    }
+    return extension(record,
+                     op == Op::pool_create    ? "x-host_pool_create"
+                     : op == Op::pool_destroy ? "x-host_pool_destroy"
+                                              : "x-host_pool_trim",
+                     say);
+  }
   if (op == Op::pool_create) pool_devices_[record.address] = record.stream;
   auto made = common(record, op);
   if (const auto on = pool_devices_.find(record.address); on != pool_devices_.end())
@@ -987,6 +1035,7 @@ Status RawSession::take(const RawCall& call) {
           (record.extra == 1 || (record.extra == 0 && current_pools_.count(record.stream) == 0 &&
                                  pools_.count(record.address) == 0)))
         default_pools_[record.address] = record.stream;
+      if (!failed && record.extra == 2) host_pools_.insert(record.address);
       run_.other();
       return {};
     case Call::device_set_pool:

@@ -82,6 +82,8 @@ class RawSession {
   std::string stream_or_legacy(std::uint64_t handle);
   std::uint64_t device_of(const record::Record& record) const;
 
+  static std::uint64_t begin_of_overlapped(const Book& book, std::uint64_t address,
+                                           std::uint64_t size);
   Status allocate(const record::Record& record, Op op, Book& book, std::string_view api);
   Status free(const record::Record& record, Book& book, std::string_view api);
   Status pool_operation(const record::Record& record, Op op);
@@ -149,9 +151,11 @@ class RawSession {
   std::unordered_map<std::uint64_t, std::uint64_t> capturing_;      // streams: whose capture it is
   std::unordered_map<std::uint64_t, std::uint64_t> default_pools_;  // their devices
   std::unordered_map<std::uint64_t, std::uint64_t> pool_devices_;   // of those that were made
+  std::unordered_set<std::uint64_t> host_pools_;                    // of host memory
   std::unordered_map<std::uint64_t, std::uint64_t> current_pools_;  // by device, where it was set
   std::unordered_map<std::uint64_t, std::uint64_t> attached_;       // contexts: how often
-  // Memory of others: what was imported, multicasts, what external memory is mapped to.
+  // Memory of others: what was imported, multicasts, what external memory is mapped to, and what
+  // pools of the host gave.
   std::unordered_set<std::uint64_t> foreign_memory_, foreign_events_;
   std::unordered_map<std::uint64_t, std::uint64_t>
       foreign_handles_;  // number of times that each is held

@@ -163,6 +163,13 @@ TEST_P(Mappings, ARangeWithHolesIsUnmapped) {
   map(at_, handle_);
   EXPECT_EQ(unmap(at_, 2 * kSize), 0);
   EXPECT_EQ(native(driver().mem_get_address_range(at_)), 500);
+
+  const auto held = driver().held_bytes();
+  const auto released = must(driver().mem_create(kSize));
+  map(at_ + kSize, released);
+  ASSERT_TRUE(driver().mem_release(released));
+  EXPECT_EQ(unmap(at_, 3 * kSize), 0);
+  EXPECT_EQ(driver().held_bytes(), held);
 }
 
 // Measured: 0, so a second unmap does not show by its answer.

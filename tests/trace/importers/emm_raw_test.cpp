@@ -198,6 +198,39 @@ TEST(RawRecording, AnAllocationIsOfThePoolThatItsDeviceHasThen) {
           R"({"op":"end","lost":0,"events":5,"live":2,"live_bytes":1024})"}));
 }
 
+TEST(RawRecording, ARegistrationThatOverlapsIsInTheBufferThatItOverlaps) {
+  Raw raw;
+  const auto pin = [&](std::uint64_t seq, std::uint64_t address, std::int32_t code) {
+    raw.add(seq, Call::mem_host_register).address = address;
+    raw.last().size = 8192;
+    raw.last().result = code;
+  };
+  pin(1, 0x10200, 0);
+  pin(2, 0x11000, 712);  // inside
+  pin(3, 0xf000, 712);   // from below
+  pin(4, 0x10400, 1);    // for another reason
+  raw.add(5, Call::mem_host_unregister).address = 0x10200;
+  pin(6, 0x11000, 712);  // of what this recording does not have
+
+  const auto pinned = [](int id, const std::string& place) {
+    return R"({"op":"mempin","api":"cuMemHostRegister","id":)" + std::to_string(id) +
+           R"(,"size":8192,)" + (id == 1 ? R"("addr":"0x10200",)" : "") +
+           R"("mapped":false,"portable":false,"read_only":false,"io":false,)" + place + "}";
+  };
+  EXPECT_EQ(
+      imported(raw),
+      (std::vector<std::string>{
+          pinned(1, R"("buffer":"b1","page_offset":512)"),
+          pinned(
+              2,
+              R"("buffer":"b1","offset":3584,"page_offset":0,"result":{"outcome":"error","code":712})"),
+          pinned(3, R"("buffer":"b1","page_offset":512,"result":{"outcome":"error","code":712})"),
+          pinned(4, R"("buffer":"b2","page_offset":1024,"result":{"outcome":"invalid","code":1})"),
+          R"({"op":"free","api":"cuMemHostUnregister","id":1})",
+          pinned(5, R"("buffer":"b3","page_offset":0,"result":{"outcome":"error","code":712})"),
+          R"({"op":"end","lost":0,"events":6,"live":0,"live_bytes":0})"}));
+}
+
 TEST(RawRecording, MemoryOfOthersEndsWithoutAnEndOfOurs) {
   Raw raw;
   raw.add(1, Call::mem_import).address = 0x70;
