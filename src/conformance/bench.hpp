@@ -207,6 +207,8 @@ class Bench {
   std::uint64_t affordable(std::uint64_t wanted);
   /// Device memory that the manager has from the driver, as far as its calls are seen. Bytes.
   std::uint64_t held();
+  /// Requests for device memory that the driver has had of the manager, as far as they are seen.
+  std::uint64_t driver_requests();
 
   // Requests that the check needs: where one fails, the clause is not judged.
 
