@@ -369,6 +369,14 @@ std::uint64_t Bench::held() {
   return watch_.total() != 0 ? seen : live_bytes_;
 }
 
+std::uint64_t Bench::driver_requests() {
+  std::uint64_t made = 0;
+  for (const auto call : {Call::mem_alloc, Call::mem_create, Call::runtime_malloc,
+                          Call::mem_alloc_async, Call::mem_alloc_from_pool_async})
+    made += watch_.ledger().calls(call).made;
+  return made;
+}
+
 OthersRun::OthersRun(Bench& bench) noexcept : bench_(bench) { ++bench_.others_run_; }
 OthersRun::~OthersRun() { --bench_.others_run_; }
 

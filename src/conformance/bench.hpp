@@ -210,6 +210,8 @@ class Bench {
   /// Returns the bytes of device memory that the manager has taken from the driver, as far as its
   /// calls are seen.
   std::uint64_t held();
+  /// Requests for device memory that the driver has had of the manager, as far as they are seen.
+  std::uint64_t driver_requests();
 
   // Requests that the check needs. If one fails, the clause is not judged.
 

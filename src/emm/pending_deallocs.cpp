@@ -79,7 +79,8 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
   Status status;
   std::size_t taken = 0;
   std::uint64_t taken_bytes = 0;
-  while (count_ > 0) {
+  // Another thread may begin a deferral while a free is under way.
+  while (count_ > 0 && (disabled_ == 0 || profile_ == Profile::numba)) {
     const auto item = ring_[first_];
     first_ = (first_ + 1) & (ring_.size() - 1);
     --count_;

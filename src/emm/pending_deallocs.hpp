@@ -18,7 +18,8 @@ namespace emm {
 /// add() flushes the queue if it then holds more than `limits.count` items or more than
 /// floor(capacity * limits.ratio) bytes. An unset capacity is 0, so any sized item then flushes.
 /// There is no flush while a guard from disable() lives, nor when a guard ends. A flush makes every
-/// free in order, including those added meanwhile.
+/// free in order, including those added meanwhile. disable() on another thread ends a flush after
+/// the free that is under way; in Profile::numba the flush goes on.
 ///
 /// A free that the driver refuses leaves the queue, counts in failures(), and is told to the
 /// observer. The flush goes on and returns the first error at its end. In Profile::numba it stops

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -236,6 +237,37 @@ TEST(PendingDeallocs, FromManyThreadsEveryFreeIsMadeOnce) {  // PD-17
   std::size_t flushed = 0;
   for (const auto& flush : queue.observer.flushes) flushed += flush.count;
   EXPECT_EQ(flushed, freed.size());
+}
+
+TEST(PendingDeallocs, ADeferralThatBeginsInAFlushEndsIt) {
+  Queue queue(1000);
+  std::optional<DeferCleanup> guard;
+  queue.driver.during = [&](const auto&) { guard.emplace(queue.pending.disable()); };
+  for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(queue.add(i, 10));
+
+  EXPECT_TRUE(queue.pending.clear());
+  EXPECT_EQ(queue.freed(), up_to(1));
+  EXPECT_EQ(queue.pending.size(), 2u);
+  EXPECT_EQ(queue.pending.bytes(), 20u);
+
+  queue.driver.during = nullptr;
+  guard.reset();
+  EXPECT_TRUE(queue.pending.clear());
+  EXPECT_EQ(queue.freed(), up_to(3));
+  EXPECT_EQ(queue.observer.flushes, (std::vector<RecordingObserver::Flush>{{1, 10}, {2, 20}}));
+}
+
+TEST(PendingDeallocs, InNumbasProfileAFlushGoesOnThoughADeferralBegins) {
+  Queue queue(1000, Profile::numba);
+  std::optional<DeferCleanup> guard;
+  queue.driver.during = [&](const auto&) {
+    if (!guard) guard.emplace(queue.pending.disable());
+  };
+  for (std::uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(queue.add(i));
+
+  EXPECT_TRUE(queue.pending.clear());
+
+  EXPECT_EQ(queue.freed(), up_to(3));
 }
 
 TEST(PendingDeallocs, ClearWaitsForFreesThatAnotherThreadHasUnderWay) {

@@ -320,13 +320,14 @@ struct emm_manager {
     return d->mem_free(d->user, one.address);
   }
   emm_status flush(bool by_memory = false) {
+    const auto holds_back = [&] {
+      return is_deferred() && !is(flush_ignores_deferral) &&
+             !(by_memory && (is(memory_out_ignores_deferral) || is(deferral_of_500) ||
+                             is(deferral_of_bytes) || is(late_free_flushes)));
+    };
     std::unique_lock lock(mutex);
     if (by_memory && is(drops_deferral_at_failure) && deferrals > 0) --deferrals;
-    if (is_deferred() && !is(flush_ignores_deferral) &&
-        !(by_memory &&
-          (is(memory_out_ignores_deferral) || is(deferral_of_500) || is(deferral_of_bytes))) &&
-        !(by_memory && is(late_free_flushes)))
-      return EMM_SUCCESS;
+    if (holds_back()) return EMM_SUCCESS;
     if (is(lock_in_host_free)) {
       for (const Waiting& one : queue) tell(free_waiting(one));
       queue.clear();
@@ -351,8 +352,17 @@ struct emm_manager {
     lock.unlock();
     emm_status first = EMM_SUCCESS;
     std::uint64_t bytes = 0;
-    for (const Waiting& one : all) {
-      if (is(flush_stops) && first != EMM_SUCCESS) break;
+    for (std::size_t at = 0; at < all.size(); ++at) {
+      lock.lock();
+      const bool has_begun = at > 0 && holds_back();  // On another thread, since the last free.
+      if (has_begun) {
+        for (std::size_t rest = at; rest < all.size(); ++rest) pending_bytes += all[rest].size;
+        queue.insert(queue.begin(), all.begin() + static_cast<long>(at), all.end());
+        all.resize(at);
+      }
+      lock.unlock();
+      if (has_begun || (is(flush_stops) && first != EMM_SUCCESS)) break;
+      const Waiting& one = all[at];
       const std::size_t said_before = pending_said;
       const emm_status status = free_waiting(one);
       if (is(pending_around_call)) pending_said = said_before - 1;

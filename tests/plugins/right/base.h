@@ -3,6 +3,7 @@
  * its device memory comes from. No driver call is made under a lock. */
 #include <emm_plugin.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct record {
   void* host;
   emm_stream stream; /* That device memory was asked for on. */
   bool is_others;    /* Another thread cannot name that stream. */
-  pthread_t thread;
+  uint64_t thread;
   struct record* next;
 };
 
@@ -53,6 +54,14 @@ static inline void unlock(emm_manager* self) { pthread_mutex_unlock(&self->mutex
 
 static inline uint64_t round_up(uint64_t size, uint64_t unit) {
   return (size + unit - 1) / unit * unit;
+}
+
+/* The number of this thread, from 1. A later thread may have its pthread_t again. */
+static inline uint64_t this_thread(void) {
+  static atomic_uint_fast64_t threads;
+  static _Thread_local uint64_t number;
+  if (number == 0) number = atomic_fetch_add(&threads, 1) + 1;
+  return number;
 }
 
 static inline bool is_deferred(emm_manager* self) {
@@ -92,7 +101,7 @@ static inline emm_status make_ordered(emm_manager* self) {
 /* Makes what comes on `stream` come after the record's own stream. False: it waited for all. */
 static inline bool bring_to(emm_manager* self, const struct record* record, emm_stream stream) {
   const emm_driver_v1* driver = self->driver;
-  const bool is_own = !record->is_others || pthread_equal(record->thread, pthread_self());
+  const bool is_own = !record->is_others || record->thread == this_thread();
   if (is_own && record->stream == stream) return true;
   emm_handle event = 0;
   if (is_own && driver->event_create(driver->user, &event) == EMM_SUCCESS) {
@@ -228,7 +237,7 @@ static inline emm_status memalloc(emm_manager* self, uint64_t size, emm_stream s
   if (record == NULL) return EMM_OUT_OF_MEMORY;
   record->stream = stream == 1 ? 0 : stream;
   record->is_others = stream == 2;
-  record->thread = pthread_self();
+  record->thread = this_thread();
   emm_status status = size >> 50 != 0 ? EMM_OUT_OF_MEMORY : take(self, record);
   if (status == EMM_OUT_OF_MEMORY && size >> 50 == 0) {
 #ifdef ANSWERS_REFUSED_FREES
