@@ -274,6 +274,10 @@ bool Bench::keeps_host_memory() const noexcept {
   return entry != nullptr && entry->promise == Promise::contract;
 }
 
+bool Bench::stands_on_host_only() const noexcept {
+  return subject_.promise != Scope::all || bundled() != nullptr;
+}
+
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
@@ -366,6 +370,14 @@ std::uint64_t Bench::held() {
                     ledger.live(CallLedger::Kind::physical).bytes;
   const std::lock_guard lock(mutex_);
   return watch_.total() != 0 ? seen : live_bytes_;
+}
+
+std::uint64_t Bench::driver_requests() {
+  std::uint64_t made = 0;
+  for (const auto call : {Call::mem_alloc, Call::mem_create, Call::runtime_malloc,
+                          Call::mem_alloc_async, Call::mem_alloc_from_pool_async})
+    made += watch_.ledger().calls(call).made;
+  return made;
 }
 
 OthersRun::OthersRun(Bench& bench) noexcept : bench_(bench) { ++bench_.others_run_; }

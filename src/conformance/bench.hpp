@@ -147,6 +147,9 @@ class Bench {
   /// Is it the model of a library that keeps host memory by rules of its own? PyTorch's gives none
   /// back, and waits only for the streams that a program names to it.
   bool keeps_host_memory() const noexcept;
+  /// Does it stand on Numba's host-only manager, as all of emmctl's do? That one allocates managed
+  /// memory by itself, and knows nothing of the device memory of what derives from it.
+  bool stands_on_host_only() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -207,6 +210,8 @@ class Bench {
   std::uint64_t affordable(std::uint64_t wanted);
   /// Device memory that the manager has from the driver, as far as its calls are seen. Bytes.
   std::uint64_t held();
+  /// Requests for device memory that the driver has had of the manager, as far as they are seen.
+  std::uint64_t driver_requests();
 
   // Requests that the check needs: where one fails, the clause is not judged.
 

@@ -13,6 +13,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/decorate/call_log.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: what was taken from the device is released, whatever fails.
@@ -140,6 +141,71 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
                   text::format("live bytes {}", live.value_or(0)), "0");
     b.show_calls_of(nullptr);
     if (!reached) return;
+  }
+}
+
+/// Of several frees that one call makes, the driver refuses one. The others are made, then or at
+/// the manager's end.
+void refuse_one_of_several(Bench& b) {
+  struct Act {
+    std::string_view words;
+    void (*act)(Bench& bench);
+  };
+  static constexpr Act kActs[] = {
+      {"flush()", [](Bench& on) { static_cast<void>(on.manager().flush().has_value()); }},
+      {"trim(0)", [](Bench& on) { static_cast<void>(on.manager().trim(0).has_value()); }},
+      {"reset()", [](Bench& on) { on.reset(); }},
+      {"requests that the driver refuses at first",
+       [](Bench& on) {
+         for (const auto call : {Call::mem_alloc, Call::mem_host_alloc, Call::mem_alloc_managed})
+           on.watch().fail(call, {2});
+         const std::array made{on.try_memalloc(24_MiB), on.try_managed(24_MiB),
+                               on.try_hosted(24_MiB, {})};
+         for (const auto call : {Call::mem_alloc, Call::mem_host_alloc, Call::mem_alloc_managed})
+           on.watch().fail(call, {});
+       }},
+      {"the manager's end", [](Bench&) {}}};
+  constexpr std::array kFrees{Call::mem_free, Call::mem_free_host, Call::mem_free_async,
+                              Call::runtime_free};
+  for (const auto& [words, act] : kActs) {
+    for (const std::size_t nth : {1, 2}) {
+      if (b.decided()) return;
+      auto fresh = Bench::create(b.subject(), b.clause());
+      if (!fresh) return b.inconclusive(describe(fresh.error()));
+      auto& on = **fresh;
+      on.manager();
+      {
+        std::vector<BenchMemory> blocks;
+        const auto keep = [&](Result<BenchMemory> made) {
+          if (made) blocks.push_back(*std::move(made));
+        };
+        for (int i = 0; i < 4; ++i) {
+          for (const auto size : {4_KiB, 24_MiB}) {
+            keep(on.try_memalloc(size));
+            keep(on.try_hosted(size, {.mapped = i % 2 == 0}));
+            keep(on.try_managed(size));
+          }
+        }
+      }
+      for (const auto call : kFrees) {
+        nth == 1 ? on.watch().fail(call, {700}) : on.watch().fail(call, {0, 700});
+      }
+      act(on);
+      on.end_manager();
+      for (const auto call : kFrees) on.watch().fail(call, {});
+      if (on.watch().total() == 0)
+        return b.inconclusive("the driver calls of this manager are not seen here");
+      b.show_calls_of(&on);
+      const auto& ledger = on.watch().ledger();
+      b.expect(owed(on) <= refused_ends(on),
+               text::format("memory of every kind freed, then {}, the driver refusing one of the "
+                            "frees; then the manager's end",
+                            words),
+               ledger.verdict(), "only what the driver refused to take back is left");
+      b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0,
+               text::format("the same, with {}", words), ledger.verdict(), "each thing ended once");
+      b.show_calls_of(nullptr);
+    }
   }
 }
 
@@ -480,6 +546,21 @@ void leave_idle_after_refused_waits(Bench& on) {
   static_cast<void>(small->free(streams[1]).has_value());
   for (const auto call : kWaits) on.watch().fail_always(call, 0);
   if (const auto served = on.try_memalloc(size, streams[0])) return;
+}
+
+/// Frees many blocks of two streams, and has the manager wait for their work where the driver
+/// refuses that.
+void leave_idle_after_a_refused_wait(Bench& on, const std::function<void(Bench&)>& wait) {
+  constexpr std::int32_t kIllegalAddress = 700, kNotReady = 600;
+  constexpr std::array kWaits{Call::ctx_synchronize, Call::stream_synchronize,
+                              Call::event_synchronize};
+  for (const auto call : {Call::event_query, Call::stream_query})
+    on.watch().fail_always(call, kNotReady);
+  leave_idle_of_two_streams(on);
+  for (const auto call : kWaits) on.watch().fail_always(call, kIllegalAddress);
+  wait(on);
+  for (const auto call : kWaits) on.watch().fail_always(call, 0);
+  for (const auto call : {Call::event_query, Call::stream_query}) on.watch().fail_always(call, 0);
 }
 
 /// Expects a trim to release each of the driver's allocations in which no block lives, but for
@@ -1166,6 +1247,16 @@ constexpr Clause kAccountsClauses[] = {
                               [&](Bench& on) { leave_many_idle(on, least); });
            judge_trim_after(b, "a request for whose order the driver refused every wait",
                             leave_idle_after_refused_waits);
+           judge_trim_after(b, "a trim whose waits the driver refused", [](Bench& on) {
+             leave_idle_after_a_refused_wait(
+                 on, [](Bench& o) { static_cast<void>(o.manager().trim(0).has_value()); });
+           });
+           judge_trim_after(b, "a refused request whose waits the driver refused", [](Bench& on) {
+             leave_idle_after_a_refused_wait(on, [](Bench& o) {
+               const auto info = o.device().mem_get_info();
+               if (info && o.try_memalloc(info->free + 2_MiB)) return;
+             });
+           });
            judge_trim_beside_live(b);
          }},
 
@@ -1264,6 +1355,7 @@ constexpr Clause kAccountsClauses[] = {
            if (b.is_numba())
              return b.not_applicable("numba leaks where a call fails, by its quirks");
            fail_in_turn(b, true, 700);
+           if (!b.decided()) refuse_one_of_several(b);
          }},
 
     {.id = "accounts/reset_gives_back",

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -183,6 +185,16 @@ bool holds_all(Bench& b, Kind kind, std::size_t count, std::size_t& first_back,
     }
   }
   return true;
+}
+
+/// Frees many blocks that live side by side, so that none serves the request for another.
+void free_many(Bench& b, Kind kind, std::size_t count, std::uint64_t size = 4_KiB) {
+  std::vector<BenchMemory> blocks;
+  while (blocks.size() < count) {
+    auto block = try_make(b, kind, size);
+    if (!block) break;
+    blocks.push_back(*std::move(block));
+  }
 }
 
 /// Sets `handed_out_again` where the manager seems not to defer only because the address of a freed
@@ -488,6 +500,51 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
   expect_back(b, block, kind, when);
 }
 
+// A deferral that begins while another thread flushes.
+
+/// A flush makes the free that is under way, and no other once the deferral has begun.
+void check_flush_under_way(Bench& b, Kind kind, const Observed& observed) {
+  if (kind == Kind::device || b.is_numba()) return;
+  constexpr std::size_t kBlocks = 12;
+  // One free that this thread has taken, and one that a thread of the manager's has.
+  constexpr std::size_t kMost = 2;
+  {
+    const auto deferred = b.defer();
+    free_many(b, kind, kBlocks, observed.host_size);
+  }
+  struct Seen {
+    std::atomic<bool> is_due{true}, has_begun{false};
+    std::atomic<std::size_t> made_after{0};
+    std::optional<DeferCleanup> deferral;
+    std::thread thread;
+  };
+  const auto seen = std::make_shared<Seen>();
+  b.watch().during = [seen, &manager = b.manager()](const CallEvent& event) {
+    if (event.call != Call::mem_free && event.call != Call::mem_free_host) return;
+    if (seen->has_begun) ++seen->made_after;
+    if (!seen->is_due.exchange(false)) return;
+    seen->thread = start_thread([seen, &manager] {
+      seen->deferral.emplace(manager.defer_cleanup());
+      seen->has_begun = true;
+    });
+    // The manager may hold a lock here for which that waits.
+    for (int i = 0; i < 100 && !seen->has_begun; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto flushed = b.manager().flush();
+  b.watch().during = nullptr;
+  seen->is_due = false;
+  if (seen->thread.joinable()) seen->thread.join();
+  b.expect(seen->made_after <= kMost,
+           text::format("flush() of {} frees of {}, and a deferral that another thread begins in "
+                        "the first of them",
+                        kBlocks, name(kind)),
+           text::format("{} more frees are made", seen->made_after.load()),
+           "they wait until the deferral has ended");
+  seen->deferral.reset();
+  if (flushed) b.expect_ok("flush()", b.manager().flush());
+}
+
 // A deferral that outlives a reset.
 
 void check_reset(Bench& b, Kind kind, const Observed& observed) {
@@ -541,6 +598,19 @@ struct Disturbance {
   bool resets = false;  ///< So that it frees what is alive.
 };
 
+/// As free_many(), without the bench, which takes longer than a manager.
+template <class Make>
+void free_many_without(Bench& b, Make make) {
+  constexpr std::size_t kCount = 4'500;
+  auto& manager = b.manager();
+  std::vector<decltype(make(manager))> blocks;
+  while (blocks.size() < kCount) {
+    blocks.push_back(make(manager));
+    if (!blocks.back()) break;
+  }
+  b.watch().forget();
+}
+
 constexpr Disturbance kDisturbances[] = {
     {"trim(0)", [](Bench& b) { static_cast<void>(b.manager().trim(0).has_value()); }},
     {"initialize()", [](Bench& b) { static_cast<void>(b.manager().initialize().has_value()); }},
@@ -569,6 +639,17 @@ constexpr Disturbance kDisturbances[] = {
          if (const auto block = try_make(b, i % 2 == 0 ? Kind::mapped : Kind::managed, size))
            continue;
        }
+     }},
+    {"4,500 frees of managed memory",
+     [](Bench& b) {
+       free_many_without(b, [](MemoryManager& manager) {
+         return manager.memallocmanaged(4_KiB, AttachFlags::global);
+       });
+     }},
+    {"4,500 frees of mapped memory",
+     [](Bench& b) {
+       free_many_without(
+           b, [](MemoryManager& manager) { return manager.memhostalloc(4_KiB, {.mapped = true}); });
      }},
     {"frees of 160 MiB",
      [](Bench& b) {
@@ -625,6 +706,47 @@ void check_lasting(Bench& b, Kind kind, const Observed& observed) {
     deferred.end();
     if (!b.manager().flush()) return;
   }
+}
+
+/// A kind of memory of which some frees wait: no free of it is made inside, of whatever size, and
+/// however many of that size were freed before.
+void check_every_size(Bench& b, Kind kind) {
+  if (kind == Kind::device) return;
+  struct Blocks {
+    std::uint64_t size;
+    std::size_t count;
+  };
+  static constexpr Blocks kBlocks[] = {{64, 40}, {4_KiB, 200}, {300_KiB, 60}, {1_MiB, 20}};
+  for (const auto& [size, count] : kBlocks) {
+    auto deferred = b.defer();
+    std::size_t first_back = 0;
+    b.expect(holds_all(b, kind, count, first_back, size),
+             text::format("{} blocks of {} bytes of {} freed inside a deferral", count, size,
+                          name(kind)),
+             text::format("the driver frees one at the free of number {}", first_back),
+             "their frees wait, as those of other sizes do");
+    if (b.decided()) return;
+    deferred.end();
+    if (!b.manager().flush()) return;
+  }
+}
+
+/// Many GiB wait: more than any number of 32 bits, and than a fifth of the device.
+void check_lasting_of_large(Bench& b, Kind kind, const Observed& observed) {
+  if (kind == Kind::device || !b.is_simulated() || b.subject().standins != nullptr) return;
+  auto large = b.with_capacity("40GiB");
+  if (!large) return b.inconclusive(describe(large.error()));
+  auto& on = **large;
+  on.untraceable();
+  on.expect(true, {}, {}, {});
+  auto deferred = on.defer();
+  FreedBlock block(on, kind, observed);
+  if (!block.is_made()) return;
+  block.drop();
+  free_many(on, kind, 3, 3_GiB + 512);
+  expect_held(on, block, kind, observed, "inside a deferral, then frees of 9 GiB");
+  deferred.end();
+  b.take(on);
 }
 
 // Frees that a deferral makes sooner.
@@ -898,6 +1020,7 @@ constexpr Clause kDeferralClauses[] = {
          [](Bench& b) {
            for_each_deferred(b, [](Bench& trial, Kind kind, const Observed& observed) {
              check_threads(trial, kind, observed);
+             if (!trial.decided()) check_flush_under_way(trial, kind, observed);
              if (!trial.decided()) check_many_threads(trial, kind, observed);
            });
          }},
@@ -923,7 +1046,14 @@ constexpr Clause kDeferralClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "DEV-5 DFR-7 PD-13 deferral/told",
-     .check = [](Bench& b) { for_each_deferred(b, check_lasting); }},
+     .check =
+         [](Bench& b) {
+           for_each_deferred(b, [](Bench& trial, Kind kind, const Observed& observed) {
+             check_lasting(trial, kind, observed);
+             if (!trial.decided()) check_every_size(trial, kind);
+             if (!trial.decided()) check_lasting_of_large(trial, kind, observed);
+           });
+         }},
 
     {.id = "deferral/no_sooner",
      .rule = "A free that waits outside of a deferral is not made at once inside one; what a free "

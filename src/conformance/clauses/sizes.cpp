@@ -414,30 +414,41 @@ void hold_many_host_blocks(Bench& b) {
   }
 }
 
-/// Holds more blocks at once than the other checks. Asks without the bench, which would take longer
-/// than the manager; where one is refused, the bench asks once more and judges.
+/// Asks for a small block without the bench, which would take longer than the manager. Where it is
+/// refused, the bench asks once more and judges. `number` blocks have been asked for so before.
+Result<MemoryPointer> ask_without(Bench& on, std::size_t number, std::size_t alive) {
+  constexpr std::size_t kLogged = 4'096;
+  if (number % kLogged == 0) on.watch().forget();
+  auto block = on.manager().memalloc(256);
+  if (block || block.error().code == Errc::not_supported) return block;
+  const auto why = on.why_wrongly_refused(256, {});
+  on.expect(why.empty(), text::format("block {} of 256 bytes, {} of them alive", number, alive),
+            text::format("{}: {}", describe(block.error()), why), "memory");
+  return block;
+}
+
+/// Asks for 200,000 blocks: at first one after the other, which leaves a manager no free blocks to
+/// search, and at last more at once than a number of 16 bits counts.
 void hold_many_blocks(Bench& on) {
-  constexpr std::size_t kCount = 20'600;
+  constexpr std::size_t kInTurn = 134'000, kAtOnce = 66'000;
+  // Memory of the driver for every other block takes longer than all the rest.
+  constexpr std::size_t kSome = 500;
   on.untraceable();
-  auto& manager = on.manager();
+  on.manager();
   if (on.capacity().limit) return;
-  const auto calls_before = on.watch().total();
   std::vector<MemoryPointer> blocks;
-  blocks.reserve(kCount);
-  while (blocks.size() < kCount) {
-    auto block = manager.memalloc(256);
-    if (!block && block.error().code == Errc::not_supported) return;
-    if (!block) {
-      const auto why = on.why_wrongly_refused(256, {});
-      on.expect(why.empty(),
-                text::format("block {} of 256 bytes, all of them alive", blocks.size()),
-                text::format("{}: {}", describe(block.error()), why), "memory");
-      return;
-    }
+  blocks.reserve(kAtOnce);
+  auto requests = on.driver_requests();
+  for (std::size_t number = 0; number < kInTurn; ++number) {
+    if (!ask_without(on, number, 0)) return;
+    if (number == kSome && on.driver_requests() - requests >= kSome / 2) break;
+  }
+  requests = on.driver_requests();
+  while (blocks.size() < kAtOnce) {
+    auto block = ask_without(on, kInTurn + blocks.size(), blocks.size());
+    if (!block) return;
     blocks.push_back(*std::move(block));
-    // A driver call for each block takes longer than all the rest.
-    constexpr std::size_t kSome = 500;
-    if (blocks.size() == kSome && on.watch().total() - calls_before >= kSome) break;
+    if (blocks.size() == kSome && on.driver_requests() - requests >= kSome / 2) break;
   }
   // The newest first, which costs no manager a long search.
   while (!blocks.empty()) blocks.pop_back();
@@ -469,18 +480,19 @@ void sweep_large(Bench& on) {
   }
 }
 
-/// Where the driver has no more host or managed memory, the manager can release what it keeps.
-/// Of many idle blocks of nearly one size the one that fits is found, wherever it stands in a list.
-void find_the_one_that_fits(Bench& on) {
+/// Of many idle blocks of nearly one size the one that fits is found, wherever it stands in a list:
+/// just after they were freed, or once a request was refused, before which the manager has made of
+/// them what it can.
+void find_the_one_that_fits(Bench& on, bool after_a_refusal) {
   constexpr std::uint64_t kBlocks = 24;
   const auto room = on.affordable(64_MiB);
   on.leave_on_device(64_MiB);
-  const auto largest = room / 2 / kBlocks & ~(4_KiB - 1);
+  const auto largest = room / 4 / kBlocks & ~(4_KiB - 1);
   if (largest < 256_KiB) return;
   std::vector<BenchMemory> blocks, kept;
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
-    auto block = on.try_memalloc(largest - i * 1_KiB);
-    auto between = on.try_memalloc(512);  // keeps neighbours apart
+    auto block = on.try_memalloc(largest - i * 512);
+    auto between = on.try_memalloc(largest - i * 512);  // keeps two of them apart
     if (!block || !between) return;
     blocks.push_back(*std::move(block));
     kept.push_back(*std::move(between));
@@ -490,33 +502,56 @@ void find_the_one_that_fits(Bench& on) {
   }
   for (auto& block : blocks) block.drop();  // the largest first
   on.expect_ok("flush()", on.manager().flush());
+  if (after_a_refusal && on.try_memalloc(room)) return;
   on.gives(on.try_memalloc(largest), largest);
 }
 
 /// Device memory is not refused while frees of managed memory wait, nor managed memory while device
-/// memory is idle.
+/// memory is idle, on a device where they share the room.
 void ask_for_what_another_kind_holds(Bench& b) {
-  b.apart([](Bench& on) {
-    on.leave_on_device(64_MiB);
-    on.manager();
-    if (auto managed = on.try_managed(on.affordable(40_MiB)); !managed) return;
-    const auto size = on.affordable(48_MiB);
-    on.gives(on.try_memalloc(size), size);
-  });
-  b.apart([](Bench& on) {
-    on.leave_on_device(64_MiB);
-    on.manager();
-    if (!on.try_memalloc(on.affordable(40_MiB))) return;
-    const auto refused = on.try_managed(48_MiB);
-    if (refused || refused.error().code != Errc::out_of_memory) return;
-    if (!on.manager().trim(0)) return;
-    const bool is_served = on.try_managed(48_MiB).has_value();
-    on.expect(!is_served, "memallocmanaged(48 MiB), with 64 MiB left and 40 MiB of it idle",
-              "out of memory; after trim(0) the same request is served",
-              "it is served: the manager releases idle memory before it refuses");
-  });
+  constexpr std::uint64_t kSize = 24_MiB;
+  using Kind = CallLedger::Kind;
+  for (const bool asks_managed : {false, true}) {
+    b.apart([&](Bench& on) {
+      on.manager();
+      const auto size = on.affordable(2 * kSize) / 2;
+      const auto make = [&](bool managed) {
+        return managed ? on.try_managed(size) : on.try_memalloc(size);
+      };
+      const auto held = [&] {
+        const auto& ledger = on.watch().ledger();
+        return asks_managed ? ledger.live(Kind::device).bytes + ledger.live(Kind::physical).bytes
+                            : ledger.live(Kind::managed).bytes;
+      };
+      // Both are offered, and only the second is idle.
+      if (!make(asks_managed)) return;
+      if (!on.manager().flush() || !on.manager().trim(0) || !make(!asks_managed)) return;
+      // Does as a driver whose room the other kind has taken.
+      on.watch().during = [&](const CallEvent& event) {
+        const bool is_managed = event.call == Call::mem_alloc_managed;
+        const bool is_device = event.call == Call::mem_alloc || event.call == Call::mem_create ||
+                               event.call == Call::runtime_malloc;
+        if ((asks_managed ? is_managed : is_device) && held() != 0)
+          on.watch().fail(event.call, {2});
+      };
+      const auto block = make(asks_managed);
+      const bool is_out = !block && block.error().code == Errc::out_of_memory;
+      const bool is_served =
+          is_out && on.manager().flush() && on.manager().trim(0) && make(asks_managed);
+      on.watch().during = nullptr;
+      on.expect(
+          !is_served,
+          text::format("{}({}), where what the manager holds of {} memory, all of which is freed, "
+                       "leaves no room",
+                       asks_managed ? "memallocmanaged" : "memalloc", size,
+                       asks_managed ? "device" : "managed"),
+          "out of memory; after flush() and trim(0) the same request is served",
+          "it is served: the manager releases idle memory before it refuses");
+    });
+  }
 }
 
+/// Where the driver has no more host or managed memory, the manager can release what it keeps.
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
     std::string_view slot;
@@ -570,8 +605,10 @@ constexpr Clause kSizesClauses[] = {
          [](Bench& b) {
            b.expect(true, {}, {}, {});
            if (!b.keeps_host_memory()) b.apart(refuse_while_some_is_idle);
-           b.apart(find_the_one_that_fits);
-           if (!b.decided() && b.is_simulated()) ask_for_what_another_kind_holds(b);
+           for (const bool after_a_refusal : {false, true})
+             b.apart([&](Bench& on) { find_the_one_that_fits(on, after_a_refusal); });
+           if (!b.decided() && b.is_simulated() && !b.stands_on_host_only())
+             ask_for_what_another_kind_holds(b);
            b.leave_on_device(96_MiB);
            // What the last size left idle or pending has to serve the next one.
            for (const auto size :
@@ -789,17 +826,10 @@ constexpr Clause kSizesClauses[] = {
              std::vector<std::optional<Marked>> live;
              const auto ask = [&](std::uint64_t size) {
                const auto largest = on.manager().state().largest_free_bytes;
-               const auto from_device = [&on] {
-                 const auto& ledger = on.watch().ledger();
-                 std::uint64_t made = 0;
-                 for (const auto call : {Call::mem_alloc, Call::mem_create, Call::runtime_malloc,
-                                         Call::mem_alloc_async, Call::mem_alloc_from_pool_async})
-                   made += ledger.calls(call).made;
-                 return made;
-               };
-               const auto before = from_device();
+               const auto before = on.driver_requests();
                live.push_back(asking.ask(size));
-               if (largest && live.back() && on.watch().total() != 0 && from_device() == before)
+               if (largest && live.back() && on.watch().total() != 0 &&
+                   on.driver_requests() == before)
                  on.expect_rule("accounts/reserved", *largest >= size,
                                 text::format("a request for {} bytes, which needs nothing of the "
                                              "device",

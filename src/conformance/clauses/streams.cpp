@@ -504,7 +504,10 @@ void use_again_after_waits(Bench& b) {
 /// Those whose work is over serve alone, whatever they are merged with.
 void ask_beside_pending_neighbours(Bench& b) {
   constexpr std::uint32_t kBlocks = 24;
-  for (const auto size : {64_KiB, 1_MiB, 10_MiB}) {
+  constexpr std::array kSizes{64_KiB, 1_MiB, 10_MiB};
+  for (std::size_t way = 0; way < 2 * kSizes.size(); ++way) {
+    const auto size = kSizes[way / 2];
+    const bool from_one = way % 2 == 1;
     b.apart([&](Bench& on) {
       OwnStreams streams(on);
       HookedManager manager(on);
@@ -524,16 +527,23 @@ void ask_beside_pending_neighbours(Bench& b) {
         return block;
       };
       std::vector<MemoryPointer> blocks, next;
+      if (from_one) {  // a manager that cuts blocks cuts them from this one
+        auto whole = allocate(size * kBlocks);
+        if (!whole) return;
+        streams.order().ending(0, ids, whole->device_pointer(), streams[0]);
+        if (!whole->free(streams[0]) || !on.ordered().ctx_synchronize()) return;
+      }
+      const auto first = ids + 1;
       while (blocks.size() < kBlocks) {
         auto block = allocate(size);
         if (!block) break;
         blocks.push_back(*std::move(block));
       }
       if (!manager.is_heard()) return;
-      for (std::uint32_t id = 1; id <= blocks.size(); ++id) {
-        const auto on_stream = streams[id / 2 % 2];
-        streams.order().ending(0, id, blocks[id - 1].device_pointer(), on_stream);
-        if (!blocks[id - 1].free(on_stream)) return;
+      for (std::uint32_t at = 0; at < blocks.size(); ++at) {
+        const auto on_stream = streams[(at + 1) / 2 % 2];
+        streams.order().ending(0, first + at, blocks[at].device_pointer(), on_stream);
+        if (!blocks[at].free(on_stream)) return;
       }
       while (next.size() < kBlocks) {
         auto block = allocate(next.size() % 2 == 0 ? size : 2 * size);
@@ -707,8 +717,12 @@ void refuse_the_second(Bench& b) {
                               Call::ctx_synchronize};
   constexpr std::uint64_t kSize = 6_MiB;
   enum class Device { has_room, is_full, is_full_and_slow };
+  // After a third party's request that half its order was made for, either stream may ask.
+  constexpr std::array<std::array<std::size_t, 3>, 2> kAsking{{{3, 0, 1}, {3, 2, 0}}};
   for (const auto device : {Device::has_room, Device::is_full, Device::is_full_and_slow}) {
-    for (const auto call : kCalls) {
+    for (std::size_t nth = 0; nth < 2 * kCalls.size(); ++nth) {
+      const auto call = kCalls[nth / 2];
+      const auto& asking = kAsking[nth % 2];
       if (b.decided()) return;
       b.apart([&](Bench& on) {
         OwnStreams streams(on);
@@ -740,7 +754,7 @@ void refuse_the_second(Bench& b) {
         }
         std::vector<BenchMemory> kept;
         for (const auto size : {kSize, 2 * kSize}) {
-          for (const std::size_t stream : {3, 0, 1}) {
+          for (const auto stream : asking) {
             if (!at_free) on.watch().fail(call, {0, 700});
             auto next = allocate(size, streams[stream]);
             on.watch().fail(call, {});

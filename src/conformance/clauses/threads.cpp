@@ -388,6 +388,15 @@ void expect_same_rest(Bench& b, const AtRest& before, std::string_view done) {
            other ? other->seen : "", other ? other->expected : "");
 }
 
+/// Whether a manager holds no more than that at rest. It may free on a thread of its own.
+bool comes_to_hold(Bench& b, std::uint64_t bytes) {
+  for (int i = 0; i < 50; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (const auto now = at_rest(b); now && now->held <= bytes) return true;
+  }
+  return false;
+}
+
 void check_two_at_once(Bench& b) {
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -468,6 +477,29 @@ void check_two_at_once(Bench& b) {
     if (number.name.ends_with("statistics()")) number.value = {};
   }
   expect_same_rest(b, state, "reset() by two threads at once");
+  if (b.decided()) return;
+  // A reset ends what another thread is given meanwhile, or leaves it alive. Once that thread has
+  // freed it, nothing is left of it.
+  const auto held_after = [&](const auto& run) {
+    std::vector<ThreadsBlock> ended, asked;
+    for (const auto& kind : kThreadsKinds) ended.push_back(kind.make(manager, regions[0]));
+    run([&](std::size_t at) {
+      if (at == 0) return manager.reset();
+      for (const auto& kind : kThreadsKinds) asked.push_back(kind.make(manager, regions[1]));
+    });
+    ended.clear();
+    asked.clear();
+    const auto now = at_rest(b);
+    return now ? now->held : 0;
+  };
+  if (held_after(in_turn) != rest->held) return;  // it keeps idle memory
+  const auto held = held_after([&](const auto& body) { meeting.run(body); });
+  constexpr std::string_view kDone = "reset() while another thread asks for memory, which it frees";
+  b.expect(held <= rest->held || comes_to_hold(b, rest->held),
+           text::format("{} afterwards, then flush() and trim(0)", kDone),
+           text::format("{} bytes of the device are held", held),
+           text::format("{}, as before", rest->held));
+  expect_same_rest(b, state, kDone);
 }
 
 // Live memory of threads that ask at once.
@@ -1066,10 +1098,95 @@ class DefaultStreamProgram {
   bool is_due_ = false;
 };
 
+/// A thread asks for memory on its default stream, and ends before or after it has freed it. A
+/// later thread, whose pthread_t may be the same, has another stream.
+void follow_an_ended_thread(Bench& b) {
+  constexpr std::uint64_t kSize = 64_KiB;
+  constexpr int kTimes = 4;
+  constexpr std::int32_t kNotReady = 600;
+  auto& order = b.watch_order();
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  b.manager();
+  for (const auto call : {Call::event_query, Call::stream_query})
+    b.watch().fail_always(call, kNotReady);
+  std::uint32_t ids = 0;
+  for (int i = 0; i < 2 * kTimes && !b.decided(); ++i) {
+    const bool frees_first = i % 2 == 0;
+    BenchMemory block, next;
+    const auto ask = [&](BenchMemory& to) {
+      auto made = b.try_memalloc(kSize, kPerThreadStream);
+      if (!made) return false;
+      order.allocated(0, ++ids, made->device(), kSize, kPerThreadStream);
+      to = *std::move(made);
+      return true;
+    };
+    const auto end = [&](BenchMemory& one) {
+      order.ending(0, ids, one.device(), kPerThreadStream);
+      return one.free(kPerThreadStream).has_value();
+    };
+    bool goes_on = false;
+    start_thread([&] { goes_on = ask(block) && (!frees_first || end(block)); }).join();
+    if (!goes_on) return;
+    start_thread([&] { goes_on = (frees_first || end(block)) && ask(next) && end(next); }).join();
+    if (!goes_on) return;
+    for (const auto& hazard : order.take_found())
+      b.expect(false,
+               text::format("a block asked for on the default stream of a thread that has ended, "
+                            "freed by {}, and one asked for on that of a later thread",
+                            frees_first ? "the first thread" : "the later one"),
+               text::format("memory of block {} is handed out while work on it may be pending",
+                            hazard.id),
+               "the later thread's stream waits for that work: it is another one");
+  }
+}
+
+/// A reset inside a deferral ends what another thread has on its default stream, which the thread
+/// that resets cannot name.
+void reset_what_another_thread_has(Bench& b) {
+  if (b.is_numba()) return;  // its reset leaves device memory alive: RST-5
+  auto& order = b.watch_order();
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  b.manager();
+  const auto apart = b.ordered().stream_create(StreamKind::non_blocking);
+  if (!apart) return b.inconclusive(describe(apart.error()));
+  std::uint32_t ids = 0;
+  for (const auto size : {4_KiB, 64_KiB, 5_MiB}) {
+    BenchMemory block;
+    start_thread([&] {
+      auto made = b.try_memalloc(size, kPerThreadStream);
+      if (!made) return;
+      order.allocated(0, ++ids, made->device(), size, kPerThreadStream);
+      order.ending(0, ids, made->device(), kPerThreadStream);
+      block = *std::move(made);
+    }).join();
+    if (block.size() == 0) break;
+    const auto deferred = b.defer();
+    b.reset();
+    auto next = b.try_memalloc(size, *apart);
+    if (!next) break;
+    order.allocated(0, ++ids, next->device(), size, *apart);
+    for (const auto& hazard : order.take_found())
+      b.expect(
+          false,
+          text::format("{} bytes that a thread has on its default stream, ended by another "
+                       "thread's reset() inside a deferral, and as many asked for",
+                       size),
+          text::format("memory of block {} goes on while work on it may be pending", hazard.id),
+          "an order between that work and what comes after");
+    order.ending(0, ids, next->device(), *apart);
+    if (!next->free(*apart)) break;
+  }
+  if (!b.ordered().stream_destroy(*apart)) return;  // the device goes next
+}
+
 void run_default_stream_programs(Bench& b) {
   constexpr std::uint64_t kPrograms = 8;
   b.untraceable();
   b.expect(true, {}, {}, {});
+  b.apart(follow_an_ended_thread);
+  if (!b.decided()) b.apart(reset_what_another_thread_has);
   for (std::uint64_t i = 0; i < kPrograms && !b.decided(); ++i) {
     auto subject = b.subject();
     subject.seed += i;
