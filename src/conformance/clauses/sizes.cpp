@@ -453,6 +453,13 @@ void hold_many_blocks(Bench& on) {
     blocks.push_back(*std::move(block));
     if (blocks.size() == kSome && on.driver_requests() - requests >= kSome / 2) break;
   }
+  requests = on.driver_requests();
+  while (blocks.size() < kAtOnce) {
+    auto block = ask_without(on, kInTurn + blocks.size(), blocks.size());
+    if (!block) return;
+    blocks.push_back(*std::move(block));
+    if (blocks.size() == kSome && on.driver_requests() - requests >= kSome / 2) break;
+  }
   // The newest is freed first, which needs no long search in any manager.
   while (!blocks.empty()) blocks.pop_back();
 }
@@ -610,7 +617,8 @@ constexpr Clause kSizesClauses[] = {
            if (!b.keeps_host_memory()) b.apart(refuse_while_some_is_idle);
            for (const bool after_a_refusal : {false, true})
              b.apart([&](Bench& on) { find_the_one_that_fits(on, after_a_refusal); });
-           if (!b.decided() && b.is_simulated()) ask_for_what_another_kind_holds(b);
+           if (!b.decided() && b.is_simulated() && !b.stands_on_host_only())
+             ask_for_what_another_kind_holds(b);
            b.leave_on_device(96_MiB);
            // Memory that the last size left idle or pending must serve the next one.
            for (const auto size :

@@ -556,7 +556,42 @@ void ask_beside_pending_neighbours(Bench& b) {
   }
 }
 
-/// Makes a request while a free records the event that the request must wait for.
+/// Another stream takes a part of what one has freed, and a third one's free records an event. The
+/// rest still waits for the first stream's work.
+void ask_for_the_rest(Bench& b) {
+  constexpr std::uint32_t kWhole = 1, kOther = 2, kPart = 3, kRest = 4;
+  for (const auto size : {64_KiB, 1_MiB, 8_MiB}) {
+    b.apart([&](Bench& on) {
+      OwnStreams streams(on);
+      for (const auto call : {Call::event_query, Call::stream_query})
+        on.watch().fail_always(call, kNotReady);
+      on.manager();
+      const auto allocate = [&](std::uint32_t id, std::uint64_t bytes, std::size_t stream) {
+        auto block = on.try_memalloc(bytes, streams[stream]);
+        if (block) streams.order().allocated(0, id, block->device(), bytes, streams[stream]);
+        return block;
+      };
+      const auto end = [&](std::uint32_t id, BenchMemory& block, std::size_t stream) {
+        streams.order().ending(0, id, block.device(), streams[stream]);
+        return block.free(streams[stream]).has_value();
+      };
+      auto whole = allocate(kWhole, size, 0);
+      auto other = allocate(kOther, 700, 2);
+      if (!whole || !other || !end(kWhole, *whole, 0)) return;
+      auto part = allocate(kPart, size / 4, 1);
+      if (!part || !end(kOther, *other, 2)) return;
+      auto rest = allocate(kRest, size / 2, 3);
+      if (!rest) return;
+      streams.expect_order(
+          text::format("{} bytes freed on one stream, a quarter of them asked for on another one, "
+                       "other memory freed on a third, and half of them asked for on a fourth",
+                       size));
+      if (!end(kRest, *rest, 3) || !end(kPart, *part, 1)) return;
+    });
+  }
+}
+
+/// A request comes while a free records the event that it must wait for.
 void ask_while_a_free_records(Bench& b) {
   OwnStreams streams(b);
   HookedManager manager(b);
@@ -833,8 +868,8 @@ constexpr Clause kStreamsClauses[] = {
          [](Bench& b) {
            for (const auto check :
                 {change_streams_often, use_many_streams, free_after_a_wait, use_again_after_waits,
-                 ask_beside_pending_neighbours, ask_while_a_free_records, ask_again_after_refusals,
-                 refuse_the_second, hand_out_what_the_host_sees}) {
+                 ask_beside_pending_neighbours, ask_for_the_rest, ask_while_a_free_records,
+                 ask_again_after_refusals, refuse_the_second, hand_out_what_the_host_sees}) {
              b.apart(check);
              if (b.decided()) return;
            }
