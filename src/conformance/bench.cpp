@@ -275,10 +275,6 @@ bool Bench::keeps_host_memory() const noexcept {
   return entry != nullptr && entry->promise == Promise::contract;
 }
 
-bool Bench::stands_on_host_only() const noexcept {
-  return subject_.promise != Scope::all || bundled() != nullptr;
-}
-
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;

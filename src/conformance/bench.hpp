@@ -149,9 +149,6 @@ class Bench {
   /// Answers whether the manager models a library with its own rules for host memory. PyTorch
   /// returns none to the driver and waits only for streams that the program names to it.
   bool keeps_host_memory() const noexcept;
-  /// Does it stand on Numba's host-only manager, as all of emmctl's do? That one allocates managed
-  /// memory by itself, and knows nothing of the device memory of what derives from it.
-  bool stands_on_host_only() const noexcept;
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;

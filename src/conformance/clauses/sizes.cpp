@@ -516,51 +516,6 @@ void find_the_one_that_fits(Bench& on, bool after_a_refusal) {
   on.gives(on.try_memalloc(largest), largest);
 }
 
-/// Device memory is not refused while frees of managed memory wait, nor managed memory while device
-/// memory is idle, on a device where they share the room.
-void ask_for_what_another_kind_holds(Bench& b) {
-  constexpr std::uint64_t kSize = 24_MiB;
-  using Kind = CallLedger::Kind;
-  for (const bool asks_managed : {false, true}) {
-    b.apart([&](Bench& on) {
-      on.manager();
-      const auto size = on.affordable(2 * kSize) / 2;
-      const auto make = [&](bool managed) {
-        return managed ? on.try_managed(size) : on.try_memalloc(size);
-      };
-      const auto held = [&] {
-        const auto& ledger = on.watch().ledger();
-        return asks_managed ? ledger.live(Kind::device).bytes + ledger.live(Kind::physical).bytes
-                            : ledger.live(Kind::managed).bytes;
-      };
-      // Both are offered, and only the second is idle.
-      if (!make(asks_managed)) return;
-      if (!on.manager().flush() || !on.manager().trim(0) || !make(!asks_managed)) return;
-      // Does as a driver whose room the other kind has taken.
-      on.watch().during = [&](const CallEvent& event) {
-        const bool is_managed = event.call == Call::mem_alloc_managed;
-        const bool is_device = event.call == Call::mem_alloc || event.call == Call::mem_create ||
-                               event.call == Call::runtime_malloc;
-        if ((asks_managed ? is_managed : is_device) && held() != 0)
-          on.watch().fail(event.call, {2});
-      };
-      const auto block = make(asks_managed);
-      const bool is_out = !block && block.error().code == Errc::out_of_memory;
-      const bool is_served =
-          is_out && on.manager().flush() && on.manager().trim(0) && make(asks_managed);
-      on.watch().during = nullptr;
-      on.expect(
-          !is_served,
-          text::format("{}({}), where what the manager holds of {} memory, all of which is freed, "
-                       "leaves no room",
-                       asks_managed ? "memallocmanaged" : "memalloc", size,
-                       asks_managed ? "device" : "managed"),
-          "out of memory; after flush() and trim(0) the same request is served",
-          "it is served: the manager releases idle memory before it refuses");
-    });
-  }
-}
-
 /// Where the driver has no more host or managed memory, the manager can release what it keeps.
 void refuse_while_some_is_idle(Bench& b) {
   struct Kind {
@@ -617,8 +572,6 @@ constexpr Clause kSizesClauses[] = {
            if (!b.keeps_host_memory()) b.apart(refuse_while_some_is_idle);
            for (const bool after_a_refusal : {false, true})
              b.apart([&](Bench& on) { find_the_one_that_fits(on, after_a_refusal); });
-           if (!b.decided() && b.is_simulated() && !b.stands_on_host_only())
-             ask_for_what_another_kind_holds(b);
            b.leave_on_device(96_MiB);
            // Memory that the last size left idle or pending must serve the next one.
            for (const auto size :
