@@ -144,8 +144,8 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   }
 }
 
-/// Of several frees that one call makes, the driver refuses one. The others are made, then or at
-/// the manager's end.
+/// Has the driver refuse one of several frees that a single call makes. Expects the manager to make
+/// the others, in that call or at its end.
 void refuse_one_of_several(Bench& b) {
   struct Act {
     std::string_view words;

@@ -453,13 +453,6 @@ void hold_many_blocks(Bench& on) {
     blocks.push_back(*std::move(block));
     if (blocks.size() == kSome && on.driver_requests() - requests >= kSome / 2) break;
   }
-  requests = on.driver_requests();
-  while (blocks.size() < kAtOnce) {
-    auto block = ask_without(on, kInTurn + blocks.size(), blocks.size());
-    if (!block) return;
-    blocks.push_back(*std::move(block));
-    if (blocks.size() == kSome && on.driver_requests() - requests >= kSome / 2) break;
-  }
   // The newest is freed first, which needs no long search in any manager.
   while (!blocks.empty()) blocks.pop_back();
 }
@@ -490,9 +483,9 @@ void sweep_large(Bench& on) {
   }
 }
 
-/// Of many idle blocks of nearly one size the one that fits is found, wherever it stands in a list:
-/// just after they were freed, or once a request was refused, before which the manager has made of
-/// them what it can.
+/// Frees many blocks of nearly one size and expects the largest to serve a request of its size,
+/// wherever it stands in the manager's list. With `after_a_refusal`, a larger request is refused
+/// first, so that the manager has already merged and released what it can.
 void find_the_one_that_fits(Bench& on, bool after_a_refusal) {
   constexpr std::uint64_t kBlocks = 24;
   const auto room = on.affordable(64_MiB);
