@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """What `emmctl record` costs: tools/record_cost.py EMMCTL [--client PROGRAM] [--driver FOLDER] [--rounds N] [--stacks]
-    [--programs [NAME...]] [--command NAME=COMMAND]
+    [--programs [NAME...]] [--repeats N] [--command NAME=COMMAND]
 
 --client names record_client, a test program. Its threads allocate and free in turns, with a pause between two calls; rounds through
 the recorder and rounds that ask the driver itself take turns in one process. --driver names a folder with another libcuda.so.1, as
 the tests' that does nothing. --stacks adds what call stacks cost.
 
 --programs runs programs of tools/torch_check/programs.py and tools/record_programs.py bare and recorded by turns, those of PyTorch
-under torch.profiler too. A program runs twice, and the second time counts: the first loads libraries. What a process takes before
-and after is left out of the ratios. --command times any command as a whole. Each last recording is judged by `emmctl check`, and
-replayed by --manager recorded on the simulated device and on the GPU.
+under torch.profiler too. A program runs once to load libraries, and then --repeats times in the same process, whose median counts. What
+a process takes before and after is left out of the ratios. --command times any command as a whole. Each last recording is judged by
+`emmctl check`, and replayed by --manager recorded on the simulated device and on the GPU.
 
 The ratio is that of medians; 95 % of the ratios that are drawn anew from the same rounds lie in the interval.
 """
@@ -31,7 +31,7 @@ OF_TORCH = ("gpt", "perceptron", "generate", "churn", "graphs")
 TIMED = """
 import importlib, os, random, sys, time
 sys.path[:0] = sys.argv[1:3]
-name, way = sys.argv[3:5]
+name, way, repeats = sys.argv[3], sys.argv[4], int(sys.argv[5])
 of = {}
 for module in ("record_programs", "programs"):
     if name not in of:
@@ -54,11 +54,14 @@ if __name__ == "__main__":
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):  # warms it up, too
             torch.zeros(1, device="cuda")
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as kept:
-            took = timed()
+            took = [timed()]
         seen = sum(event.device_type == torch.profiler.DeviceType.CUDA for event in kept.events())
+        for _ in range(repeats - 1):  # a profile of its own for each: a long one would be written in the middle
+            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]):
+                took.append(timed())
     else:
-        took = timed()
-    print("took", took, seen)
+        took = [timed() for _ in range(repeats)]
+    print("took", sorted(took)[repeats // 2], seen)
 """
 
 
@@ -137,7 +140,8 @@ def programs(options, environment, record, folder):
     for name in options.programs or OF_TORCH:
         def run(way, only_time=True):
             before = [*record, "--"] if way.startswith("recorded") else []
-            words = output_of([*before, sys.executable, script, ROOT / "tools", ROOT / "tools/torch_check", name, way.split()[-1]],
+            words = output_of([*before, sys.executable, script, ROOT / "tools", ROOT / "tools/torch_check", name, way.split()[-1],
+                               str(options.repeats)],
                               environment, folder)
             at = len(words) - 1 - words[::-1].index("took")
             return int(words[at + 1 if only_time else at + 2])
@@ -165,6 +169,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--stacks", action="store_true")
     parser.add_argument("--programs", nargs="*", metavar="NAME", help="five of PyTorch where none is named")
+    parser.add_argument("--repeats", type=int, default=5, help="how often a process runs its program [5]")
     parser.add_argument("--command", action="append", default=[], metavar="NAME=COMMAND")
     options = parser.parse_args()
     options.emmctl = options.emmctl.resolve()

@@ -1,5 +1,6 @@
 #include "conformance/watch.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/text.hpp"
@@ -13,19 +14,36 @@ thread_local std::atomic<bool> in_call{false};
 }  // namespace
 
 ReplaceableHook& ReplaceableHook::operator=(Function function) {
-  auto made = function ? std::make_shared<const Function>(std::move(function)) : nullptr;
-  const std::lock_guard lock(mutex_);
-  function_ = std::move(made);
+  auto made = function ? std::make_shared<Replaceable>() : nullptr;
+  if (made) made->function = std::move(function);
+  std::unique_lock lock(mutex_);
+  std::swap(current_, made);
+  if (!made) return *this;
+  const auto self = std::this_thread::get_id();
+  ended_.wait(lock, [&] {
+    return std::all_of(made->callers.begin(), made->callers.end(),
+                       [&](const auto caller) { return caller == self; });
+  });
   return *this;
 }
 
 void ReplaceableHook::operator()(const CallEvent& event) const {
-  std::shared_ptr<const Function> function;
-  {
-    const std::lock_guard lock(mutex_);
-    function = function_;
-  }
-  if (function) (*function)(event);
+  const Running running(*this);
+  if (running.called) running.called->function(event);
+}
+
+ReplaceableHook::Running::Running(const ReplaceableHook& hook) : hook_(hook) {
+  const std::lock_guard lock(hook.mutex_);
+  called = hook.current_;
+  if (called) called->callers.push_back(std::this_thread::get_id());
+}
+
+ReplaceableHook::Running::~Running() {
+  if (!called) return;
+  const std::lock_guard lock(hook_.mutex_);
+  auto& callers = called->callers;
+  callers.erase(std::find(callers.begin(), callers.end(), std::this_thread::get_id()));
+  hook_.ended_.notify_all();
 }
 
 bool Watch::is_in_call() noexcept { return in_call.load(std::memory_order_relaxed); }

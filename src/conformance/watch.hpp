@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,7 +20,9 @@
 
 namespace emm::conformance {
 
-/// A function that can be replaced while threads call it. Calls that have begun run to their end.
+/// A function that can be replaced while threads call it. A replacement waits for the calls of
+/// other threads, so that the function may refer to what ends next. A call may replace its own
+/// function.
 class ReplaceableHook {
  public:
   using Function = std::function<void(const CallEvent&)>;
@@ -27,8 +31,26 @@ class ReplaceableHook {
   void operator()(const CallEvent& event) const;
 
  private:
+  struct Replaceable {
+    Function function;
+    std::vector<std::thread::id> callers;
+  };
+  /// A call of the current function.
+  class Running {
+   public:
+    explicit Running(const ReplaceableHook& hook);
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    std::shared_ptr<Replaceable> called;  ///< Null if there was none.
+
+   private:
+    const ReplaceableHook& hook_;
+  };
+
   mutable std::mutex mutex_;
-  std::shared_ptr<const Function> function_;  // null: none
+  mutable std::condition_variable ended_;  // a call
+  std::shared_ptr<Replaceable> current_;   // null: none
 };
 
 /// Logs every driver call of a manager, keeps the ledger of what the calls made and ended, and

@@ -745,8 +745,8 @@ void ask_again_after_refusals(Bench& b) {
   }
 }
 
-/// The device refuses the second of two calls that order a block's work. No other stream may then
-/// get the memory, whether it asks at once or after others.
+/// The device refuses the second of two calls that order a block's work, or all from the second on.
+/// No other stream may then get the memory, whether it asks at once or after others.
 void refuse_the_second(Bench& b) {
   constexpr std::array kCalls{Call::event_create,      Call::event_record, Call::stream_wait_event,
                               Call::event_synchronize, Call::event_query,  Call::stream_synchronize,
@@ -756,9 +756,12 @@ void refuse_the_second(Bench& b) {
   // After a third party's request that half its order was made for, either stream may ask.
   constexpr std::array<std::array<std::size_t, 3>, 2> kAsking{{{3, 0, 1}, {3, 2, 0}}};
   for (const auto device : {Device::has_room, Device::is_full, Device::is_full_and_slow}) {
-    for (std::size_t nth = 0; nth < 2 * kCalls.size(); ++nth) {
-      const auto call = kCalls[nth / 2];
+    // Where no free block is large enough, a manager may wait for all of them at once.
+    const std::size_t orders = device == Device::has_room ? 1 : 2;
+    for (std::size_t nth = 0; nth < 2 * orders * kCalls.size(); ++nth) {
+      const auto call = kCalls[nth / (2 * orders)];
       const auto& asking = kAsking[nth % 2];
+      const bool large_first = orders == 2 && nth / 2 % 2 == 1;
       if (b.decided()) return;
       b.apart([&](Bench& on) {
         OwnStreams streams(on);
@@ -772,6 +775,8 @@ void refuse_the_second(Bench& b) {
           if (block) streams.order().allocated(0, ++ids, block->device(), size, stream);
           return block;
         };
+        // The three blocks may then be parts of one, which can serve again as a whole.
+        if (large_first) static_cast<void>(on.try_memalloc(3 * kSize, streams[0]).has_value());
         std::vector<BenchMemory> blocks;
         for (std::size_t i = 0; i < 3; ++i) {
           auto block = allocate(kSize, streams[i]);
@@ -789,15 +794,17 @@ void refuse_the_second(Bench& b) {
           if (at_free) on.watch().fail(call, {});
         }
         std::vector<BenchMemory> kept;
-        for (const auto size : {kSize, 2 * kSize}) {
+        for (const auto size : {large_first ? 2 * kSize : kSize, large_first ? kSize : 2 * kSize}) {
           for (const auto stream : asking) {
-            if (!at_free) on.watch().fail(call, {0, 700});
+            if (!at_free && large_first) on.watch().fail(call, {0, 700, 700, 700, 700});
+            if (!at_free && !large_first) on.watch().fail(call, {0, 700});
             auto next = allocate(size, streams[stream]);
             on.watch().fail(call, {});
-            streams.expect_order(
-                text::format("{} refused when it is called for the second time for {}, and {} "
-                             "bytes asked for on another stream",
-                             call_info(call).cuda_name, at_free ? "a free" : "a request", size));
+            streams.expect_order(text::format(
+                "{} refused when it is called for the second time{} for {}, and {} "
+                "bytes asked for on another stream",
+                call_info(call).cuda_name, large_first && !at_free ? " and after it" : "",
+                at_free ? "a free" : "a request", size));
             if (!next) continue;
             streams.order().ending(0, ids, next->device(), streams[stream]);
             kept.push_back(*std::move(next));
