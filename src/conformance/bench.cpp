@@ -1020,4 +1020,13 @@ Verdict Bench::verdict() const {
   return {.kind = Verdict::Kind::pass};
 }
 
+std::string describe(const order::Hazard& hazard) {
+  using How = order::Hazard::How;
+  const auto end = hazard.how == How::handed_out
+                       ? text::format("was handed out as block {}", hazard.to)
+                   : hazard.how == How::unmapped ? std::string("was unmapped")
+                                                 : std::string("was released to the device");
+  return text::format("memory of block {} {} while work on it may be pending", hazard.id, end);
+}
+
 }  // namespace emm::conformance

@@ -411,4 +411,7 @@ class Bench {
   bool traceable_ = true;
 };
 
+/// What happened to the memory of a block before the work on it was known to be done.
+std::string describe(const order::Hazard& hazard);
+
 }  // namespace emm::conformance

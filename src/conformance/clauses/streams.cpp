@@ -69,18 +69,11 @@ class StreamProgram {
   };
 
   void accuse(const order::Hazard& hazard) {
-    using How = order::Hazard::How;
     // A manager that must release memory and cannot wait for its work has no correct choice left.
-    is_over_ = is_faulty_ && hazard.how != How::handed_out;
+    is_over_ = is_faulty_ && hazard.how != order::Hazard::How::handed_out;
     if (is_over_) return;
-    const auto what = hazard.how == How::handed_out
-                          ? text::format("was handed out as block {}", hazard.to)
-                      : hazard.how == How::unmapped ? std::string("was unmapped")
-                                                    : std::string("was released to the device");
-    b_.expect(
-        false, text::format("a random program on four streams, seed {}", b_.seed()),
-        text::format("memory of block {} {} while work on it may be pending", hazard.id, what),
-        "an order between that work and what comes after");
+    b_.expect(false, text::format("a random program on four streams, seed {}", b_.seed()),
+              describe(hazard), "an order between that work and what comes after");
   }
 
   StreamHandle any() { return streams_[random_.below(streams_.size())]; }
@@ -282,9 +275,7 @@ class OwnStreams {
   order::Checker& order() noexcept { return order_; }
   void expect_order(std::string_view done) {
     for (const auto& hazard : order_.take_found())
-      b_.expect(false, done,
-                text::format("memory of block {} is handed out while work on it may be pending",
-                             hazard.id),
+      b_.expect(false, done, describe(hazard),
                 "the new owner's stream waits for that work, or all of the device was waited for");
   }
 

@@ -1053,10 +1053,7 @@ class DefaultStreamProgram {
     b_.expect(
         false,
         text::format("a random program on the default streams of two threads, seed {}", b_.seed()),
-        text::format("memory of block {} went to {} while work on it may be pending", hazard.id,
-                     hazard.how == order::Hazard::How::handed_out
-                         ? text::format("block {}", hazard.to)
-                         : std::string("the device")),
+        describe(hazard),
         "an order between that work and what comes after: stream 2 is another one on each "
         "thread");
   }
@@ -1147,8 +1144,7 @@ void follow_an_ended_thread(Bench& b) {
                text::format("a block asked for on the default stream of a thread that has ended, "
                             "freed by {}, and one asked for on that of a later thread",
                             frees_first ? "the first thread" : "the later one"),
-               text::format("memory of block {} is handed out while work on it may be pending",
-                            hazard.id),
+               describe(hazard),
                "the later thread's stream waits for that work: it is another one");
   }
 }
@@ -1180,13 +1176,11 @@ void reset_what_another_thread_has(Bench& b) {
     if (!next) break;
     order.allocated(0, ++ids, next->device(), size, *apart);
     for (const auto& hazard : order.take_found())
-      b.expect(
-          false,
-          text::format("{} bytes that a thread has on its default stream, ended by another "
-                       "thread's reset() inside a deferral, and as many asked for",
-                       size),
-          text::format("memory of block {} goes on while work on it may be pending", hazard.id),
-          "an order between that work and what comes after");
+      b.expect(false,
+               text::format("{} bytes that a thread has on its default stream, ended by another "
+                            "thread's reset() inside a deferral, and as many asked for",
+                            size),
+               describe(hazard), "an order between that work and what comes after");
     order.ending(0, ids, next->device(), *apart);
     if (!next->free(*apart)) break;
   }
