@@ -1,5 +1,10 @@
 #include "cli/judge_apart.hpp"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -130,6 +135,27 @@ std::string place_of(const plugin::ChildEnd& end) {
 }
 
 }  // namespace
+
+HeldOpen::HeldOpen(const std::string& device) {
+  if (device.starts_with("sim")) return;
+  const auto parent = getpid();
+  child_ = fork();
+  if (child_ != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(0);
+  signal(SIGINT, SIG_IGN);  // the clause that is judged comes to its end first
+  const auto platform = open_platform(device, {});
+  if (!platform) _exit(0);
+  const auto opened = (*platform)->open(0);
+  while (opened) pause();
+  _exit(0);
+}
+
+HeldOpen::~HeldOpen() {
+  if (child_ <= 0) return;
+  kill(child_, SIGKILL);
+  waitpid(child_, nullptr, 0);
+}
 
 Result<std::string> Apart::look() const {
   constexpr std::chrono::milliseconds kLeast{1000};
