@@ -363,8 +363,7 @@ std::uint64_t Bench::affordable(std::uint64_t wanted) {
 std::uint64_t Bench::held() {
   const auto& ledger = watch_.ledger();
   const auto seen = ledger.live(CallLedger::Kind::device).bytes +
-                    ledger.live(CallLedger::Kind::managed).bytes +
-                    ledger.live(CallLedger::Kind::physical).bytes;
+                    ledger.live(CallLedger::Kind::managed).bytes + ledger.physical_bytes();
   const std::lock_guard lock(mutex_);
   return watch_.total() != 0 ? seen : live_bytes_;
 }
@@ -402,11 +401,13 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
   // Memory that is mapped at several addresses may be whole and idle at one of them and cut up at
   // another.
   const auto& ledger = watch_.ledger();
-  const bool mapped_twice =
-      ledger.live(CallLedger::Kind::mapping).bytes > ledger.live(CallLedger::Kind::physical).bytes;
+  const bool mapped_twice = ledger.live(CallLedger::Kind::mapping).bytes > ledger.physical_bytes();
+  const auto most = limit();
   {
     const std::lock_guard lock(mutex_);
     if (deferrals_ != 0 || watch_.any_refused()) return {};
+    // The limit may be one of live bytes.
+    if (most && live_bytes_ + size > *most) return {};
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;
@@ -438,8 +439,6 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
     if (serves_after(manager().flush())) return "refused, and served after flush()";
     if (serves_after(manager().trim(0))) return "refused, and served after trim(0)";
   }
-  const auto most = limit();
-  if (size > most.value_or(size)) return {};
   const auto needed = 2 * size + kDeviceSlack;  // it may round up, and take a whole slab
   if (needed < size) return {};
   if (most && held() + needed > *most) return {};

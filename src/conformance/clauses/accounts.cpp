@@ -136,7 +136,9 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
     b.expect(left_current(trial) == 0, done,
              text::format("{} calls of cuCtxPushCurrent are not undone", left_current(trial)),
              "each is, before its slot returns");
-    b.expect_rule("accounts/live_bytes", live.value_or(0) == 0,
+    // A free that fails may leave its memory alive: a call that fails changes nothing.
+    const bool is_told = of_ends && trial.observer().failures() != 0;
+    b.expect_rule("accounts/live_bytes", is_told || live.value_or(0) == 0,
                   text::format("{}; then all ended", done),
                   text::format("live bytes {}", live.value_or(0)), "0");
     b.show_calls_of(nullptr);

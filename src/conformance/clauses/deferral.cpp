@@ -74,7 +74,11 @@ class FreedBlock {
         kind_(kind),
         patience_(observed.patience),
         reuses_waiting_(observed.reuses_waiting) {
-    if (kind == Kind::device) b_.leave_on_device(64_MiB);
+    if (kind == Kind::device) {
+      // What the manager holds idle can serve, too. The ledger does not see it in a driver's pool.
+      const auto held = std::max(b_.held(), b_.manager().state().reserved_bytes.value_or(0));
+      b_.leave_on_device(64_MiB - std::min<std::uint64_t>(held, 64_MiB));
+    }
     auto size = kind == Kind::device ? 40_MiB : observed.host_size;
     auto block = try_make(b_, kind, size);
     while (!block && block.error().code == Errc::out_of_memory && size > 64_KiB) {

@@ -47,11 +47,19 @@ void CallLedger::after(const CallEvent& event) {
       if (worked) begin(Kind::reservation, event.result, event.size);
       return;
     case Call::mem_create:
-      if (worked) begin(Kind::physical, event.result, event.size);
-      return;
-    case Call::mem_map:
-      if (worked) begin(Kind::mapping, event.pointer, event.size);
-      return;
+      if (!worked) return;
+      // The driver may use the value of a released handle again, so memory has a number.
+      physical_[++physical_made_] = {.size = event.size, .users = 1};
+      physical_bytes_ += event.size;
+      return begin(Kind::physical, event.result, event.size, physical_made_);
+    case Call::mem_map: {
+      if (!worked) return;
+      auto& handles = account(Kind::physical).live;
+      const auto handle = handles.find(event.other);
+      const auto number = handle == handles.end() ? 0 : handle->second.flags;
+      if (number != 0) ++physical_[number].users;
+      return begin(Kind::mapping, event.pointer, event.size, number);
+    }
     case Call::mem_pool_create:
       if (worked) begin(Kind::pool, event.result, 0);
       return;
@@ -84,7 +92,10 @@ void CallLedger::after(const CallEvent& event) {
     case Call::ipc_close_mem_handle:
       return close(event);
     case Call::primary_ctx_reset:
-      if (worked) accounts_ = {};
+      if (!worked) return;
+      accounts_ = {};
+      physical_.clear();
+      physical_bytes_ = 0;
       return;
     default:
       return;
@@ -112,6 +123,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
     return;
   }
   if (event.native != 0) return;
+  if (kind == Kind::physical) drop_physical(found->second.flags);
   book.bytes -= found->second.size;
   book.live.erase(found);
   // A free does not name its kind, so device and managed memory share the list that detects a
@@ -127,10 +139,18 @@ void CallLedger::unmap(const CallEvent& event) {
     const auto found = book.live.find(at);
     if (found == book.live.end()) return;
     at += found->second.size;
+    drop_physical(found->second.flags);
     book.bytes -= found->second.size;
     book.ended.insert(found->first);
     book.live.erase(found);
   }
+}
+
+void CallLedger::drop_physical(std::uint64_t number) {
+  const auto found = physical_.find(number);
+  if (found == physical_.end() || --found->second.users != 0) return;
+  physical_bytes_ -= found->second.size;
+  physical_.erase(found);
 }
 
 void CallLedger::open(const CallEvent& event) {
@@ -169,6 +189,11 @@ CallLedger::Live CallLedger::live(Kind kind) const {
   const std::lock_guard lock(mutex_);
   const auto& book = accounts_[static_cast<std::size_t>(kind)];
   return {.count = book.live.size(), .bytes = book.bytes};
+}
+
+std::uint64_t CallLedger::physical_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return physical_bytes_;
 }
 
 std::optional<CallLedger::Thing> CallLedger::find(Kind kind, std::uint64_t address) const {

@@ -58,6 +58,9 @@ class CallLedger final : public CallHook {
   Calls calls(Call call) const;
   Calls calls() const;  ///< The sum over all calls.
   Live live(Kind kind) const;
+  /// Bytes of physical memory that a handle or a mapping keeps. A handle may be released while it
+  /// is mapped; its memory then lives until it is unmapped.
+  std::uint64_t physical_bytes() const;
   /// The thing of this kind that contains `address`. Looks at all of them unless one begins there.
   std::optional<Thing> find(Kind kind, std::uint64_t address) const;
   /// The number of frees of things that were already freed, and of things that were never given
@@ -80,16 +83,23 @@ class CallLedger final : public CallHook {
     std::unordered_set<std::uint64_t> ended;
     std::uint64_t bytes = 0;
   };
+  struct Physical {
+    std::uint64_t size = 0;
+    std::uint64_t users = 0;  // its handle, and its mappings
+  };
   Account& account(Kind kind) { return accounts_[static_cast<std::size_t>(kind)]; }
   void begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags = 0);
   void end(Kind kind, const CallEvent& event);
   void unmap(const CallEvent& event);
+  void drop_physical(std::uint64_t number);
   void open(const CallEvent& event);
   void close(const CallEvent& event);
 
   mutable std::mutex mutex_;
   std::array<Calls, kCallCount> calls_{};
   std::array<Account, kKinds> accounts_;
+  std::unordered_map<std::uint64_t, Physical> physical_;  // by the number in an entry's `flags`
+  std::uint64_t physical_made_ = 0, physical_bytes_ = 0;
   std::uint64_t double_ends_ = 0;
   std::uint64_t foreign_ends_ = 0;
 };

@@ -51,6 +51,24 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
   EXPECT_EQ(ledger_.verdict(), "balanced");
 }
 
+TEST_F(CallLedgerTest, CountsPhysicalMemoryUntilNeitherHandleNorMappingIsLeft) {
+  constexpr auto kSize = 2_MiB;
+  const auto range = *counted_.mem_address_reserve(2 * kSize, 0);
+  const auto handle = *counted_.mem_create(kSize);
+  ASSERT_TRUE(counted_.mem_map(range, kSize, 0, handle));
+  ASSERT_TRUE(counted_.mem_map({range.value + kSize}, kSize, 0, handle));
+  EXPECT_EQ(ledger_.physical_bytes(), kSize);
+  ASSERT_TRUE(counted_.mem_release(handle));
+  EXPECT_EQ(ledger_.live(Kind::physical).count, 0u);
+  EXPECT_EQ(ledger_.physical_bytes(), kSize);
+  ASSERT_TRUE(counted_.mem_unmap(range, kSize));
+  EXPECT_EQ(ledger_.physical_bytes(), kSize);
+  ASSERT_TRUE(counted_.mem_unmap({range.value + kSize}, kSize));
+  EXPECT_EQ(ledger_.physical_bytes(), 0u);
+  ASSERT_TRUE(counted_.mem_address_free(range, 2 * kSize));
+  EXPECT_TRUE(ledger_.balances());
+}
+
 TEST_F(CallLedgerTest, TellsDoubleFreesFromForeignOnes) {
   const auto ptr = *counted_.mem_alloc(4_KiB);
   ASSERT_TRUE(counted_.mem_free(ptr));
