@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -56,6 +58,30 @@ class ClaimTable {
 
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
+/// How long threads race. On a busy machine it takes up to four times as long, until this process
+/// has had the processor for as long as two idle processors would give it in three quarters of
+/// `time`.
+class RaceTime {
+ public:
+  explicit RaceTime(std::chrono::milliseconds time)
+      : until_(steady_clock::now() + time),
+        latest_(until_ + 3 * time),
+        enough_(processor_time() + time + time / 2) {}
+  bool is_over() const {
+    const auto now = steady_clock::now();
+    return now >= until_ && (now >= latest_ || processor_time() >= enough_);
+  }
+
+ private:
+  static std::chrono::nanoseconds processor_time() {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+  }
+  steady_clock::time_point until_, latest_;
+  std::chrono::nanoseconds enough_;
+};
+
 /// Runs four threads that request and free small blocks. Half of the blocks are freed by another
 /// thread than requested them.
 class Crowd {
@@ -69,8 +95,8 @@ class Crowd {
   bool overlapped() const noexcept { return overlapped_; }
 
   void run(Bench& b, std::chrono::milliseconds time) {
-    const auto until = steady_clock::now() + time;
-    run_interrupted(b, kThreads, [&](std::size_t i) { work(seed_ + i, until); });
+    const RaceTime race(time);
+    run_interrupted(b, kThreads, [&](std::size_t i) { work(seed_ + i, race); });
     for (auto& box : boxes_) end(box.exchange(nullptr));
   }
 
@@ -107,11 +133,11 @@ class Crowd {
     delete block;
   }
 
-  void work(std::uint64_t seed, steady_clock::time_point until) {
+  void work(std::uint64_t seed, const RaceTime& race) {
     Prng random(seed);
     std::array<HeldBlock*, kHeld> held{};
     for (std::uint64_t i = 0; !overlapped_; ++i) {
-      if (i % 16 == 0 && steady_clock::now() > until) break;
+      if (i % 16 == 0 && race.is_over()) break;
       auto& slot = held[random.below(kHeld)];
       if (slot != nullptr) {
         // Either another thread frees it or this one does.
@@ -634,9 +660,9 @@ void check_living_threads(Bench& b) {
 
 /// Answers whether a thread does step `i`. It reads the clock only at some steps and never at
 /// first, because on a busy machine a thread may begin when its time is over.
-bool goes_on(std::uint64_t i, steady_clock::time_point until) {
+bool goes_on(std::uint64_t i, const RaceTime& race) {
   constexpr std::uint64_t kBetween = 8;
-  return i < kBetween || i % kBetween != 0 || steady_clock::now() < until;
+  return i < kBetween || i % kBetween != 0 || !race.is_over();
 }
 
 void check_frees_at_once(Bench& b) {
@@ -647,9 +673,9 @@ void check_frees_at_once(Bench& b) {
   std::array<HostRange, kThreads> regions;
   for (auto& region : regions) region = b.buffer();
   std::atomic<std::uint64_t> ended{0};
-  const auto until = steady_clock::now() + std::chrono::milliseconds(60);
+  const RaceTime race(std::chrono::milliseconds(60));
   run_interrupted(b, kThreads, [&](std::size_t at) {
-    for (std::uint64_t i = 0; goes_on(i, until); ++i) {
+    for (std::uint64_t i = 0; goes_on(i, race); ++i) {
       const InManager in_manager;
       const auto host = manager.memhostalloc(64, {.mapped = i % 2 == 0});
       const auto managed = manager.memallocmanaged(64, AttachFlags::global);
@@ -731,11 +757,11 @@ void call_every_slot_at_once(Bench& b) {
   std::array<HostRange, kThreads> regions;
   for (auto& region : regions) region = b.buffer();
   std::atomic<bool> any{false};
-  const auto until = steady_clock::now() + std::chrono::milliseconds(80);
+  const RaceTime race(std::chrono::milliseconds(80));
   run_interrupted(b, kThreads, [&](std::size_t at) {
     Prng random(b.seed() + at);
     std::array<ThreadsBlock, 40> held;
-    for (std::uint64_t i = 0; goes_on(i, until); ++i) {
+    for (std::uint64_t i = 0; goes_on(i, race); ++i) {
       const InManager in_manager;
       if (random.chance(0.02)) held = {};
       switch (random.below(16)) {
