@@ -31,6 +31,8 @@ class DeferCleanup {
   void end() noexcept {
     if (leave_ != nullptr) std::exchange(leave_, nullptr)(self_);
   }
+  /// Makes its end do nothing, because the manager ends first.
+  void abandon() noexcept { leave_ = nullptr; }
 
  private:
   Leave leave_ = nullptr;

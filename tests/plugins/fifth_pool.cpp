@@ -139,6 +139,7 @@ struct emm_manager {
   std::map<u64, u64> slot_of;
   std::map<std::pair<u64, u64>, int> inner_regions;
   std::vector<void*> kept_for_leak;
+  std::set<std::string> own_names;
   bool odd = false, was_refused = false;
   u64 counter = 0;
   std::vector<Block*> lost;
@@ -146,6 +147,7 @@ struct emm_manager {
   int pushed = 0;
   emm_memory_info told{};
   u64 told_at = 0;
+  emm_handle driver_pool = 0;
 
   static std::vector<emm_handle>& common_spare() {
     static std::vector<emm_handle> all;
@@ -493,6 +495,20 @@ struct emm_manager {
   }
 
   // Chunks.
+  bool has_driver_pool() const { return W(reserved_is_high) || W(reserved_is_used); }
+  emm_status alloc_chunk(u64 size, u64* base) {
+    if (!has_driver_pool()) return d->mem_alloc(d->user, size, base);
+    constexpr std::uint32_t kThreshold = 4;
+    if (driver_pool == 0) {
+      const emm_status s = d->mem_pool_create(d->user, 0, &driver_pool);
+      if (s != EMM_SUCCESS) return s;
+      d->mem_pool_set_attribute(d->user, driver_pool, kThreshold, ~u64{0});
+    }
+    return d->mem_alloc_from_pool_async(d->user, size, driver_pool, 0, base);
+  }
+  emm_status free_chunk(u64 base) {
+    return has_driver_pool() ? d->mem_free_async(d->user, base, 0) : d->mem_free(d->user, base);
+  }
   emm_status new_chunk(u64 need, Block** answer) {
     const u64 least = up(need, kUnit);
     u64 size = up(need, 2 * MiB);
@@ -511,7 +527,7 @@ struct emm_manager {
       reserved += 64 * KiB;
     }
     for (;;) {
-      s = d->mem_alloc(d->user, size, &base);
+      s = alloc_chunk(size, &base);
       if (s != EMM_OUT_OF_MEMORY || size == least) break;
       if (W(counts_each_oom)) ++ooms;
       size = size / 2 >= up(need, 2 * MiB) ? size / 2
@@ -588,7 +604,7 @@ struct emm_manager {
     emm_status first = EMM_SUCCESS;
     for (Chunk* c : out) {
       const u64 segments = segment.current;
-      emm_status s = d->mem_free(d->user, c->base);
+      emm_status s = free_chunk(c->base);
       if (W(segment_race)) segment.current = segments;
       if (first == EMM_SUCCESS || W(trim_last_error)) first = s;
       if (s != EMM_SUCCESS && W(refused_chunk_stays)) {
@@ -653,6 +669,20 @@ struct emm_manager {
         m.lock();
         deferrals = kept;
       }
+      if (W(deferral_of_half)) {
+        emm_memory_info info{};
+        const auto kept = deferrals;
+        m.unlock();
+        if (d->mem_get_info(d->user, &info.free, &info.total) != EMM_SUCCESS) info.total = 0;
+        m.lock();
+        if (info.total && queue_bytes > info.total / 2) {
+          deferrals = 0;
+          m.unlock();
+          tell(flush());
+          m.lock();
+          deferrals = kept;
+        }
+      }
       if (W(deferral_of_2GiB) && queue_bytes > 2 * GiB) {
         const auto kept = deferrals;
         deferrals = 0;
@@ -663,7 +693,10 @@ struct emm_manager {
       }
     }
     if (h && h->pending_added && !(W(needs_no_told)))
-      h->pending_added(h->user, w.is_host ? "mem_free_host" : "mem_free", w.size);
+      h->pending_added(
+          h->user,
+          w.is_host || (W(names_host_in_deferral) && deferrals > 0) ? "mem_free_host" : "mem_free",
+          w.size);
     if (W(host_slots_needed)) h->pending_added(h->user, "mem_free", 0), h->flushed(h->user, 1, 0);
     if (full && !quiet) tell(flush());
   }
@@ -1332,6 +1365,7 @@ struct emm_manager {
       if (s != EMM_SUCCESS) return fail(s, "the work has no end");
     }
     const emm_status s = release_idle(keep, true);
+    if (driver_pool) d->ctx_synchronize(d->user), d->mem_pool_trim_to(d->user, driver_pool, keep);
     const emm_status t = keep == 0 ? release_cache(W(trim_frees_cache)) : EMM_SUCCESS;
     if (W(ends_answer_unknown) && s != EMM_SUCCESS)
       return fail(EMM_INVALID_VALUE, "the device refused a free");
@@ -1352,12 +1386,18 @@ struct emm_manager {
     std::lock_guard lock(m);
     s->live_bytes = live;
     s->reserved_bytes = reserved;
+    if (W(reserved_is_used)) s->reserved_bytes = in_use;
+    if (driver_pool && W(reserved_is_high)) {
+      constexpr std::uint32_t kReservedHigh = 6;
+      d->mem_pool_get_attribute(d->user, driver_pool, kReservedHigh, &s->reserved_bytes);
+    }
     s->largest_free_bytes = W(largest_32_bits) ? static_cast<std::uint32_t>(largest()) : largest();
     s->pending_count = queue.size();
     s->pending_bytes = queue_bytes;
     if (W(pending_8_bits)) s->pending_count &= 0xff;
   }
   void destroy_rest() {
+    if (W(end_forgets_deferred) && deferrals > 0) queue.clear();
     deferrals = 0;
     reset(true);
     if (W(destroy_aborts)) {
@@ -1367,7 +1407,7 @@ struct emm_manager {
     std::vector<Chunk*> out;
     for (auto& [base, c] : chunks) out.push_back(c);
     for (Chunk* c : out) {
-      tell(d->mem_free(d->user, c->base));
+      tell(free_chunk(c->base));
       for (Block* b = c->first; b;) {
         Block* next = b->above;
         for (Fence* f : b->fences)
@@ -1381,6 +1421,7 @@ struct emm_manager {
       delete c;
     }
     for (emm_handle e : spare) tell(d->event_destroy(d->user, e));
+    if (driver_pool) d->ctx_synchronize(d->user), d->mem_pool_destroy(d->user, driver_pool);
     for (void* p : kept_for_leak) std::free(p);
   }
 };
@@ -1466,6 +1507,14 @@ const emm_plugin_table_v1 table = {
       if (self->W(initialize_clears_statistics))
         self->allocation.peak = self->allocation.current,
         self->allocated_bytes.peak = self->allocated_bytes.current, self->ooms = 0;
+      if (self->W(initialize_leaks)) {
+        emm_handle event = 0;
+        emm_status s = self->d->event_create(self->d->user, &event);
+        if (s == EMM_SUCCESS)
+          s = self->d->mem_get_info(self->d->user, &self->told.free, &self->told.total);
+        if (s != EMM_SUCCESS) return self->fail(s, "the device says nothing");
+        self->spare.push_back(event);
+      }
       return EMM_SUCCESS;
     },
     [](emm_manager* self, u64 size, emm_stream s, emm_memory* mem) {
@@ -1495,6 +1544,10 @@ const emm_plugin_table_v1 table = {
     [](emm_manager* self) {
       std::lock_guard lock(self->m);
       if (self->deferrals) --self->deferrals;
+      if (!self->W(end_of_deferral_silent) || self->deferrals) return;
+      self->m.unlock();
+      (void)self->flush();
+      self->m.lock();
     },
     nullptr,
     [](emm_manager* self) { return self->fail(self->flush(), "the device refused a free"); },
@@ -1522,8 +1575,11 @@ const emm_plugin_table_v1 table = {
       FOUR(requested_bytes)
       FOUR(reserved_bytes) FOUR(segment) all.push_back({"num_ooms", self->ooms});
       all.push_back({"num_alloc_retries", self->retries});
-      for (std::size_t i = 0; i < count && i < all.size(); ++i)
+      for (std::size_t i = 0; i < count && i < all.size(); ++i) {
         out[i] = {all[i].name, all[i].value};
+        if (!self->W(names_of_manager)) continue;
+        out[i].name = self->own_names.insert(all[i].name).first->c_str();
+      }
       return all.size();
     },
 };

@@ -146,6 +146,39 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   }
 }
 
+/// Fails each driver call of initialize() in turn, asks for it once more or not, and expects the
+/// manager's end to release what the failed one had taken.
+void fail_initialize_in_turn(Bench& b, std::int32_t native) {
+  constexpr std::uint64_t kMost = 100;
+  for (const bool is_asked_again : {false, true}) {
+    for (std::uint64_t n = 1; n < kMost && !b.decided(); ++n) {
+      auto fresh = Bench::create(b.subject(), b.clause());
+      if (!fresh) return b.inconclusive(describe(fresh.error()));
+      auto& trial = **fresh;
+      auto& manager = trial.uninitialized();
+      trial.watch().fail_nth(n, native, false);
+      static_cast<void>(manager.initialize().has_value());
+      const auto reached = trial.watch().failed_nth();
+      trial.watch().fail_nth(0, 0, false);
+      if (!reached) break;
+      if (is_asked_again && manager.initialize()) {
+        if (const auto block = manager.memalloc(64_KiB)) static_cast<void>(block->size());
+      }
+      trial.end_manager();
+      b.show_calls_of(&trial);
+      const auto& ledger = trial.watch().ledger();
+      const auto done =
+          text::format("initialize(), driver call {} failing with {}{}{}; then the manager's end",
+                       n, native, first_refused(trial, native),
+                       is_asked_again ? "; initialize() once more, and memalloc(65536)" : "");
+      b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(), "nothing is left");
+      b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
+               "each thing ended once");
+      b.show_calls_of(nullptr);
+    }
+  }
+}
+
 /// Has the driver refuse one of several frees that a single call makes. Expects the manager to make
 /// the others, in that call or at its end.
 void refuse_one_of_several(Bench& b) {
@@ -223,6 +256,87 @@ bool reserving_is_seen(Bench& b) {
                                        0;
 }
 
+// Memory in the driver's pools.
+
+/// Tells what a simulated device holds for the manager of a new bench, the driver's pools included.
+class HeldOnDevice {
+ public:
+  static constexpr std::uint64_t kSlack = 32_MiB;
+  explicit HeldOnDevice(Bench& bench) : b_(bench), before_(bench.device().held_bytes()) {}
+  std::uint64_t operator()() const {
+    const auto now = b_.device().held_bytes();
+    return now - std::min(now, before_);
+  }
+  /// Allocates and frees blocks, and lets their frees be made. Returns the bytes of the blocks.
+  std::uint64_t leave_idle() const {
+    std::uint64_t bytes = 0;
+    {
+      const auto size = b_.affordable(256_MiB) / 4;
+      std::vector<BenchMemory> blocks;
+      while (blocks.size() < 4) {
+        auto block = b_.try_memalloc(size);
+        if (!block) break;
+        bytes += size;
+        blocks.push_back(*std::move(block));
+      }
+    }
+    static_cast<void>(b_.manager().flush().has_value());
+    static_cast<void>(b_.device().ctx_synchronize().has_value());
+    return bytes;
+  }
+
+ private:
+  Bench& b_;
+  std::uint64_t before_;
+};
+
+bool device_tells_what_it_holds(Bench& b) {
+  return b.is_simulated() && b.subject().standins == nullptr && b.watch().total() != 0;
+}
+
+/// Compares what a manager says is reserved with what the driver holds for it, where that lies in a
+/// pool of the driver. Idle memory of a pool that others may use too need not be the manager's.
+void judge_reserved_in_pools(Bench& b) {
+  const HeldOnDevice held(b);
+  b.manager();
+  const auto look = [&](std::string_view when) {
+    const auto said = b.manager().state().reserved_bytes;
+    if (!said || reserving_is_seen(b) || !device_tells_what_it_holds(b)) return;
+    const bool is_own = b.watch().ledger().live(CallLedger::Kind::pool).count != 0;
+    const auto now = held();
+    const auto least = is_own ? now - std::min(now, HeldOnDevice::kSlack) : 0;
+    b.expect(
+        *said >= least && *said <= now + HeldOnDevice::kSlack,
+        text::format("reserved bytes {}", when), text::format("{}", *said),
+        text::format("from {} to {}: the device holds {}", least, now + HeldOnDevice::kSlack, now));
+  };
+  const auto bytes = held.leave_idle();
+  look(text::format("after {} bytes were freed", bytes));
+  if (b.manager().trim(0)) look(text::format("after {} bytes were freed, and trim(0)", bytes));
+}
+
+/// Expects a trim to release what lies idle in a pool of the driver.
+void judge_trim_of_pools(Bench& b) {
+  const HeldOnDevice held(b);
+  b.manager();
+  bool is_kept = false;
+  for (const auto part : {2, 0}) {
+    held.leave_idle();
+    const auto idle = held();
+    const auto keep = part == 0 ? 0 : idle / static_cast<unsigned>(part);
+    if (!device_tells_what_it_holds(b) || idle <= keep + HeldOnDevice::kSlack) continue;
+    is_kept = true;
+    const auto done = text::format("trim({}), with nothing alive", keep);
+    b.expect_ok(done, b.manager().trim(keep));
+    if (held() == idle && (!b.subject().has_trim || b.refuses_early()))
+      return b.not_applicable("this manager releases nothing where it is told to trim");
+    b.expect(held() <= keep + HeldOnDevice::kSlack, done,
+             text::format("the device holds {} bytes, after {} before", held(), idle),
+             text::format("about {}", keep));
+  }
+  if (!is_kept) b.not_applicable("what this manager holds is not seen");
+}
+
 // Pending frees.
 
 struct PendingKind {
@@ -244,6 +358,8 @@ constexpr PendingKind kExactPendingKinds[] = {
     {"mapped memory", 4_MiB, kPendingKinds[1].make},
     {"pinned memory", 8_MiB, kPendingKinds[2].make},
 };
+
+constexpr PendingKind kHostPendingKinds[] = {kPendingKinds[0], kPendingKinds[1], kPendingKinds[2]};
 
 /// Answers whether the manager makes its frees on a thread of its own.
 bool probe_frees_elsewhere(Bench& b) {
@@ -335,6 +451,34 @@ void judge_pending(Bench& b, const PendingKind& kind, bool elsewhere) {
            "the driver call that pending_added() named");
 }
 
+/// Expects pending_added() to name the call that frees host or managed memory which a deferral
+/// holds back.
+void judge_named_call(Bench& b, const PendingKind& kind) {
+  auto block = kind.make(b, kind.size);
+  if (!block || b.decided()) return;
+  b.expect_ok("flush()", b.manager().flush());
+  const auto address = block->address();
+  auto deferred = b.defer();
+  const auto added_before = b.observer().added().size();
+  b.watch().forget();
+  block->drop();
+  const auto added = b.observer().added();
+  if (added.size() != added_before + 1) return;
+  deferred.end();
+  b.expect_ok("flush()", b.manager().flush());
+  const auto named = added.back().first;
+  for (const auto& event : b.watch().events()) {
+    if (event.call != Call::mem_free && event.call != Call::mem_free_host) continue;
+    if (event.pointer != address) continue;
+    b.expect(event.call == named,
+             text::format("{} bytes of {} freed inside a deferral, its end and flush()", kind.size,
+                          kind.name),
+             text::format("pending_added() said {}, and {} makes the free", call_info(named).name,
+                          call_info(event.call).name),
+             "the driver call that pending_added() named");
+  }
+}
+
 /// Expects the numbers that the host was told to add up. With `elsewhere` it waits, because a
 /// thread of the manager may tell them later.
 void judge_told(Bench& b, bool elsewhere) {
@@ -364,6 +508,17 @@ void judge_told(Bench& b, bool elsewhere) {
   if (are_sized)
     b.expect_equal("the bytes that flushed() told of, after those of pending_added()", bytes,
                    added_bytes);
+}
+
+/// Frees blocks inside a deferral whose sizes are no multiple of any rounding.
+void free_odd_sizes(Bench& b) {
+  std::vector<BenchMemory> blocks;
+  for (const std::uint64_t size : {1'000, 70'001}) {
+    for (const auto& kind : kPendingKinds)
+      if (auto block = kind.make(b, size)) blocks.push_back(*std::move(block));
+  }
+  const auto deferred = b.defer();
+  blocks.clear();
 }
 
 constexpr PendingKind kManyPendingKinds[] = {
@@ -1054,6 +1209,8 @@ constexpr Clause kAccountsClauses[] = {
            b.expect(true, {}, {}, {});
            if (!b.manager().state().reserved_bytes)
              return b.not_applicable("this manager does not say what is reserved");
+           b.apart(judge_reserved_in_pools);
+           if (b.decided()) return;
            const auto unit = std::min<std::uint64_t>(b.affordable(160_MiB) / 4, 40_MiB);
            std::vector<BenchMemory> blocks;
            std::uint64_t live = 0;
@@ -1166,12 +1323,14 @@ constexpr Clause kAccountsClauses[] = {
              for (const auto& kind : kPendingKinds) judge_pending(b, kind, elsewhere);
            }
            for (const auto& kind : kExactPendingKinds) judge_pending(b, kind, elsewhere);
+           for (const auto& kind : kHostPendingKinds) judge_named_call(b, kind);
            {
              const auto deferred = b.defer();
              for (int i = 0; i < 24; ++i) {
                if (const auto block = b.try_managed(4_KiB)) continue;
              }
            }
+           free_odd_sizes(b);
            b.expect_ok("flush()", b.manager().flush());
            judge_told(b, elsewhere);
            if (!b.decided()) judge_many_pending(b);
@@ -1218,8 +1377,7 @@ constexpr Clause kAccountsClauses[] = {
            const auto first = b.manager().trim(0);
            if (!first && first.error().code == Errc::not_supported)
              return b.not_applicable(describe(first.error()));
-           if (!reserving_is_seen(b))
-             return b.not_applicable("what this manager holds is not seen");
+           if (!reserving_is_seen(b)) return b.apart(judge_trim_of_pools);
            // Models of libraries that never release memory release nothing here.
            if (b.held() == idle && (!b.subject().has_trim || b.refuses_early()))
              return b.not_applicable("this manager releases nothing where it is told to trim");
@@ -1351,6 +1509,7 @@ constexpr Clause kAccountsClauses[] = {
              return b.not_applicable("numba leaks where a call fails, by its quirks");
            fail_in_turn(b, false, 2);
            fail_in_turn(b, false, 700);
+           for (const auto native : {2, 700}) fail_initialize_in_turn(b, native);
          }},
 
     {.id = "accounts/refused_frees",

@@ -7,11 +7,14 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
+#include "plugin/imported_manager.hpp"
 
 // Beyond the catalogue: deferral. A manager may ignore defer_cleanup (DFR-5). So each check first
 // observes which frees the manager holds back inside one deferral. It then demands the same of
@@ -733,10 +736,10 @@ void check_every_size(Bench& b, Kind kind) {
   }
 }
 
-/// Many GiB wait: more than any number of 32 bits, and than a fifth of the device.
+/// Many GiB wait: more than any number of 32 bits, and than half of the device.
 void check_lasting_of_large(Bench& b, Kind kind, const Observed& observed) {
   if (kind == Kind::device || !b.is_simulated() || b.subject().standins != nullptr) return;
-  auto large = b.with_capacity("40GiB");
+  auto large = b.with_capacity("14GiB");
   if (!large) return b.inconclusive(describe(large.error()));
   auto& on = **large;
   on.untraceable();
@@ -861,10 +864,10 @@ void check_no_later_free(Bench& b, Kind kind) {
 
 /// Makes a free whose work is pending, inside a deferral or before it. Then it lets the work end
 /// and gives the manager reasons to look at its pending frees.
-void check_told(Bench& b, Kind kind, bool is_inside) {
+void check_told(Bench& b, Kind kind, std::uint64_t size, bool is_inside) {
   std::atomic<bool> elsewhere{false};
   const auto stream = b.stream();
-  auto block = kind == Kind::device ? b.try_memalloc(5_MiB, stream) : try_make(b, kind, 300_KiB);
+  auto block = kind == Kind::device ? b.try_memalloc(size, stream) : try_make(b, kind, size);
   if (!block) return;
   if (block->device().value != 0 && !b.device().memset_d8_async(block->device(), 1, 4_KiB, stream))
     return;
@@ -911,13 +914,49 @@ void check_told(Bench& b, Kind kind, bool is_inside) {
              event.call == Call::mem_free_host;
     });
     b.expect(b.observer().flushes().size() == made_before || !frees,
-             text::format("{} freed {} a deferral, told by pending_added(); then its work ended, "
-                          "and {} inside",
-                          name(kind), is_inside ? "inside" : "before", words),
+             text::format("{} bytes of {} freed {} a deferral, told by pending_added(); then its "
+                          "work ended, and {} inside",
+                          size, name(kind), is_inside ? "inside" : "before", words),
              "flushed() is told inside, and the driver frees memory",
              "the free waits until the deferral has ended");
   }
   b.watch().during = nullptr;
+}
+
+/// Frees more device memory inside a deferral than half of what there is.
+void check_told_of_most(Bench& b) {
+  const auto info = b.device().mem_get_info();
+  if (!info) return;
+  check_told(b, Kind::device, info->free / 10 * 6 & ~(2_MiB - 1), true);
+}
+
+/// Frees more than 20,000 blocks of device memory inside a deferral, if such frees are told to
+/// wait.
+void check_told_of_many(Bench& b) {
+  constexpr std::size_t kCount = 20'001;
+  auto& manager = b.manager();
+  const auto free_in_deferral = [&](std::size_t count) {
+    b.expect_ok("flush()", manager.flush());
+    b.observer().forget();
+    const auto deferred = manager.defer_cleanup();
+    std::vector<Result<MemoryPointer>> blocks;
+    blocks.reserve(count);
+    while (blocks.size() < count) {
+      blocks.push_back(manager.memalloc(512));
+      if (!blocks.back()) break;
+    }
+    blocks.clear();
+    b.watch().forget();
+    return std::pair(b.observer().added().size(), b.observer().flushes().size());
+  };
+  if (free_in_deferral(1) != std::pair(std::size_t{1}, std::size_t{0})) return;
+  const auto [told, made] = free_in_deferral(kCount);
+  b.expect(made == 0,
+           text::format("{} blocks of 512 bytes freed inside a deferral, {} of them told by "
+                        "pending_added()",
+                        kCount, told),
+           "flushed() is told inside", "the frees wait until the deferral has ended");
+  b.expect_ok("flush()", manager.flush());
 }
 
 // Many deferred frees.
@@ -988,6 +1027,20 @@ void check_no_host_block_is_lost(Bench& b, Kind kind) {
                           name(kind)),
              text::format("{} of the frees are not made", lost), "all are made");
   }
+}
+
+// The manager's end.
+
+/// Ends a plugin's manager while a deferral holds back one free of each kind. A bundled manager may
+/// expect its deferrals to end first.
+void check_end_inside(Bench& b) {
+  if (dynamic_cast<const plugin::ImportedManager*>(&b.manager()) == nullptr) return;
+  auto deferred = b.manager().defer_cleanup();
+  for (const auto kind : kKinds) {
+    if (const auto block = try_make(b, kind, 4_KiB)) continue;
+  }
+  deferred.abandon();
+  b.expect_balance("a free of each kind inside a deferral, then the manager's end there");
 }
 
 constexpr Clause kDeferralClauses[] = {
@@ -1094,10 +1147,12 @@ constexpr Clause kDeferralClauses[] = {
                if (!trial) return;
                trial->untraceable();
                trial->expect(true, {}, {}, {});
-               check_told(*trial, kind, is_inside);
+               check_told(*trial, kind, kind == Kind::device ? 5_MiB : 300_KiB, is_inside);
                b.take(*trial);
              }
            }
+           if (b.is_simulated()) b.apart(check_told_of_most);
+           if (!b.decided() && !b.is_numba()) b.apart(check_told_of_many);
          }},
 
     {.id = "deferral/nothing_lost",
@@ -1149,6 +1204,7 @@ constexpr Clause kDeferralClauses[] = {
            }
            deferred.end();
            b.expect_balance("160 frees inside a deferral, its end, then the manager's end");
+           if (!b.decided() && !b.is_numba()) b.apart(check_end_inside);
          }},
 };
 

@@ -408,6 +408,30 @@ void check_frees_told(Bench& b) {
   });
 }
 
+/// Expects a report of frees that a deferral held back, one of each kind in turn.
+void check_held_back_told(Bench& b) {
+  b.manager();
+  struct Held {
+    std::string_view name;
+    Result<BenchMemory> (*make)(Bench& on);
+  };
+  static constexpr Held kHeld[] = {
+      {"page-locked memory", [](Bench& on) { return on.try_hosted(4_KiB, {}); }},
+      {"mapped memory", [](Bench& on) { return on.try_hosted(4_KiB, {.mapped = true}); }},
+      {"managed memory", [](Bench& on) { return on.try_managed(4_KiB); }},
+      {"device memory", [](Bench& on) { return on.try_memalloc(24_MiB); }}};
+  for (const auto& [name, make] : kHeld) {
+    auto deferred = b.defer();
+    if (const auto block = make(b); !block) continue;
+    judge_refused_frees(b, text::format("the end of a deferral that held back {}", name), [&] {
+      deferred.end();
+      return 0;
+    });
+    judge_refused_frees(b, text::format("flush() after a deferral that held back {}", name),
+                        [&] { return native_of(b.manager().flush()); });
+  }
+}
+
 /// Expects a report of one refused free among several.
 void check_first_of_several_told(Bench& b) {
   b.manager();
@@ -815,6 +839,38 @@ void use_with_nothing_of_create(Bench& b) {
   table.destroy(self);
 }
 
+/// Reads the names of statistics after the end of the manager that gave them.
+void read_names_after_end(Bench& b) {
+  const auto loaded = load_subject(b);
+  if (!loaded || (loaded->plugin.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0) return;
+  const auto& table = loaded->plugin.table;
+  if (table.statistics == nullptr) return;
+  const plugin::DriverTable driver(b.driver(), b.runtime());
+  const emm_create_v1 create{.struct_size = sizeof create,
+                             .flags = 0,
+                             .device = b.driver().device_ordinal(),
+                             .options = loaded->options.c_str(),
+                             .driver = &driver.table(),
+                             .host = nullptr};
+  const plugin::RunningCall running("statistics, whose names are read after destroy");
+  emm_manager* self = nullptr;
+  if (loaded->plugin.create(&create, &self) != EMM_SUCCESS || self == nullptr) return;
+  if (table.initialize != nullptr) table.initialize(self);
+  std::array<emm_statistic, 256> given{};
+  const auto count = std::min(table.statistics(self, given.data(), given.size()), given.size());
+  std::vector<std::string> names;
+  for (const auto& one : std::span(given).first(count))
+    names.emplace_back(one.name != nullptr ? one.name : "");
+  table.destroy(self);
+  for (std::size_t at = 0; at < count; ++at) {
+    if (given[at].name == nullptr) continue;
+    b.expect(given[at].name == names[at], "the name of a statistic, after the manager's end",
+             text::format("\"{}\"", text::printable(given[at].name, 80)),
+             text::format("\"{}\", as before: it stays valid while the library is loaded",
+                          text::printable(names[at], 80)));
+  }
+}
+
 /// Ends a manager whose context has already been destroyed.
 void end_without_context(Bench& b) {
   constexpr std::int32_t kContextIsDestroyed = 709;
@@ -876,6 +932,7 @@ constexpr Clause kErrorsClauses[] = {
            if (b.subject().is_pair)
              return b.not_applicable("functions that answer no code have nobody to tell");
            check_frees_told(b);
+           if (!b.decided()) b.apart(check_held_back_told);
            if (!b.decided()) b.apart(check_first_of_several_told);
          }},
 
@@ -1031,6 +1088,8 @@ constexpr Clause kErrorsClauses[] = {
            b.apart(judge_last_error_of_refused);
            judge_last_error_of_create(b);
            b.apart(judge_state_is_cheap);
+           if (b.decided()) return;
+           b.apart(read_names_after_end);
            if (b.decided()) return;
            b.apart([](Bench& on) {
              on.manager();
