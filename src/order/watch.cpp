@@ -159,8 +159,7 @@ void Watch::after(const CallEvent& event) {
 void Watch::mark_freed(const CallEvent& event, std::optional<Point> at) {
   checker_.devices_[device_].shadow.overlapping(
       event.pointer, event.pointer + under_way.freed, [&](const ShadowRange& range) {
-        if (range.allocation->number <= under_way.allocation_count)
-          range.allocation->freed_at = at;
+        if (range.allocation->number <= under_way.allocation_count) range.allocation->freed_at = at;
       });
 }
 
@@ -171,13 +170,15 @@ void Watch::follow_former_owners(const CallEvent& event) {
   const auto timeline = streams.find(device_, event.stream);
   streams.enter(timeline);
   VectorClock before;
-  checker_.devices_[device_].shadow.overlapping(
-      event.result, event.result + event.size, [&](const ShadowRange& range) {
-        const auto& allocation = *range.allocation;
-        if (allocation.live) return;
-        for (const auto& use : allocation.uses) before.raise(use);
-        if (allocation.freed_at) before.raise(*allocation.freed_at);
-      });
+  checker_.devices_[device_].shadow.overlapping(event.result, event.result + event.size,
+                                                [&](const ShadowRange& range) {
+                                                  const auto& allocation = *range.allocation;
+                                                  if (allocation.live) return;
+                                                  for (const auto& use : allocation.uses)
+                                                    before.raise(use);
+                                                  if (allocation.freed_at)
+                                                    before.raise(*allocation.freed_at);
+                                                });
   streams.after(timeline, before);
 }
 
