@@ -104,6 +104,7 @@ void Checker::allocated(std::uint32_t device, std::uint32_t id, DevicePtr ptr, s
                        .ended = 0,
                        .birth = streams_.begin_of_memory(timeline),
                        .uses = {},
+                       .freed_at = {},
                        .number = ++on.allocation_count,
                        .description = {}});
   if (tell_) tell_(id, false, allocation->description);
@@ -197,8 +198,8 @@ void Checker::forget_record(std::uint32_t record) {
 }
 
 /// The driver takes back what the first `allocation_count` allocations have at [begin, begin +
-/// size). It waits for no work, or it follows the order of the stream `on`. Work that reaches the
-/// memory by other addresses continues.
+/// size). It waits for no work, or it follows the order of the stream `on`: whoever gets the memory
+/// next comes after that. Work that reaches the memory by other addresses continues.
 void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t size, Hazard::How how,
                            std::optional<std::uint32_t> on, std::uint64_t allocation_count) {
   if (size == 0) return;
@@ -218,7 +219,13 @@ void Checker::end_of_range(Device& device, std::uint64_t begin, std::uint64_t si
       if (work && accused.insert(range.allocation.get()).second)
         report_hazard(how, *range.allocation, *work);
     });
-    device.shadow.erase(at.place, end, by_these);
+    device.shadow.erase(at.place, end, [&](const ShadowRange& range) {
+      if (!by_these(range)) return false;
+      auto& allocation = *range.allocation;
+      if (!on || allocation.live || !allocation.freed_at) return true;
+      allocation.uses = {*allocation.freed_at};
+      return false;
+    });
   });
 }
 

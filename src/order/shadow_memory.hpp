@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct TracedAllocation {
   Point birth{};            ///< The mark on its own stream when it was handed out.
   /// The last use on each stream. While live, only the uses that the trace names.
   std::vector<Point> uses{};
+  /// cuMemFreeAsync frees its memory there. The driver orders the stream that gets the memory next
+  /// after this point.
+  std::optional<Point> freed_at{};
   std::uint64_t number = 0;  ///< Counts the allocations of its device, from 1.
   AllocationDescription description{};
 };

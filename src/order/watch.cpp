@@ -135,6 +135,10 @@ std::int32_t Watch::before(const CallEvent& event) {
     if (given == device.given.end()) return 0;
     under_way.freed = given->second;
     device.given.erase(given);
+    if (event.call == Call::mem_free_async) {
+      const auto timeline = checker_.streams_.find(device_, event.stream);
+      mark_freed(event, checker_.streams_.mark(timeline));
+    }
   }
   return 0;
 }
@@ -146,8 +150,36 @@ void Watch::after(const CallEvent& event) {
   auto& device = checker_.devices_[device_];
   auto& extents = device.extents;
   if (under_way.freed != 0 && frees(event.call)) device.given[event.pointer] = under_way.freed;
+  if (event.call == Call::mem_free_async) mark_freed(event, std::nullopt);
   if (event.call == Call::mem_unmap) extents.undo_unmap(under_way.unmapped);
   if (event.call == Call::mem_release) extents.undo_release({event.pointer}, under_way.released);
+}
+
+/// Another thread may be given the memory before the call returns, so it is marked before the call.
+void Watch::mark_freed(const CallEvent& event, std::optional<Point> at) {
+  checker_.devices_[device_].shadow.overlapping(
+      event.pointer, event.pointer + under_way.freed, [&](const ShadowRange& range) {
+        if (range.allocation->number <= under_way.allocation_count) range.allocation->freed_at = at;
+      });
+}
+
+/// The driver orders the memory that it hands out in the order of `event.stream` after the frees by
+/// its former owners. It does so for no other stream.
+void Watch::follow_former_owners(const CallEvent& event) {
+  auto& streams = checker_.streams_;
+  const auto timeline = streams.find(device_, event.stream);
+  streams.enter(timeline);
+  VectorClock before;
+  checker_.devices_[device_].shadow.overlapping(event.result, event.result + event.size,
+                                                [&](const ShadowRange& range) {
+                                                  const auto& allocation = *range.allocation;
+                                                  if (allocation.live) return;
+                                                  for (const auto& use : allocation.uses)
+                                                    before.raise(use);
+                                                  if (allocation.freed_at)
+                                                    before.raise(*allocation.freed_at);
+                                                });
+  streams.after(timeline, before);
 }
 
 void Watch::apply(const CallEvent& event) {
@@ -161,11 +193,14 @@ void Watch::apply(const CallEvent& event) {
     case Call::mem_alloc:
     case Call::mem_alloc_managed:
     case Call::runtime_malloc:
-    case Call::mem_alloc_async:
-    case Call::mem_alloc_from_pool_async:
       // The driver itself orders the memory that it hands out after the work of its former owners.
       device.shadow.erase(event.result, event.result + event.size,
                           [](const ShadowRange& range) { return !range.allocation->live; });
+      device.given[event.result] = event.size;
+      return;
+    case Call::mem_alloc_async:
+    case Call::mem_alloc_from_pool_async:
+      follow_former_owners(event);
       device.given[event.result] = event.size;
       return;
     case Call::mem_free:

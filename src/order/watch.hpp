@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "driver/decorate/forwarding_driver.hpp"
 #include "order/checker.hpp"
 
@@ -20,6 +22,8 @@ class Watch final : public CallHook {
 
  private:
   VectorClock waited_for(const CallEvent& event);
+  void mark_freed(const CallEvent& event, std::optional<Point> at);
+  void follow_former_owners(const CallEvent& event);
   void apply(const CallEvent& event);
 
   Checker& checker_;

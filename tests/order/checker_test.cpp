@@ -259,6 +259,37 @@ TEST_F(CheckerTest, AFreeInTheOrderOfAStreamMustComeAfterTheWorkElsewhere) {
   EXPECT_TRUE(checker.take_found().empty()) << "the driver's pool orders what it hands out";
 }
 
+TEST_F(CheckerTest, TheDriversPoolOrdersMemoryForTheStreamOfTheCallAlone) {
+  auto ptr = driver().mem_alloc_async(kSize, a);
+  ASSERT_TRUE(ptr);
+  checker.allocated(0, 1, *ptr, kSize, a);
+  checker.ending(0, 1, *ptr, a);
+  ASSERT_TRUE(driver().mem_free_async(*ptr, a));
+  ptr = driver().mem_alloc_async(kSize, a);
+  ASSERT_TRUE(ptr);
+  checker.allocated(0, 2, *ptr, kSize, b);
+  EXPECT_EQ(checker.take_found().size(), 1u) << "b waits for nothing";
+
+  checker.ending(0, 2, *ptr, b);
+  ASSERT_TRUE(driver().mem_free_async(*ptr, b));
+  ptr = driver().mem_alloc_async(kSize, a);
+  ASSERT_TRUE(ptr && driver().stream_wait_event(b, recorded(a)));
+  checker.allocated(0, 3, *ptr, kSize, b);
+  EXPECT_TRUE(checker.take_found().empty()) << "b waits for a, which waits for the free";
+}
+
+TEST_F(CheckerTest, AFreeInTheOrderOfAStreamThatTheDriverRefusesOrdersNothing) {
+  const auto ptr = driver().mem_alloc_async(kSize, a);
+  ASSERT_TRUE(ptr);
+  checker.allocated(0, 1, *ptr, kSize, a);
+  checker.ending(0, 1, *ptr, a);
+  order_device->refuse();
+  EXPECT_FALSE(driver().mem_free_async(*ptr, b));
+  EXPECT_TRUE(checker.take_found().empty());
+  checker.allocated(0, 2, *ptr, kSize, b);
+  EXPECT_EQ(checker.take_found().size(), 1u);
+}
+
 TEST_F(CheckerTest, UseOnAnotherStreamReachesUntilThere) {
   checker.allocated(0, 1, kPtr, kSize, a);
   checker.used(0, 1, kPtr, b);

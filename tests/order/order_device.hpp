@@ -101,7 +101,9 @@ class OrderDevice final : public Driver {
   Result<DevicePtr> mem_alloc_async(std::uint64_t size, StreamHandle) override {
     return take(size);
   }
-  Status mem_free_async(DevicePtr ptr, StreamHandle) override { return give(ptr); }
+  Status mem_free_async(DevicePtr ptr, StreamHandle) override {
+    return refuses_ ? Status(Error{.code = Errc::invalid_value, .native = 1}) : give(ptr);
+  }
   std::uint64_t held_bytes() const noexcept override { return held_; }
   std::uint64_t largest_free_bytes() const noexcept override { return kTotal - held_; }
   std::uint64_t log_address(const std::byte*) const noexcept override { return 0; }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,7 @@
 #include <thread>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -145,6 +147,11 @@ struct emm_manager {
   std::vector<Block*> lost;
   std::vector<std::pair<void*, u64>> umbrella;
   int pushed = 0;
+  std::vector<std::pair<Block*, emm_stream>> late;
+  std::thread helper;
+  std::condition_variable helper_changed;
+  std::mutex helper_mutex;
+  bool helper_runs = false, helper_is_asked = false, helper_ends = false;
   emm_memory_info told{};
   u64 told_at = 0;
   emm_handle driver_pool = 0;
@@ -497,6 +504,7 @@ struct emm_manager {
   // Chunks.
   bool has_driver_pool() const { return W(reserved_is_high) || W(reserved_is_used); }
   emm_status alloc_chunk(u64 size, u64* base) {
+    if (W(chunks_on_default)) return d->mem_alloc_async(d->user, size, 0, base);
     if (!has_driver_pool()) return d->mem_alloc(d->user, size, base);
     constexpr std::uint32_t kThreshold = 4;
     if (driver_pool == 0) {
@@ -507,7 +515,8 @@ struct emm_manager {
     return d->mem_alloc_from_pool_async(d->user, size, driver_pool, 0, base);
   }
   emm_status free_chunk(u64 base) {
-    return has_driver_pool() ? d->mem_free_async(d->user, base, 0) : d->mem_free(d->user, base);
+    const bool is_async = W(chunks_on_default) || has_driver_pool();
+    return is_async ? d->mem_free_async(d->user, base, 0) : d->mem_free(d->user, base);
   }
   emm_status new_chunk(u64 need, Block** answer) {
     const u64 least = up(need, kUnit);
@@ -881,7 +890,45 @@ struct emm_manager {
       return EMM_SUCCESS;
     }
   }
+  void give_late() {
+    std::vector<std::pair<Block*, emm_stream>> all;
+    {
+      std::lock_guard lock(m);
+      if (deferrals > 0) return;
+      all.swap(late);
+    }
+    for (auto& [b, stream] : all) {
+      b->key = key_of(b->stream);
+      give(b, stream, false);
+    }
+  }
+  void begin_helper() {
+    std::lock_guard lock(helper_mutex);
+    if (std::exchange(helper_runs, true)) return;
+    helper = std::thread([this] {
+      std::unique_lock held(helper_mutex);
+      while (!helper_ends) {
+        helper_is_asked = false;
+        helper_changed.notify_all();
+        helper_changed.wait(held, [this] { return helper_is_asked || helper_ends; });
+      }
+    });
+  }
+  void ask_helper() {
+    std::unique_lock lock(helper_mutex);
+    if (!helper_runs) return;
+    helper_is_asked = true;
+    helper_changed.notify_all();
+    helper_changed.wait(lock, [this] { return !helper_is_asked; });
+  }
   void give(Block* b, emm_stream stream, bool by_reset) {
+    if (W(deferred_records_late) && !by_reset) {
+      std::lock_guard lock(m);
+      if (deferrals > 0) {
+        late.push_back({b, stream});
+        return;
+      }
+    }
     const u64 key = by_reset ? b->key : key_of(stream);
     u64 in_use_was = 0;
     {
@@ -916,7 +963,8 @@ struct emm_manager {
         return;
       }
     }
-    emm_status s = is_nameable ? record(b->stream, b->key, fences) : EMM_UNKNOWN_ERROR;
+    const bool records = is_nameable && !(W(reset_unfenced) && by_reset);
+    emm_status s = records ? record(b->stream, b->key, fences) : EMM_UNKNOWN_ERROR;
     if (W(one_stream_if_default) && !by_reset && key == 0 && b->key != 0) {
       drop_locked(fences);
       s = record(0, 0, fences);
@@ -934,7 +982,8 @@ struct emm_manager {
       live_blocks.erase(b->address);
       return;
     }
-    if (s != EMM_SUCCESS) wait_or_wild(fences);
+    const bool goes_on = (W(reset_unfenced) && by_reset) || W(refused_record_unfenced);
+    if (s != EMM_SUCCESS && !goes_on) wait_or_wild(fences);
     if (W(poison_on_free))
       d->memset_d8_async(d->user, b->address, 0xDD, std::min<u64>(b->size, 4 * KiB), 0);
     if (W(poison_on_stream) && key != b->key)
@@ -1399,6 +1448,14 @@ struct emm_manager {
   void destroy_rest() {
     if (W(end_forgets_deferred) && deferrals > 0) queue.clear();
     deferrals = 0;
+    give_late();
+    if (helper_runs) {
+      helper_mutex.lock();
+      helper_ends = true;
+      helper_changed.notify_all();
+      helper_mutex.unlock();
+      helper.join();
+    }
     reset(true);
     if (W(destroy_aborts)) {
       if (d->ctx_synchronize(d->user) != EMM_SUCCESS) std::abort();
@@ -1520,7 +1577,10 @@ const emm_plugin_table_v1 table = {
     [](emm_manager* self, u64 size, emm_stream s, emm_memory* mem) {
       return self->memalloc(size, s, mem);
     },
-    [](emm_manager* self, emm_token t, emm_stream s) { return self->free_token(t, s); },
+    [](emm_manager* self, emm_token t, emm_stream s) {
+      if (self->W(flush_by_helper)) self->begin_helper();
+      return self->free_token(t, s);
+    },
     [](emm_manager* self, u64 size, std::uint32_t f, emm_memory* mem) {
       return self->memhostalloc(size, f, mem);
     },
@@ -1544,13 +1604,21 @@ const emm_plugin_table_v1 table = {
     [](emm_manager* self) {
       std::lock_guard lock(self->m);
       if (self->deferrals) --self->deferrals;
+      if (self->W(deferred_records_late)) {
+        self->m.unlock();
+        self->give_late();
+        self->m.lock();
+      }
       if (!self->W(end_of_deferral_silent) || self->deferrals) return;
       self->m.unlock();
       (void)self->flush();
       self->m.lock();
     },
     nullptr,
-    [](emm_manager* self) { return self->fail(self->flush(), "the device refused a free"); },
+    [](emm_manager* self) {
+      if (self->W(flush_by_helper)) self->ask_helper();
+      return self->fail(self->flush(), "the device refused a free");
+    },
     [](emm_manager* self, emm_state* s) { self->state(s); },
     [](emm_manager* self, char* b, std::size_t n) -> std::size_t {
       if (self->W(latin1_report)) return write("R\xe9serv\xe9: 1\n", b, n);

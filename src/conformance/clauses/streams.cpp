@@ -807,6 +807,70 @@ void refuse_the_second(Bench& b) {
   }
 }
 
+/// The device refuses events while memory is freed on another stream than its own. The manager can
+/// wait for the device, so the work of both streams must still come before what follows.
+void refuse_events_of_a_free(Bench& b) {
+  for (const auto call : {Call::event_create, Call::event_record, Call::stream_wait_event}) {
+    for (const std::size_t asking : {1, 2}) {
+      b.apart([&](Bench& on) {
+        OwnStreams streams(on);
+        on.manager();
+        auto block = on.try_memalloc(4_MiB, streams[0]);
+        if (!block) return;
+        streams.order().allocated(0, 1, block->device(), 4_MiB, streams[0]);
+        streams.order().ending(0, 1, block->device(), streams[1]);
+        on.watch().fail_always(call, 700);
+        const auto freed = block->free(streams[1]);
+        on.watch().fail_always(call, 0);
+        if (!freed) return;
+        const auto next = on.try_memalloc(4_MiB, streams[asking]);
+        if (next) streams.order().allocated(0, 2, next->device(), 4_MiB, streams[asking]);
+        streams.expect_order(text::format(
+            "{} refused while a block is freed on another stream than its own, and as many bytes "
+            "asked for on {}",
+            call_info(call).cuda_name, asking == 1 ? "that stream" : "a third one"));
+      });
+    }
+  }
+}
+
+/// A reset in a deferral ends a block beside one whose free waits. Where both lie in one allocation
+/// of the driver, that cannot go back, and the first block may serve again at once.
+void reset_beside_a_waiting_free(Bench& b) {
+  if (b.is_numba()) return;  // its reset leaves memory live: RST-5
+  constexpr std::uint32_t kAsked = 6;
+  for (const auto size : {4_KiB, 512_KiB, 5_MiB}) {
+    b.apart([&](Bench& on) {
+      OwnStreams streams(on);
+      on.manager();
+      std::uint32_t ids = 0;
+      const auto allocate = [&](StreamHandle stream) {
+        auto block = on.try_memalloc(size, stream);
+        if (block) streams.order().allocated(0, ++ids, block->device(), size, stream);
+        return block;
+      };
+      const auto kept = allocate(streams[0]);
+      auto waiting = allocate(streams[0]);
+      if (!kept || !waiting) return;
+      const auto deferred = on.defer();
+      streams.order().ending(0, 2, waiting->device(), streams[0]);
+      if (!waiting->free(streams[0])) return;
+      streams.order().ending(0, 1, kept->device(), streams[0]);
+      on.reset();
+      std::vector<BenchMemory> next;
+      while (next.size() < kAsked) {
+        auto block = allocate(streams[1]);
+        if (!block) break;
+        next.push_back(*std::move(block));
+      }
+      streams.expect_order(text::format(
+          "two blocks of {} bytes, one freed in a deferral and one ended by a reset in it, and as "
+          "many bytes asked for on another stream",
+          size));
+    });
+  }
+}
+
 /// Expects the manager to write to freed memory only behind the work on it.
 void judge_writes_of_a_free(Bench& b, StreamHandle stream) {
   for (const auto size : {4_KiB, 3_MiB}) {
@@ -867,7 +931,8 @@ constexpr Clause kStreamsClauses[] = {
            for (const auto check :
                 {change_streams_often, use_many_streams, free_after_a_wait, use_again_after_waits,
                  ask_beside_pending_neighbours, ask_for_the_rest, ask_while_a_free_records,
-                 ask_again_after_refusals, refuse_the_second, hand_out_what_the_host_sees}) {
+                 ask_again_after_refusals, refuse_the_second, refuse_events_of_a_free,
+                 reset_beside_a_waiting_free, hand_out_what_the_host_sees}) {
              b.apart(check);
              if (b.decided()) return;
            }

@@ -1175,6 +1175,56 @@ void follow_an_ended_thread(Bench& b) {
   }
 }
 
+/// A thread frees on its default stream inside a deferral that another thread ends. The work on the
+/// memory is that of the thread that freed it, which the other one cannot name.
+void end_the_deferral_on_another_thread(Bench& b) {
+  constexpr std::size_t kAsked = 40;
+  constexpr std::uint64_t kAskedBytes = 32_MiB;
+  for (const bool on_own : {true, false}) {
+    for (const auto size : {64_KiB, 5_MiB}) {
+      b.apart([&](Bench& on) {
+        auto& order = on.watch_order();
+        on.manager();
+        const auto apart = on.ordered().stream_create(StreamKind::non_blocking);
+        if (!apart) return;
+        const auto stream = on_own ? kPerThreadStream : *apart;
+        std::uint32_t ids = 0;
+        const auto allocate = [&](StreamHandle for_stream) {
+          auto made = on.try_memalloc(size, for_stream);
+          if (made) order.allocated(0, ++ids, made->device(), size, for_stream);
+          return made;
+        };
+        auto deferred = on.defer();
+        bool is_freed = false;
+        start_thread([&] {
+          auto made = allocate(kPerThreadStream);
+          if (!made) return;
+          order.ending(0, ids, made->device(), kPerThreadStream);
+          is_freed = made->free(kPerThreadStream).has_value();
+        }).join();
+        deferred.end();
+        static_cast<void>(on.manager().flush().has_value());
+        // A manager may first give other memory.
+        const auto most = is_freed ? std::min<std::size_t>(kAsked, kAskedBytes / size) : 0;
+        std::vector<BenchMemory> next;
+        while (next.size() < most) {
+          auto block = allocate(stream);
+          if (!block) break;
+          next.push_back(*std::move(block));
+        }
+        for (const auto& hazard : order.take_found())
+          on.expect(false,
+                    text::format("{} bytes freed on a thread's default stream in a deferral that "
+                                 "another thread ends, and as many asked for on {}",
+                                 size, on_own ? "that thread's" : "a stream that waits for none"),
+                    describe(hazard), "an order between that work and what comes after");
+        next.clear();
+        if (!on.ordered().stream_destroy(*apart)) return;  // the device goes next
+      });
+    }
+  }
+}
+
 /// A reset inside a deferral ends what another thread has on its default stream, which the thread
 /// that resets cannot name.
 void reset_what_another_thread_has(Bench& b) {
@@ -1219,6 +1269,7 @@ void run_default_stream_programs(Bench& b) {
   b.expect(true, {}, {}, {});
   b.apart(follow_an_ended_thread);
   if (!b.decided()) b.apart(reset_what_another_thread_has);
+  if (!b.decided()) end_the_deferral_on_another_thread(b);
   for (std::uint64_t i = 0; i < kPrograms && !b.decided(); ++i) {
     auto subject = b.subject();
     subject.seed += i;
