@@ -162,6 +162,7 @@ constexpr Clause kInterfaceClauses[] = {
      .source = "DOC",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "accounts/every_call_failed",
      .check =
          [](Bench& b) {
            for (int i = 0; i < 3; ++i) b.expect_ok("initialize()", b.uninitialized().initialize());
