@@ -11,7 +11,8 @@ namespace emm::cli {
 
 /// A child process that keeps a real device open while this lives. Where nobody else has the device
 /// open, the driver sets it up anew for each process, which takes longer than most clauses: four
-/// clauses took 1.6 s without it and 0.9 s with it (H200, driver 580).
+/// clauses took 1.6 s, and 0.9 s beside another process that had the device open (H200, driver
+/// 580).
 class HeldOpen {
  public:
   /// Does nothing for a simulated device, or if there is no process to be had.
