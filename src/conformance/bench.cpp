@@ -402,12 +402,15 @@ std::string Bench::why_wrongly_refused(std::uint64_t size, StreamHandle stream) 
   // another.
   const auto& ledger = watch_.ledger();
   const bool mapped_twice = ledger.live(CallLedger::Kind::mapping).bytes > ledger.physical_bytes();
-  const auto most = limit();
   {
     const std::lock_guard lock(mutex_);
     if (deferrals_ != 0 || watch_.any_refused()) return {};
+  }
+  const auto most = limit();
+  {
+    const std::lock_guard lock(mutex_);
     // The limit may be one of live bytes.
-    if (most && live_bytes_ + size > *most) return {};
+    if (most && (size > *most || live_bytes_ > *most - size)) return {};
     for (const auto& [begin, range] : idle_) {
       if (mapped_twice) break;
       if (range.end - begin < size || range.stream != stream) continue;

@@ -359,8 +359,6 @@ constexpr PendingKind kExactPendingKinds[] = {
     {"pinned memory", 8_MiB, kPendingKinds[2].make},
 };
 
-constexpr PendingKind kHostPendingKinds[] = {kPendingKinds[0], kPendingKinds[1], kPendingKinds[2]};
-
 /// Answers whether the manager makes its frees on a thread of its own.
 bool probe_frees_elsewhere(Bench& b) {
   const FreesElsewhere elsewhere(b);
@@ -1323,7 +1321,7 @@ constexpr Clause kAccountsClauses[] = {
              for (const auto& kind : kPendingKinds) judge_pending(b, kind, elsewhere);
            }
            for (const auto& kind : kExactPendingKinds) judge_pending(b, kind, elsewhere);
-           for (const auto& kind : kHostPendingKinds) judge_named_call(b, kind);
+           for (const auto& kind : std::span(kPendingKinds).first(3)) judge_named_call(b, kind);
            {
              const auto deferred = b.defer();
              for (int i = 0; i < 24; ++i) {
