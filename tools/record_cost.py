@@ -8,8 +8,9 @@ the tests' that does nothing. --stacks adds what call stacks cost.
 
 --programs runs programs of tools/torch_check/programs.py and tools/record_programs.py bare and recorded by turns, those of PyTorch
 under torch.profiler too. A program runs once to load libraries, and then --repeats times in the same process, whose median counts. What
-a process takes before and after is left out of the ratios. --command times any command as a whole. Each last recording is judged by
-`emmctl check`, and replayed by --manager recorded on the simulated device and on the GPU.
+a process takes before and after is left out of the ratios. --command times any command from its start to its end, without what
+`emmctl record` does before and after. Each last recording is judged by `emmctl check`, and replayed by --manager recorded on the
+simulated device and on the GPU.
 
 The ratio is that of medians; 95 % of the ratios that are drawn anew from the same rounds lie in the interval.
 """
@@ -22,7 +23,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 THREADS = ((1, 16000), (16, 4000))
@@ -140,8 +140,9 @@ def programs(options, environment, record, folder):
     for name in options.programs or OF_TORCH:
         def run(way, only_time=True):
             before = [*record, "--"] if way.startswith("recorded") else []
+            repeats = options.repeats if only_time else 1
             words = output_of([*before, sys.executable, script, ROOT / "tools", ROOT / "tools/torch_check", name, way.split()[-1],
-                               str(options.repeats)],
+                               str(repeats)],
                               environment, folder)
             at = len(words) - 1 - words[::-1].index("took")
             return int(words[at + 1 if only_time else at + 2])
@@ -154,10 +155,11 @@ def programs(options, environment, record, folder):
 def commands(options, environment, record, folder):
     for given in options.command:
         name, command = given.split("=", 1)
+        timed = 'begun=$(date +%s%N); "$@" >&2 || exit; echo took $(($(date +%s%N) - begun))'
         def run(way):
-            begun = time.perf_counter_ns()
-            output_of([*([*record, "--"] if way == "recorded" else []), *shlex.split(command)], environment, ROOT)
-            return time.perf_counter_ns() - begun
+            words = output_of([*([*record, "--"] if way == "recorded" else []), "sh", "-c", timed, "sh", *shlex.split(command)],
+                              environment, ROOT)
+            return int(words[words.index("took") + 1])
         by_turns(options, environment, name, ["bare", "recorded"], run, folder)
 
 
