@@ -159,10 +159,10 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
 
 }  // namespace
 
-std::string recorder_beside(const std::string& executable) {
+std::string library_beside(const std::string& executable, const std::string& name) {
   const auto folder = executable.substr(0, executable.rfind('/') + 1);
   for (const auto* place : {"../lib/emmctl/record/", "../lib/"}) {
-    auto path = absolute(folder + place + "libemm-record.so");
+    auto path = absolute(folder + place + name);
     if (!path.empty()) return path;
   }
   return {};
@@ -171,7 +171,7 @@ std::string recorder_beside(const std::string& executable) {
 Result<DriverShim> DriverShim::open(const std::string& folder, const std::string& program) {
   DriverShim shim;
   shim.folder_ = absolute(folder);
-  shim.recorder_ = recorder_beside(program);
+  shim.recorder_ = library_beside(program, "libemm-record.so");
   if (shim.recorder_.empty()) {
     return fail(Errc::io_error, "libemm-record.so is not beside {}: expected it in ../lib",
                 program);

@@ -48,8 +48,8 @@ class DriverShim {
 /// Makes a folder in TMPDIR, else in /tmp. Its path contains no separator of path lists.
 Result<std::string> make_temporary_folder(std::string_view purpose);
 
-/// The absolute path of libemm-record.so beside this executable. Empty if there is none.
-std::string recorder_beside(const std::string& executable);
+/// The absolute path of a library of ours beside this executable. Empty if there is none.
+std::string library_beside(const std::string& executable, const std::string& name);
 
 /// How a program ended. It has our standard streams, and signals that we get are passed on to it.
 struct ProgramEnd {

@@ -822,6 +822,12 @@ def levels(bench):
     asked = collections.Counter(o["op"] for o in bench.operations("request.jsonl"))
     expect((asked["memalloc"], asked["memhostalloc"], asked["free"], asked["reset"]), (4, 1, 2, 1), "requests")
 
+    # A package that finds no library of its own writes through the one beside emmctl.
+    shutil.copytree(HERE.parents[1] / "tools" / "python" / "emmctl", bench.folder / "package" / "emmctl")
+    bench.emmctl("record", "-o", "lone.jsonl", "--level", "request", *run, EMM_LIBRARY="",
+                 EMM_PYTHON_PACKAGE=str(bench.folder / "package" / "emmctl"))
+    expect(collections.Counter(o["op"] for o in bench.operations("lone.jsonl")), asked, "requests without a library of one's own")
+
     bench.emmctl("record", "-o", "both.jsonl", "--level", "both", *run)
     bench.sound("both.jsonl")
     operations = list(bench.operations("both.jsonl"))

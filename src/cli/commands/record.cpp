@@ -259,6 +259,9 @@ class RecordProgram final : public CommandRun {
       start.variables.emplace_back(
           "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
       start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
+      // The package writes rows through it. It looks here where it finds none of its own.
+      if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
+        start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
     }
     if (!calls) return record_requests(console, *folder, start);
     const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {

@@ -165,7 +165,8 @@ def candidates():
     folders = [_HERE, _HERE / "_installed" / "lib",  # of a wheel
                _HERE.parent.parent.parent / "build" / "release" / "lib"]  # of a checkout
     folders += [above / "lib" for above in (*_HERE.parents, pathlib.Path(sys.prefix))]  # of an installed prefix
-    return [str(folder / "libemm.so") for folder in folders if (folder / "libemm.so").is_file()] + ["libemm.so"]
+    found = [str(folder / "libemm.so") for folder in folders if (folder / "libemm.so").is_file()]
+    return found + [os.environ.get("EMM_RECORD_WRITER", "libemm.so")]  # that of the emmctl record which runs this program
 
 
 def program():
