@@ -434,7 +434,11 @@ class ModelManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
-    if (host_cache_) host_cache_->end_all();
+    if (host_cache_) {
+      host_cache_->end_all();
+      // Now, because the observer, who hears of these frees and of any that fail, may call back.
+      static_cast<void>(deallocations().clear().has_value());
+    }
     const std::lock_guard lock(mutex_);
     epoch_.advance();
     if (!model_) return;

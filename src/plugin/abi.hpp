@@ -52,10 +52,12 @@ GivenText get_text(Ask ask) {
   const auto fill = [&](std::size_t room) {
     buffer.assign(room + kBehind, kGuard);
     const auto length = ask(buffer.data(), room);
-    const auto end = length < room ? length : room - 1;
-    given.whole = given.whole && buffer.find_first_not_of(kGuard, room) == std::string::npos &&
-                  buffer[end] == '\0';
-    buffer.resize(end);
+    const auto nul = buffer.find('\0');
+    // A text that does not fit may be cut before a character of up to four bytes.
+    const bool is_ended = length < room ? buffer[length] == '\0' : nul < room && nul + 4 >= room;
+    given.whole =
+        given.whole && buffer.find_first_not_of(kGuard, room) == std::string::npos && is_ended;
+    buffer.resize(length < room ? length : nul < room ? nul : room - 1);
     return length;
   };
   // A returned length that fills the room may be that of the whole text or of the part that fitted.

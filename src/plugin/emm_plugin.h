@@ -288,10 +288,10 @@ typedef struct emm_plugin_table_v1 {
   emm_status (*initialize)(emm_manager* self);
   /* Needed. Allocates device memory, aligned to 256 bytes as cuMemAlloc's. Where the manager knows
    * streams, the memory may be used by work put on `stream` from now on. What was freed serves
-   * again, whatever else lives. A manager may limit the bytes that are alive, not the number of
-   * blocks: a request beyond that limit is EMM_OUT_OF_MEMORY. It may also limit the size of one
-   * block: every larger request is refused then, with EMM_OUT_OF_MEMORY, EMM_INVALID_VALUE or
-   * EMM_NOT_SUPPORTED. Any thread. */
+   * again, whatever else lives. A manager may limit the bytes that are alive, as they were
+   * requested, not the number of blocks: a request beyond that limit is EMM_OUT_OF_MEMORY. It may
+   * also limit the size of one block: every larger request is refused then, with EMM_OUT_OF_MEMORY,
+   * EMM_INVALID_VALUE or EMM_NOT_SUPPORTED. Any thread. */
   emm_status (*memalloc)(emm_manager* self, uint64_t size, emm_stream stream, emm_memory* memory);
   /* Needed. Frees memory of any kind: the finalizer. Work on the memory may be pending on `stream`
    * and on the stream of the request. The host calls it once for each token, at any time, also

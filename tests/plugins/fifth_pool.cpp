@@ -121,6 +121,7 @@ struct emm_manager {
   emm_token last_token = 0, last_reset = 0;
   std::uint32_t deferrals = 0;
   u64 live = 0, reserved = 0, in_use = 0;
+  u64 largest_known = 0, refused_sum = 0;
   struct Count {
     u64 current = 0, peak = 0, allocated = 0, freed = 0;
     void add(u64 n) {
@@ -585,7 +586,11 @@ struct emm_manager {
       for (auto& [base, c] : chunks)
         if (is_idle(c)) idle += c->size;
       if (W(keep_counts_live) && by_trim && keep > 0) idle = idle > in_use ? idle - in_use : 0;
-      for (auto at = chunks.begin(); at != chunks.end() && idle > keep;) {
+      u64 gone = 0;
+      const auto goes_on = [&] {
+        return W(trim_keeps_the_rest) && by_trim && keep > 0 ? gone < keep : idle > keep;
+      };
+      for (auto at = chunks.begin(); at != chunks.end() && goes_on();) {
         Chunk* c = at->second;
         if (!is_idle(c)) {
           ++at;
@@ -600,6 +605,7 @@ struct emm_manager {
         } else
           bin_remove(c->first);
         idle -= c->size;
+        gone += c->size;
         reserved -= c->size;
         reserved_bytes.sub(c->size);
         if (!(W(segments_stay) && by_trim)) segment.sub(1);
@@ -706,6 +712,10 @@ struct emm_manager {
           h->user,
           w.is_host || (W(names_host_in_deferral) && deferrals > 0) ? "mem_free_host" : "mem_free",
           w.size);
+    if (W(reset_tells_locked) && quiet && h && h->pending_added) {
+      std::lock_guard lock(m);
+      h->pending_added(h->user, "mem_free", 0);
+    }
     if (W(host_slots_needed)) h->pending_added(h->user, "mem_free", 0), h->flushed(h->user, 1, 0);
     if (full && !quiet) tell(flush());
   }
@@ -1051,7 +1061,13 @@ struct emm_manager {
 
   emm_status memalloc(u64 size, emm_stream stream, emm_memory* memory) {
     if (size == 0) return fail(EMM_INVALID_VALUE, "0 bytes");
-    if (size > u64{1} << 50) {
+    largest_known = 0;
+    const bool wraps = W(overflow_where_empty) && live == 0 && size > ~u64{0} - kUnit;
+    if (W(refused_adds_up) && refused_sum > 640 * MiB) {
+      ++ooms;
+      return fail(EMM_OUT_OF_MEMORY, "beyond the limit");
+    }
+    if (size > u64{1} << 50 && !wraps) {
       ++ooms;
       return fail(EMM_OUT_OF_MEMORY, "more than any device has");
     }
@@ -1071,7 +1087,7 @@ struct emm_manager {
       d->ctx_push_current(d->user);
     }
     Block* b = nullptr;
-    u64 need = up(size, kUnit);
+    u64 need = std::max(up(size, kUnit), kUnit);
     const bool is_late =
         W(alignment_100_400) && size > 100 * MiB && size < 400 * MiB && size % kUnit != 0;
     if (is_late) need += kUnit;
@@ -1081,7 +1097,7 @@ struct emm_manager {
       if (s != EMM_UNKNOWN_ERROR && s != 700) d->ctx_pop_current(d->user, &c);
     }
     if (s != EMM_SUCCESS) {
-      if (s == EMM_OUT_OF_MEMORY) ++ooms;
+      if (s == EMM_OUT_OF_MEMORY) ++ooms, refused_sum += need;
       if (W(heap_of_refused)) kept_for_leak.push_back(std::malloc(80));
       return s;
     }
@@ -1095,6 +1111,7 @@ struct emm_manager {
     return EMM_SUCCESS;
   }
   emm_status end(const Record& r, emm_stream stream, bool by_reset) {
+    largest_known = 0;
     switch (r.kind) {
       case Kind::device:
         give(r.block, stream, by_reset);
@@ -1383,7 +1400,11 @@ struct emm_manager {
     }
     std::sort(all.begin(), all.end(),
               [](const Record& a, const Record& b) { return a.number < b.number; });
-    for (const Record& r : all) tell(end(r, r.block ? r.block->stream : 0, true));
+    for (const Record& r : all) {
+      const emm_status ended = end(r, r.block ? r.block->stream : 0, true);
+      tell(ended);
+      if (W(reset_ends_at_refused) && ended != EMM_SUCCESS) break;
+    }
     if (W(reset_forgets_concurrent)) {
       std::lock_guard lock(m);
       if (last_token != last) {
@@ -1439,6 +1460,11 @@ struct emm_manager {
     if (driver_pool && W(reserved_is_high)) {
       constexpr std::uint32_t kReservedHigh = 6;
       d->mem_pool_get_attribute(d->user, driver_pool, kReservedHigh, &s->reserved_bytes);
+    }
+    if (largest_known == 0) largest_known = largest();
+    if (W(largest_outlives_trim)) {
+      s->largest_free_bytes = largest_known;
+      return;
     }
     s->largest_free_bytes = W(largest_32_bits) ? static_cast<std::uint32_t>(largest()) : largest();
     s->pending_count = queue.size();

@@ -173,7 +173,8 @@ constexpr Clause kEndingsClauses[] = {
      .source = "drv:975-1045; MEM",
      .level = Level::quirk,
      .scope = Scope::host,
-     .may_fail_with = "deferral/manager_end accounts/manager_end threads/frees",
+     .may_fail_with =
+         "deferral/manager_end accounts/manager_end threads/frees accounts/refused_frees",
      .check =
          [](Bench& b) {
            b.pinned(64).drop();
@@ -286,6 +287,18 @@ constexpr Clause kEndingsClauses[] = {
              { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(3_MiB)}; }
              if (!b.manager().trim(0)) return;
            };
+           const auto leave_much = [&b] {  // more than lies beside live memory
+             const auto size = b.affordable(320_MiB) / 20;
+             std::vector<BenchMemory> idle;
+             while (idle.size() < 16) {
+               auto block = b.try_memalloc(size);
+               if (!block) break;
+               idle.push_back(*std::move(block));
+             }
+           };
+           const auto trim_idle = [&b] {
+             if (!b.manager().trim(0)) return;
+           };
            const auto ask = [&b] {
              if (!b.manager().get_memory_info()) return;
            };
@@ -303,6 +316,14 @@ constexpr Clause kEndingsClauses[] = {
                const bool reached = run_with_free_meanwhile(b, Where::in_driver, operation, n);
                any |= reached;
                if (!reached) break;
+             }
+           }
+           for (const auto& operation :
+                std::initializer_list<std::function<void()>>{trim_idle, request_without_memory}) {
+             constexpr int kMostCalls = 6;
+             for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
+               leave_much();
+               if (!run_with_free_meanwhile(b, Where::in_driver, operation, n)) break;
              }
            }
            any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
@@ -340,8 +361,14 @@ constexpr Clause kEndingsClauses[] = {
              for (const auto call : kDeviceFrees) b.watch().fail(call, {});
              b.watch().fail(Call::mem_free_host, {});
            };
-           for (const auto& operation : std::initializer_list<std::function<void()>>{
-                    free_all_kinds, defer, fail, [&b] { b.reset(); }}) {
+           const auto reset = [&] {
+             const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
+             const auto managed = b.try_managed(64_KiB);
+             const auto mapped = b.try_hosted(64, {.mapped = true});
+             b.reset();
+           };
+           for (const auto& operation :
+                std::initializer_list<std::function<void()>>{free_all_kinds, defer, fail, reset}) {
              constexpr int kMostCalls = 4;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
                if (!run_with_free_meanwhile(b, Where::at_host, operation, n)) break;

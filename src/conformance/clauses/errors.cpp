@@ -91,13 +91,22 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
     };
     const auto ask = [&] { return request.make != nullptr ? request.make(trial) : handle(trial); };
     trial.watch().forget();
+    const auto held = trial.manager().state().reserved_bytes;
     trial.watch().fail_all(native);
     const auto error = ask();
-    trial.watch().fail_all(0);
     const auto refused = trial.watch().events();
+    // What a failed request counts must not add up.
+    constexpr int kMore = 30;
+    for (int i = 0; i < kMore && error && !refused.empty(); ++i)
+      static_cast<void>(ask().has_value());
+    trial.watch().fail_all(0);
     const auto done =
         text::format("{}, each driver call answering {}", request.words, code(native));
     if (error && error->code != Errc::not_supported) judge(done, *error);
+    if (const auto now = trial.manager().state().reserved_bytes; held && now)
+      b.expect_rule("accounts/reserved", *now <= *held, done,
+                    text::format("reserved bytes {}, after {} before", *now, *held),
+                    "no more than before: the driver gave nothing");
     if (!error && request.size == 0 && !refused.empty())
       b.expect(false, done, "success", code(native));
     const auto later = ask();
@@ -925,7 +934,7 @@ constexpr Clause kErrorsClauses[] = {
      .source = "emm_plugin.h, free_failed and flush; ERR-2",
      .level = Level::should,
      .scope = Scope::all,
-     .may_fail_with = "ERR-2 PD-11",
+     .may_fail_with = "ERR-2 PD-11 stream/hazards",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");

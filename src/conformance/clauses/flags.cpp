@@ -457,7 +457,7 @@ constexpr Clause kFlagsClauses[] = {
      .source = "NBEP 7; drv:753-762; emm_plugin.h, memhostalloc",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "HST-1",
+     .may_fail_with = "HST-1 accounts/pending",
      .check =
          [](Bench& b) {
            check_with_and_without_refusal(b, [](Bench& on, bool refuses) {

@@ -38,6 +38,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:975-1045",
      .level = Level::must,
      .scope = Scope::host,
+     .may_fail_with = "accounts/pending",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();
@@ -116,7 +117,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1011-1022",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-11",
+     .may_fail_with = "PD-11 deferral/threads",
      .check =
          [](Bench& b) {
            auto blocks = b.mapped_blocks(3, 64);
@@ -194,7 +195,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:1025-1035",
      .level = Level::must,
      .scope = Scope::host,
-     .may_fail_with = "PD-14 deferral/apart deferral/lasts deferral/nests",
+     .may_fail_with = "PD-14 deferral/apart deferral/lasts deferral/nests deferral/no_sooner",
      .check =
          [](Bench& b) {
            b.stub().total = 1000;
@@ -292,9 +293,9 @@ constexpr Clause kPendingClauses[] = {
      .level = Level::should,
      .scope = Scope::host,
      .may_fail_with =
-         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed "
-         "accounts/refused_frees deferral/nothing_lost deferral/manager_end "
-         "flags/memallocmanaged reset/ends_all accounts/manager_end accounts/pending threads/frees",
+         "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees "
+         "deferral/nothing_lost deferral/manager_end flags/memallocmanaged reset/ends_all "
+         "accounts/manager_end accounts/pending threads/frees deferral/no_sooner",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();
@@ -355,7 +356,7 @@ constexpr Clause kPendingClauses[] = {
      .source = "drv:728-745, 840-847, 1351-1371",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "RST-8 deferral/reset deferral/lasts",
+     .may_fail_with = "RST-8 deferral/reset deferral/lasts deferral/no_sooner",
      .check =
          [](Bench& b) {
            const auto deferred = b.defer();

@@ -392,7 +392,7 @@ constexpr Clause kResetClauses[] = {
      .source = "drv:840-847, 1016",
      .level = Level::should,
      .scope = Scope::host,
-     .may_fail_with = "DFR-7 deferral/reset deferral/lasts",
+     .may_fail_with = "DFR-7 deferral/reset deferral/lasts deferral/no_sooner",
      .check =
          [](Bench& b) {
            const auto block = b.mapped(64);

@@ -18,6 +18,8 @@ namespace {
 
 using namespace emm::conformance;
 
+constexpr std::int32_t kNotReady = 600;
+
 /// A random program on several streams. It reuses memory in a few sizes, so that what was freed on
 /// one stream is soon requested on another while its work is pending.
 class StreamProgram {
@@ -126,7 +128,7 @@ class StreamProgram {
     static constexpr std::array kCalls{
         Call::event_create,    Call::event_record,       Call::stream_wait_event, Call::event_query,
         Call::ctx_synchronize, Call::stream_synchronize, Call::event_synchronize};
-    static constexpr std::size_t kOfEvents = 3;
+    static constexpr std::size_t kOfEvents = 4;
     StreamProgram& program_;
   };
 
@@ -225,8 +227,6 @@ class StreamProgram {
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;
 };
-
-constexpr std::int32_t kNotReady = 600;
 
 void run_stream_programs(Bench& b) {
   const std::uint64_t kPrograms = 80 * b.effort();
@@ -391,6 +391,37 @@ void use_many_streams(Bench& b) {
   for (const auto stream : all) {
     if (!b.ordered().stream_destroy(stream)) return;  // the whole device is reset next
   }
+}
+
+/// Frees more blocks with pending work than a manager may like to keep events for.
+void free_many_with_work(Bench& b) {
+  constexpr std::uint32_t kBlocks = 2'400;
+  OwnStreams streams(b);
+  b.manager();
+  b.watch().fail_always(Call::event_query, kNotReady);
+  b.watch().fail_always(Call::stream_query, kNotReady);
+  std::vector<BenchMemory> blocks;
+  std::uint32_t id = 0;
+  const auto ask = [&](StreamHandle stream) {
+    auto block = b.try_memalloc(8_KiB, stream);
+    if (!block) return false;
+    streams.order().allocated(0, ++id, block->device(), 8_KiB, stream);
+    blocks.push_back(*std::move(block));
+    return true;
+  };
+  while (blocks.size() < kBlocks && ask(streams[0])) {
+  }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {
+    streams.order().ending(0, static_cast<std::uint32_t>(i + 1), blocks[i].device(), streams[0]);
+    if (!blocks[i].free(streams[0])) break;
+  }
+  for (std::uint32_t i = 0; i < kBlocks / 2 && !b.decided() && ask(streams[1]); ++i)
+    streams.expect_order(
+        text::format("{} blocks freed on a stream that has work, and others asked "
+                     "for on another stream",
+                     kBlocks / 2));
+  b.watch().fail_always(Call::event_query, 0);
+  b.watch().fail_always(Call::stream_query, 0);
 }
 
 /// Memory runs out and the manager waits for the device. What another thread frees after that wait
@@ -929,10 +960,11 @@ constexpr Clause kStreamsClauses[] = {
      .check =
          [](Bench& b) {
            for (const auto check :
-                {change_streams_often, use_many_streams, free_after_a_wait, use_again_after_waits,
-                 ask_beside_pending_neighbours, ask_for_the_rest, ask_while_a_free_records,
-                 ask_again_after_refusals, refuse_the_second, refuse_events_of_a_free,
-                 reset_beside_a_waiting_free, hand_out_what_the_host_sees}) {
+                {change_streams_often, use_many_streams, free_many_with_work, free_after_a_wait,
+                 use_again_after_waits, ask_beside_pending_neighbours, ask_for_the_rest,
+                 ask_while_a_free_records, ask_again_after_refusals, refuse_the_second,
+                 refuse_events_of_a_free, reset_beside_a_waiting_free,
+                 hand_out_what_the_host_sees}) {
              b.apart(check);
              if (b.decided()) return;
            }
