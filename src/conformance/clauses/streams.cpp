@@ -470,15 +470,15 @@ void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
   if (!queries) b.leave_on_device(kBlocks * kSize + 2_MiB);
   HookedManager manager(b);
   if (!manager) return;
-  std::uint32_t ids = 0;
-  const auto allocate = [&](std::uint64_t size, StreamHandle stream) {
+  std::atomic<std::uint32_t> ids{0};  // the other thread may still run when this one goes on
+  const auto allocate = [&](std::uint64_t size, StreamHandle stream, std::uint32_t id) {
     auto block = manager->memalloc(size, stream);
-    if (block) streams.order().allocated(0, ++ids, block->device_pointer(), size, stream);
+    if (block) streams.order().allocated(0, id, block->device_pointer(), size, stream);
     return block;
   };
   std::vector<MemoryPointer> blocks;
   while (blocks.size() < kBlocks) {
-    auto block = allocate(kSize, streams[0]);
+    auto block = allocate(kSize, streams[0], ++ids);
     if (!block) break;
     blocks.push_back(*std::move(block));
   }
@@ -496,9 +496,10 @@ void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
     if (queries ? event.call != Call::event_query : !is_wait(event.call)) return;
     if (++waits != nth) return;
     meanwhile.run([&] {
-      auto again = allocate(kSize, streams[0]);
+      const auto id = ++ids;
+      auto again = allocate(kSize, streams[0], id);
       if (!again) return;
-      streams.order().ending(0, ids, again->device_pointer(), streams[0]);
+      streams.order().ending(0, id, again->device_pointer(), streams[0]);
       static_cast<void>(again->free(streams[0]).has_value());
     });
   };
