@@ -132,11 +132,13 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
       b.expect(!block || trial.fill(*block, 3), text::format("{}; then memalloc({})", done, size),
                "the device refuses to write there", "memory");
     }
+    b.show_calls_of(nullptr);
     const auto flushed = trial.manager().flush();
     const auto live = trial.manager().state().live_bytes;
     trial.end_manager();
     if (trial.watch().total() == 0)
       return b.inconclusive("the driver calls of this manager are not seen here");
+    b.show_calls_of(&trial);
     const auto& ledger = trial.watch().ledger();
     b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(),
              "only what the driver refused to take back is left");

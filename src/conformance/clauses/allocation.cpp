@@ -60,21 +60,6 @@ void churn(Bench& b, Prng& random, int steps, bool mixed,
   for (const auto& one : live) look(one);
 }
 
-/// Requests memory where the device has less than the manager likes to take at once. Freed memory
-/// must not serve a request that it is too small for; every block is looked at.
-void ask_for_what_is_left(Bench& b) {
-  b.manager();
-  for (const auto left : {2_MiB, 12_MiB, 28_MiB, 60_MiB}) {
-    b.leave_on_device(left);
-    const auto some = left / 5 * 3;
-    for (const auto size : {some, some / 2 * 3, some + 1, left}) {
-      if (const auto block = b.try_memalloc(size)) continue;
-    }
-    b.expect_ok("flush()", b.manager().flush());
-    b.release_ballast();
-  }
-}
-
 constexpr Clause kAllocationClauses[] = {
     {.id = "suite/alignment",
      .rule = "Device memory is aligned to 256 bytes, as cuMemAlloc's is.",
@@ -353,8 +338,6 @@ constexpr Clause kAllocationClauses[] = {
            b.expect(b.is_simulated() ? again.size() == had : again.size() + kKept >= had,
                     "96 MiB left on the device, filled a second time",
                     text::format("{} blocks", again.size()), text::format("{}", had));
-           again.clear();
-           if (b.is_simulated()) b.apart(ask_for_what_is_left);
          }},
 
     {.id = "suite/steady",
