@@ -110,6 +110,18 @@ std::string first_refused(Bench& b, std::int32_t native) {
   return {};
 }
 
+/// Expects, after the end of a trial's manager, that each thing it took has ended, once. Only what
+/// the driver refused to take back may be left.
+void expect_each_ended_once(Bench& b, Bench& trial, std::string_view done) {
+  const auto& ledger = trial.watch().ledger();
+  b.show_calls_of(&trial);
+  b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(),
+           "only what the driver refused to take back is left");
+  b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
+           "each thing ended once");
+  b.show_calls_of(nullptr);
+}
+
 /// Fails each driver call in turn, on a device of its own: those that end something, or all others.
 void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
   constexpr std::uint64_t kMost = 300;
@@ -138,12 +150,8 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
     trial.end_manager();
     if (trial.watch().total() == 0)
       return b.inconclusive("the driver calls of this manager are not seen here");
+    expect_each_ended_once(b, trial, done);
     b.show_calls_of(&trial);
-    const auto& ledger = trial.watch().ledger();
-    b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(),
-             "only what the driver refused to take back is left");
-    b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
-             "each thing ended once");
     b.expect(left_current(trial) == 0, done,
              text::format("{} calls of cuCtxPushCurrent are not undone", left_current(trial)),
              "each is, before its slot returns");
@@ -176,16 +184,11 @@ void fail_initialize_in_turn(Bench& b, std::int32_t native) {
         if (const auto block = manager.memalloc(64_KiB)) static_cast<void>(block->size());
       }
       trial.end_manager();
-      b.show_calls_of(&trial);
-      const auto& ledger = trial.watch().ledger();
-      const auto done =
+      expect_each_ended_once(
+          b, trial,
           text::format("initialize(), driver call {} failing with {}{}{}; then the manager's end",
                        n, native, first_refused(trial, native),
-                       is_asked_again ? "; initialize() once more, and memalloc(65536)" : "");
-      b.expect(owed(trial) <= refused_ends(trial), done, ledger.verdict(), "nothing is left");
-      b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0, done, ledger.verdict(),
-               "each thing ended once");
-      b.show_calls_of(nullptr);
+                       is_asked_again ? "; initialize() once more, and memalloc(65536)" : ""));
     }
   }
 }
@@ -246,16 +249,12 @@ void refuse_one_of_several(Bench& b) {
       for (const auto call : kFrees) on.watch().fail(call, {});
       if (on.watch().total() == 0)
         return b.inconclusive("the driver calls of this manager are not seen here");
-      b.show_calls_of(&on);
-      const auto& ledger = on.watch().ledger();
-      b.expect(owed(on) <= refused_ends(on),
-               text::format("memory of every kind{}, then {}, the driver refusing one of the "
-                            "frees; then the manager's end",
-                            is_of_live ? "" : " freed", words),
-               ledger.verdict(), "only what the driver refused to take back is left");
-      b.expect(ledger.double_ends() == 0 && ledger.foreign_ends() == 0,
-               text::format("the same, with {}", words), ledger.verdict(), "each thing ended once");
-      b.show_calls_of(nullptr);
+      expect_each_ended_once(
+          b, on,
+          text::format(
+              "memory of every kind{}, then {}, the driver refusing one of the frees; then "
+              "the manager's end",
+              is_of_live ? "" : " freed", words));
     }
   }
 }
