@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -57,7 +58,7 @@ GivenText get_text(Ask ask) {
     const bool is_ended = length < room ? buffer[length] == '\0' : nul < room && nul + 4 >= room;
     given.whole =
         given.whole && buffer.find_first_not_of(kGuard, room) == std::string::npos && is_ended;
-    buffer.resize(length < room ? length : nul < room ? nul : room - 1);
+    buffer.resize(std::min(length < room ? length : nul, room - 1));
     return length;
   };
   // A returned length that fills the room may be that of the whole text or of the part that fitted.

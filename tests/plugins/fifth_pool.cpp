@@ -121,7 +121,7 @@ struct emm_manager {
   emm_token last_token = 0, last_reset = 0;
   std::uint32_t deferrals = 0;
   u64 live = 0, reserved = 0, in_use = 0;
-  u64 largest_known = 0, refused_sum = 0;
+  std::atomic<u64> largest_known{0}, refused_sum{0};  // of two mistakes
   struct Count {
     u64 current = 0, peak = 0, allocated = 0, freed = 0;
     void add(u64 n) {
@@ -1461,12 +1461,11 @@ struct emm_manager {
       constexpr std::uint32_t kReservedHigh = 6;
       d->mem_pool_get_attribute(d->user, driver_pool, kReservedHigh, &s->reserved_bytes);
     }
-    if (largest_known == 0) largest_known = largest();
-    if (W(largest_outlives_trim)) {
-      s->largest_free_bytes = largest_known;
-      return;
-    }
     s->largest_free_bytes = W(largest_32_bits) ? static_cast<std::uint32_t>(largest()) : largest();
+    if (W(largest_outlives_trim)) {
+      if (largest_known == 0) largest_known = s->largest_free_bytes;
+      s->largest_free_bytes = largest_known;
+    }
     s->pending_count = queue.size();
     s->pending_bytes = queue_bytes;
     if (W(pending_8_bits)) s->pending_count &= 0xff;

@@ -226,17 +226,15 @@ void refuse_one_of_several(Bench& b) {
       auto& on = **fresh;
       on.manager();
       std::vector<BenchMemory> blocks;
-      {
-        const auto keep = [&](Result<BenchMemory> made) {
-          if (made) blocks.push_back(*std::move(made));
-        };
-        for (int i = 0; i < 4; ++i) {
-          keep(on.try_pin(on.buffer()));
-          for (const auto size : {4_KiB, 24_MiB}) {
-            keep(on.try_memalloc(size));
-            keep(on.try_hosted(size, {.mapped = i % 2 == 0}));
-            keep(on.try_managed(size));
-          }
+      const auto keep = [&](Result<BenchMemory> made) {
+        if (made) blocks.push_back(*std::move(made));
+      };
+      for (int i = 0; i < 4; ++i) {
+        keep(on.try_pin(on.buffer()));
+        for (const auto size : {4_KiB, 24_MiB}) {
+          keep(on.try_memalloc(size));
+          keep(on.try_hosted(size, {.mapped = i % 2 == 0}));
+          keep(on.try_managed(size));
         }
       }
       if (!is_of_live) blocks.clear();

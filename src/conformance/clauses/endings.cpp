@@ -134,6 +134,13 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
   return true;
 }
 
+/// Makes a large block, managed memory and mapped memory, as far as the manager offers them. They
+/// end with the array, the last one first.
+std::array<Result<BenchMemory>, 3> make_each_kind(Bench& b) {
+  return {b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB), b.try_managed(64_KiB),
+          b.try_hosted(64, {.mapped = true})};
+}
+
 constexpr Clause kEndingsClauses[] = {
     {.id = "ERR-2",
      .rule = "A free that the driver refuses raises nothing where memory ends; whoever observes "
@@ -260,11 +267,7 @@ constexpr Clause kEndingsClauses[] = {
            };
            const auto end_all_kinds = [&b] {
              b.any(64_KiB).drop();
-             {
-               const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
-               const auto managed = b.try_managed(64_KiB);
-               const auto mapped = b.try_hosted(64, {.mapped = true});
-             }
+             { const auto made = make_each_kind(b); }
              if (!b.manager().flush()) return;
            };
            const std::array streams{b.stream(), b.stream()};
@@ -308,24 +311,21 @@ constexpr Clause kEndingsClauses[] = {
            };
            bool any = run_with_free_meanwhile(b, Where::in_driver_flushing, request);
            any |= run_with_free_meanwhile(b, Where::in_driver_flushing, request_on_host);
+           const auto at_each_call = [&](const std::function<void()>& operation, int most,
+                                         const std::function<void()>& prepare) {
+             for (int n = 1; n <= most && !b.decided(); ++n) {
+               prepare();
+               if (!run_with_free_meanwhile(b, Where::in_driver, operation, n)) return;
+               any = true;
+             }
+           };
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
-                    use_streams_without_memory, trim, ask, export_handle}) {
-             constexpr int kMostCalls = 12;
-             for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
-               const bool reached = run_with_free_meanwhile(b, Where::in_driver, operation, n);
-               any |= reached;
-               if (!reached) break;
-             }
-           }
+                    use_streams_without_memory, trim, ask, export_handle})
+             at_each_call(operation, 12, [] {});
            for (const auto& operation :
-                std::initializer_list<std::function<void()>>{trim_idle, request_without_memory}) {
-             constexpr int kMostCalls = 6;
-             for (int n = 1; n <= kMostCalls && !b.decided(); ++n) {
-               leave_much();
-               if (!run_with_free_meanwhile(b, Where::in_driver, operation, n)) break;
-             }
-           }
+                std::initializer_list<std::function<void()>>{trim_idle, request_without_memory})
+             at_each_call(operation, 6, leave_much);
            any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},
@@ -343,11 +343,7 @@ constexpr Clause kEndingsClauses[] = {
            b.untraceable();
            b.expect(true, {}, {}, {});
            const auto free_all_kinds = [&b] {
-             {
-               const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
-               const auto managed = b.try_managed(64_KiB);
-               const auto mapped = b.try_hosted(64, {.mapped = true});
-             }
+             { const auto made = make_each_kind(b); }
              if (!b.manager().flush()) return;
            };
            const auto defer = [&] {
@@ -362,9 +358,7 @@ constexpr Clause kEndingsClauses[] = {
              b.watch().fail(Call::mem_free_host, {});
            };
            const auto reset = [&] {
-             const auto large = b.try_memalloc(b.is_simulated() ? 20_MiB : 512_MiB);
-             const auto managed = b.try_managed(64_KiB);
-             const auto mapped = b.try_hosted(64, {.mapped = true});
+             const auto made = make_each_kind(b);
              b.reset();
            };
            for (const auto& operation :
