@@ -57,7 +57,7 @@ HostOnlyManager::HostOnlyManager(const ManagerContext& context, const Settings& 
     : driver_(context.driver),
       observer_(context.observer),
       profile_(settings.profile),
-      deallocations_(context.driver, settings.limits, context.observer, settings.profile) {
+      deallocations_(context.driver, settings.limits, &observer_, settings.profile) {
   if (settings.capacity) deallocations_.set_memory_capacity(*settings.capacity);
 }
 
@@ -164,10 +164,6 @@ ManagerState HostOnlyManager::state() const {
           .largest_free_bytes = {},
           .pending_count = deallocations_.size(),
           .pending_bytes = deallocations_.bytes()};
-}
-
-void HostOnlyManager::tell(const Error& error) noexcept {
-  if (observer_ != nullptr) observer_->free_failed(error);
 }
 
 bool HostOnlyManager::survives_reset(MemoryKind kind) const noexcept {

@@ -7,6 +7,7 @@
 
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
+#include "emm/observer_relay.hpp"
 #include "emm/pending_deallocs.hpp"
 #include "managers/live_records.hpp"
 
@@ -63,7 +64,9 @@ class HostOnlyManager : public MemoryManager {
   PendingDeallocs& deallocations() noexcept { return deallocations_; }
   const PendingDeallocs& deallocations() const noexcept { return deallocations_; }
   /// Tells the observer of a failed free that no caller waits for.
-  void tell(const Error& error) noexcept;
+  void tell(const Error& error) noexcept { observer_.free_failed(error); }
+  /// For managers that tell under a lock.
+  const ObserverRelay& observer() const noexcept { return observer_; }
 
   /// Calls `attempt`. If that runs out of memory, makes the pending frees and calls it once more
   /// (DEV-3).
@@ -87,7 +90,7 @@ class HostOnlyManager : public MemoryManager {
   static void finalize_unrecorded(void* self, std::uint64_t cookie, StreamHandle stream) noexcept;
 
   Driver* driver_;  ///< Null in a probe.
-  ManagerObserver* observer_;
+  ObserverRelay observer_;
   Profile profile_;
   PendingDeallocs deallocations_;
   mutable std::mutex mutex_;

@@ -197,6 +197,7 @@ class ModelManager final : public HostOnlyManager {
 
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return MemoryPointer({}, 0);
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (auto made = make(); !made) return std::move(made).error();
     make_queued_frees();
@@ -228,6 +229,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   Status trim(std::uint64_t keep) override {
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (!model_) return {};
     make_queued_frees();
@@ -240,12 +242,14 @@ class ModelManager final : public HostOnlyManager {
   }
 
   bool use_pool(PrivatePool pool) override {
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (!make() || !model_->use_pool(pool)) return false;
     pool_ = pool;
     return true;
   }
   void end_pool(PrivatePool pool, bool at_once) override {
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (!model_) return;
     make_queued_frees();
@@ -260,6 +264,7 @@ class ModelManager final : public HostOnlyManager {
     return true;
   }
   void complete_free(std::uint64_t number) override {
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     make_queued_frees();
     const auto found = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& each) {
@@ -375,6 +380,7 @@ class ModelManager final : public HostOnlyManager {
       const std::lock_guard lock(manager.queue_mutex_);
       manager.queued_.push_back(queued);
     }
+    const ObserverRelay::Hold hold(manager.observer());
     const std::unique_lock lock(manager.mutex_, std::try_to_lock);
     if (lock.owns_lock()) manager.make_queued_frees();
   }
@@ -436,9 +442,8 @@ class ModelManager final : public HostOnlyManager {
   void end_all() noexcept {
     if (host_cache_) {
       host_cache_->end_all();
-      // Now, because the observer, who hears of these frees and of any that fail, may call back.
-      static_cast<void>(deallocations().clear().has_value());
     }
+    const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     epoch_.advance();
     if (!model_) return;
@@ -462,7 +467,7 @@ class ModelManager final : public HostOnlyManager {
 
   MakeModel make_model_;
   std::optional<HostCache> host_cache_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;        ///< Taken inside a Hold where driver calls are made.
   mutable std::mutex queue_mutex_;  ///< Taken last, and not held during driver calls.
   std::optional<Error> flush_error_;
   std::vector<Queued> queued_;  ///< Frees that found mutex_ taken.

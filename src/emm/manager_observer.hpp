@@ -13,7 +13,7 @@ namespace emm {
 enum class Profile : std::uint8_t { standard, numba };
 
 /// Hears what a manager does that no return value shows. Called on the thread that caused it, with
-/// no lock of the manager held. It must not call the manager.
+/// no lock of the manager held, so it may call the manager.
 class ManagerObserver {
  public:
   virtual ~ManagerObserver() = default;

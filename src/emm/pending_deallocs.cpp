@@ -98,6 +98,12 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
     if (--under_way_ == 0) idle_.notify_all();
     if (done) continue;
     ++failures_;
+    if (observer_ != nullptr) {
+      // Only now, when no clear() waits for this free: the observer may call the manager.
+      lock.unlock();
+      observer_->free_failed(done.error());
+      lock.lock();
+    }
     if (status) status = std::move(done);
     if (profile_ == Profile::numba) break;
   }
@@ -109,23 +115,19 @@ Status PendingDeallocs::flush(std::unique_lock<std::mutex> lock) noexcept {
 }
 
 Status PendingDeallocs::destroy(const Item& item) noexcept {
-  auto done = [&]() -> Status {
-    switch (item.dtor) {
-      case Call::mem_free:
-        return driver_->mem_free({item.handle});
-      case Call::mem_free_host:
-        return driver_->mem_free_host(reinterpret_cast<HostPtr>(item.handle));
-      case Call::event_destroy:
-        return driver_->event_destroy({item.handle});
-      case Call::stream_destroy:
-        return driver_->stream_destroy({item.handle});
-      default:
-        EMM_ASSERT(item.dtor == Call::library_unload);
-        return driver_->library_unload({item.handle});
-    }
-  }();
-  if (!done && observer_ != nullptr) observer_->free_failed(done.error());
-  return done;
+  switch (item.dtor) {
+    case Call::mem_free:
+      return driver_->mem_free({item.handle});
+    case Call::mem_free_host:
+      return driver_->mem_free_host(reinterpret_cast<HostPtr>(item.handle));
+    case Call::event_destroy:
+      return driver_->event_destroy({item.handle});
+    case Call::stream_destroy:
+      return driver_->stream_destroy({item.handle});
+    default:
+      EMM_ASSERT(item.dtor == Call::library_unload);
+      return driver_->library_unload({item.handle});
+  }
 }
 
 DeferCleanup PendingDeallocs::disable() noexcept {

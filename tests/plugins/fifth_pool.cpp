@@ -876,7 +876,10 @@ struct emm_manager {
             continue;
           }
           if (turn == 1) {
-            tell(release_idle(0));
+            const emm_status released = release_idle(0);
+            std::unique_lock lock(m, std::defer_lock);
+            if (W(oom_tells_locked)) lock.lock();
+            tell(released);
             continue;
           }
           return fail(s, "out of memory");

@@ -350,19 +350,43 @@ constexpr Clause kEndingsClauses[] = {
              const auto deferred = b.defer();
              const auto managed = b.try_managed(64_KiB);
            };
+           const auto set_frees = [&b](std::initializer_list<std::int32_t> codes) {
+             for (const auto call : kDeviceFrees) b.watch().fail(call, codes);
+             b.watch().fail(Call::mem_free_host, codes);
+           };
            const auto fail = [&] {
-             for (const auto call : kDeviceFrees) b.watch().fail(call, {700});
-             b.watch().fail(Call::mem_free_host, {700});
+             set_frees({700});
              free_all_kinds();
-             for (const auto call : kDeviceFrees) b.watch().fail(call, {});
-             b.watch().fail(Call::mem_free_host, {});
+             set_frees({});
+           };
+           const auto trim = [&] {
+             static_cast<void>(b.try_memalloc(20_MiB).has_value());
+             set_frees({700});
+             static_cast<void>(b.manager().trim(0).has_value());
+             set_frees({});
+           };
+           const auto run_out = [&] {
+             set_frees({700});
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {2, 2, 2});
+             static_cast<void>(b.try_memalloc(40_MiB).has_value());
+             for (const auto call : kDeviceAllocations) b.watch().fail(call, {});
+             set_frees({});
+           };
+           const auto run_out_idle = [&] {
+             static_cast<void>(b.try_memalloc(20_MiB).has_value());
+             run_out();
+           };
+           const auto run_out_pending = [&] {
+             static_cast<void>(b.try_managed(64_KiB).has_value());
+             static_cast<void>(b.try_hosted(64, {.mapped = true}).has_value());
+             run_out();
            };
            const auto reset = [&] {
              const auto made = make_each_kind(b);
              b.reset();
            };
-           for (const auto& operation :
-                std::initializer_list<std::function<void()>>{free_all_kinds, defer, fail, reset}) {
+           for (const auto& operation : std::initializer_list<std::function<void()>>{
+                    free_all_kinds, defer, fail, trim, run_out_idle, run_out_pending, reset}) {
              constexpr int kMostCalls = 4;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
                if (!run_with_free_meanwhile(b, Where::at_host, operation, n)) break;
