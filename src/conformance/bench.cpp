@@ -360,6 +360,16 @@ std::uint64_t Bench::affordable(std::uint64_t wanted) {
   return info ? std::min(most, info->free + held()) : most;
 }
 
+std::uint64_t Bench::leave_idle(std::size_t count, std::uint64_t size) {
+  std::vector<BenchMemory> blocks;
+  while (blocks.size() < count) {
+    auto block = try_memalloc(size);
+    if (!block) break;
+    blocks.push_back(*std::move(block));
+  }
+  return blocks.size() * size;
+}
+
 std::uint64_t Bench::held() {
   const auto& ledger = watch_.ledger();
   const auto seen = ledger.live(CallLedger::Kind::device).bytes +

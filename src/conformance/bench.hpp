@@ -207,6 +207,9 @@ class Bench {
   /// Returns how much device memory a check can expect, at most `wanted` and half of it in one
   /// block, given the manager's limits and what the device has.
   std::uint64_t affordable(std::uint64_t wanted);
+  /// Allocates up to `count` blocks of `size` bytes, until one is refused, and frees them. Returns
+  /// the bytes of the blocks.
+  std::uint64_t leave_idle(std::size_t count, std::uint64_t size);
   /// Returns the bytes of device memory that the manager has taken from the driver, as far as its
   /// calls are seen.
   std::uint64_t held();

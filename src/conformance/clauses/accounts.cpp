@@ -282,17 +282,7 @@ class HeldOnDevice {
   }
   /// Allocates and frees blocks, and lets their frees be made. Returns the bytes of the blocks.
   std::uint64_t leave_idle() const {
-    std::uint64_t bytes = 0;
-    {
-      const auto size = b_.affordable(256_MiB) / 4;
-      std::vector<BenchMemory> blocks;
-      while (blocks.size() < 4) {
-        auto block = b_.try_memalloc(size);
-        if (!block) break;
-        bytes += size;
-        blocks.push_back(*std::move(block));
-      }
-    }
+    const auto bytes = b_.leave_idle(4, b_.affordable(256_MiB) / 4);
     static_cast<void>(b_.manager().flush().has_value());
     static_cast<void>(b_.device().ctx_synchronize().has_value());
     return bytes;
@@ -674,12 +664,7 @@ void judge_trim_after(Bench& b, std::string_view done, Leave leave) {
 }
 
 /// Leaves more idle than a manager takes from the device at once.
-void leave_much_idle(Bench& on) {
-  const auto size = on.affordable(320_MiB) / 20;
-  std::vector<BenchMemory> blocks;
-  for (int i = 0; i < 16; ++i)
-    if (auto block = on.try_memalloc(size)) blocks.push_back(*std::move(block));
-}
+void leave_much_idle(Bench& on) { on.leave_idle(16, on.affordable(320_MiB) / 20); }
 
 /// Leaves the memory of small blocks and of a large one to a reset.
 void leave_to_a_reset(Bench& on) {

@@ -291,13 +291,7 @@ constexpr Clause kEndingsClauses[] = {
              if (!b.manager().trim(0)) return;
            };
            const auto leave_much = [&b] {  // more than lies beside live memory
-             const auto size = b.affordable(320_MiB) / 20;
-             std::vector<BenchMemory> idle;
-             while (idle.size() < 16) {
-               auto block = b.try_memalloc(size);
-               if (!block) break;
-               idle.push_back(*std::move(block));
-             }
+             b.leave_idle(16, b.affordable(320_MiB) / 20);
            };
            const auto trim_idle = [&b] {
              if (!b.manager().trim(0)) return;

@@ -41,7 +41,7 @@ struct Thread {
 /// Calls of a thread that follow each other within so many ticks, or ns, are dense. The duration of
 /// one in kDenseCalls of them is measured.
 inline constexpr std::uint64_t kDenseTicks = 1u << 18;
-inline constexpr std::uint32_t kDenseCalls = 16;
+inline constexpr std::uint32_t kDenseCalls = 64;
 extern constinit thread_local Thread self __attribute__((tls_model("initial-exec")));
 
 /// State that all threads share. The counter has a cache line of its own.
