@@ -1296,6 +1296,12 @@ struct emm_manager {
       tell(release_cache());
       s = d->mem_host_register(d->user, p, bytes, flags);
     }
+    if (s == EMM_INVALID_VALUE && W(pin_widens)) {
+      const u64 at = reinterpret_cast<u64>(p) & ~u64{4095};
+      bytes = ((reinterpret_cast<u64>(p) + size + 4095) & ~u64{4095}) - at;
+      r.host = p = reinterpret_cast<void*>(at);
+      s = d->mem_host_register(d->user, p, bytes, flags);
+    }
     if (s != EMM_SUCCESS) return fail(s, "the region cannot be pinned");
     if (W(pushes_for_pins)) {
       emm_handle c;

@@ -666,6 +666,14 @@ void judge_trim_after(Bench& b, std::string_view done, Leave leave) {
 /// Leaves more idle than a manager takes from the device at once.
 void leave_much_idle(Bench& on) { on.leave_idle(16, on.affordable(320_MiB) / 20); }
 
+/// Frees managed memory, after some device memory, so that a manager may keep both.
+void leave_managed_idle(Bench& on) {
+  on.leave_idle(2, 3_MiB);
+  std::vector<BenchMemory> blocks;
+  for (const auto size : {64_KiB, 3_MiB, 5_MiB})
+    if (auto block = on.try_managed(size)) blocks.push_back(*std::move(block));
+}
+
 /// Leaves the memory of small blocks and of a large one to a reset.
 void leave_to_a_reset(Bench& on) {
   std::vector<BenchMemory> blocks;
@@ -1418,6 +1426,7 @@ constexpr Clause kAccountsClauses[] = {
              b.expect_ok("trim(0)", b.manager().trim(0));
              b.expect(b.held() == 0, "trim(0), with nothing alive",
                       text::format("{} bytes of the device are held", b.held()), "0");
+             judge_trim_after(b, "managed memory freed", leave_managed_idle);
              return judge_trim_beside_live(b);
            }
            for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}}) {
@@ -1438,6 +1447,7 @@ constexpr Clause kAccountsClauses[] = {
            }
            judge_trim_beside_one(b);
            judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
+           judge_trim_after(b, "managed memory freed", leave_managed_idle);
            if (!b.is_numba())  // there device memory survives a reset: RST-5
              judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
            judge_trim_after(b, "memory of two streams, each of which freed some of the other's",

@@ -45,12 +45,16 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
 
 constexpr int kRounds = 4;
 
-/// If `refuses`, makes the device refuse the next call of a kind as out of memory. The manager may
-/// make room and try again.
+constexpr std::int32_t kInvalidValue = 1;
+constexpr std::int32_t kOutOfMemory = 2;
+
+/// If `refuses`, makes the device refuse the next call of a kind. The manager may make room and try
+/// again.
 class RefusedOnce {
  public:
-  RefusedOnce(Bench& bench, Call call, bool refuses) : b_(bench), call_(call) {
-    if (refuses) b_.watch().fail(call_, {2});
+  RefusedOnce(Bench& bench, Call call, bool refuses, std::int32_t code = kOutOfMemory)
+      : b_(bench), call_(call) {
+    if (refuses) b_.watch().fail(call_, {code});
   }
   ~RefusedOnce() { b_.watch().fail(call_, {}); }
   RefusedOnce(const RefusedOnce&) = delete;
@@ -259,23 +263,28 @@ void check_regions(Bench& b, bool refuses) {
     return b.device().mem_host_register(range, {}).has_value() &&
            b.device().mem_host_unregister(range.pointer).has_value();
   };
+  const auto pin = [&](HostRange region, bool mapped, std::int32_t code) {
+    auto block = [&] {
+      const RefusedOnce refused(b, Call::mem_host_register, refuses, code);
+      return b.try_pin(region, {.mapped = mapped});
+    }();
+    if (refuses && !block) return;
+    if (!block && block.error().code == Errc::not_supported)
+      return b.not_applicable(describe(block.error()));
+    const auto done = text::format("mempin of {} bytes, {} bytes into a page", region.size,
+                                   (region.pointer - page.pointer) % 4096);
+    if (!b.expect_ok(done, block) || !calls_are_seen(b)) return;
+    expect_registered(b, region, done);
+  };
   for (const auto& region : regions) {
     if (!can_pin(region)) continue;
     for (const bool mapped : {false, true}) {
-      auto block = [&] {
-        const RefusedOnce refused(b, Call::mem_host_register, refuses);
-        return b.try_pin(region, {.mapped = mapped});
-      }();
-      if (refuses && !block) continue;
-      if (!block && block.error().code == Errc::not_supported)
-        return b.not_applicable(describe(block.error()));
-      const auto done = text::format("mempin of {} bytes, {} bytes into a page", region.size,
-                                     (region.pointer - page.pointer) % 4096);
-      if (!b.expect_ok(done, block) || !calls_are_seen(b)) return;
-      expect_registered(b, region, done);
-      block->drop();
-      if (registration(b, reinterpret_cast<std::uint64_t>(region.pointer))) return;  // PIN-10
-      if (b.decided()) return;
+      for (const auto code : {kOutOfMemory, kInvalidValue}) {
+        pin(region, mapped, code);
+        if (registration(b, reinterpret_cast<std::uint64_t>(region.pointer))) return;  // PIN-10
+        if (b.decided()) return;
+        if (!refuses) break;
+      }
     }
   }
   // Two neighbours in one page, if the device takes them.
