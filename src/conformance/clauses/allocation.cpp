@@ -144,6 +144,7 @@ constexpr Clause kAllocationClauses[] = {
      .source = "rmm, mr_ref_test",
      .level = Level::must,
      .scope = Scope::all,
+     .may_fail_with = "suite/too_large",
      .check =
          [](Bench& b) {
            auto fresh = b.with_capacity("64GiB");

@@ -354,7 +354,7 @@ constexpr Clause kEndingsClauses[] = {
              set_frees({});
            };
            const auto trim = [&] {
-             static_cast<void>(b.try_memalloc(20_MiB).has_value());
+             b.leave_idle(1, 20_MiB);
              set_frees({700});
              static_cast<void>(b.manager().trim(0).has_value());
              set_frees({});
@@ -367,7 +367,7 @@ constexpr Clause kEndingsClauses[] = {
              set_frees({});
            };
            const auto run_out_idle = [&] {
-             static_cast<void>(b.try_memalloc(20_MiB).has_value());
+             b.leave_idle(1, 20_MiB);
              run_out();
            };
            const auto run_out_pending = [&] {

@@ -295,7 +295,7 @@ constexpr Clause kPendingClauses[] = {
      .may_fail_with =
          "MAN-3 DFR-2 accounts/balance accounts/every_call_failed accounts/refused_frees "
          "deferral/nothing_lost deferral/manager_end flags/memallocmanaged reset/ends_all "
-         "accounts/manager_end accounts/pending threads/frees deferral/no_sooner",
+         "accounts/manager_end accounts/pending accounts/trim threads/frees deferral/no_sooner",
      .check =
          [](Bench& b) {
            auto deferred = b.defer();

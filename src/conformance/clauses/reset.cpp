@@ -211,7 +211,7 @@ constexpr Clause kResetClauses[] = {
      .source = "NBEP 7 against drv:840-847",
      .level = Level::quirk,
      .scope = Scope::host,
-     .may_fail_with = "RST-7 reset/ends_all reset/late_ends",
+     .may_fail_with = "RST-7 reset/ends_all reset/late_ends accounts/refused_frees",
      .check =
          [](Bench& b) {
            const auto block = b.any(64_KiB);
