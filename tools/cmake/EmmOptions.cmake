@@ -49,7 +49,8 @@ endif()
 # Given to the compiler at once, up to forty files of a target take a third to a half of what they take one by one. One
 # by one, it says which file leans on what another includes; CI builds both.
 # emm_compiled_alone(<target> <files>...): files that name for themselves what another file of the target does too.
-set(EMM_UNITY all CACHE STRING "Files that are compiled at once: all, grouped (all, by what they include), or off (none)")
+set(EMM_UNITY all CACHE STRING
+  "Files that are compiled at once: merged (those of several layers), all (of a layer), grouped (all, by what they include), or off (none)")
 if(NOT EMM_UNITY STREQUAL "off")
   set(CMAKE_UNITY_BUILD ON)
 endif()
@@ -71,6 +72,41 @@ function(emm_group_files target users)
   get_target_property(files ${target} SOURCES)
   set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP others)
   set_source_files_properties(${users} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP users)
+endfunction()
+
+# emm_compiled_together(<target> <alike> <files> <layers>...): with EMM_UNITY=merged the files of these layers, which
+# emm_precompiled() calls <alike>, are those of the target, <files> at once (0: all). What they share is then compiled once,
+# which saves a quarter of their time. The layers stay as what others link. Who changes a file waits longer.
+function(emm_compiled_together target alike files_at_once)
+  if(NOT EMM_UNITY STREQUAL "merged")
+    return()
+  endif()
+  add_library(${target} STATIC)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${files_at_once})
+  foreach(layer IN LISTS ARGN)
+    get_target_property(folder ${layer} SOURCE_DIR)
+    get_target_property(files ${layer} SOURCES)
+    set_target_properties(${layer} PROPERTIES SOURCES ${PROJECT_SOURCE_DIR}/tools/cmake/layer.cpp)
+    list(REMOVE_ITEM files ${PROJECT_SOURCE_DIR}/tools/cmake/layer.cpp)
+    foreach(file IN LISTS files)
+      cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${folder})
+      get_source_file_property(alone ${file} TARGET_DIRECTORY ${layer} SKIP_UNITY_BUILD_INCLUSION)
+      if(alone)
+        emm_compiled_alone(${target} ${file})
+      endif()
+      target_sources(${target} PRIVATE ${file})
+    endforeach()
+    get_target_property(links ${layer} LINK_LIBRARIES)
+    get_target_property(folders ${layer} INCLUDE_DIRECTORIES)
+    get_target_property(options ${layer} COMPILE_OPTIONS)
+    if(links)
+      target_link_libraries(${target} PUBLIC ${links})
+    endif()
+    target_include_directories(${target} PRIVATE ${folders})
+    target_link_libraries(${layer} INTERFACE ${target})
+  endforeach()
+  target_compile_options(${target} PRIVATE ${options})
+  emm_precompiled(${target} ${alike})
 endfunction()
 
 # A warning stops developers and CI. It does not stop somebody whose compiler warns of what ours does not.
