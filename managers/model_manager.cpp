@@ -440,9 +440,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   void end_all() noexcept {
-    if (host_cache_) {
-      host_cache_->end_all();
-    }
+    if (host_cache_) host_cache_->end_all();
     const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     epoch_.advance();
