@@ -2,14 +2,20 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <utility>
+#include <vector>
 
+#include "conformance/bench.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/memory_manager.hpp"
@@ -138,8 +144,12 @@ std::string place_of(const plugin::ChildEnd& end) {
 
 HeldOpen::HeldOpen(const std::string& device) {
   if (device.starts_with("sim")) return;
+  std::array<int, 2> ends{-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
   const auto parent = getpid();
   child_ = fork();
+  close(ends[child_ == 0 ? 0 : 1]);
+  channel_ = ends[child_ == 0 ? 1 : 0];
   if (child_ != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(0);
@@ -147,14 +157,33 @@ HeldOpen::HeldOpen(const std::string& device) {
   const auto platform = open_platform(device, {});
   if (!platform) _exit(0);
   const auto opened = (*platform)->open(0);
-  while (opened) pause();
+  if (!opened) _exit(0);
+  std::vector<DevicePtr> taken;
+  for (std::uint64_t bytes = 0; read(channel_, &bytes, sizeof bytes) == sizeof bytes;) {
+    for (const auto piece : std::exchange(taken, {})) {
+      if (!opened->driver->mem_free(piece)) _exit(0);
+    }
+    conformance::take_all_but(*opened->driver, bytes, taken);
+    if (write(channel_, "", 1) != 1) break;
+  }
   _exit(0);
 }
 
 HeldOpen::~HeldOpen() {
+  if (channel_ >= 0) close(channel_);
   if (child_ <= 0) return;
   kill(child_, SIGKILL);
   waitpid(child_, nullptr, 0);
+}
+
+void HeldOpen::leave(std::uint64_t bytes) {
+  if (child_ <= 0 || bytes == left_) return;
+  left_ = bytes;
+  char answer = 0;
+  // A child that could not open the device has closed its end. Then all memory is left.
+  if (send(channel_, &bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes)
+    while (recv(channel_, &answer, 1, 0) < 0 && errno == EINTR) {
+    }
 }
 
 Result<std::string> Apart::look() const {
@@ -180,6 +209,7 @@ Verdict Apart::judge(const conformance::Clause& clause) {
   };
   const bool hung_before = !hung_.empty();
   if (spent_ >= deadline_ / 2) return not_asked(hung_);
+  held_.leave(clause.wants_all_memory ? ~std::uint64_t{0} : conformance::kDeviceRoom);
   plugin::ChildOptions options{.deadline = deadline_, .deadline_is_for_a_step = true};
   if (hung_before) {
     options.deadline = std::max(deadline_ / 10, 1000ms);

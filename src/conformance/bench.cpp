@@ -230,23 +230,28 @@ bool Bench::is_simulated() const noexcept {
   return platform_->kind() == "sim" || subject_.standins != nullptr;
 }
 
-void Bench::leave_on_device(std::uint64_t bytes) {
-  traceable_ = false;
-  // Capacity() measures on this very device, once, so it must run while the device is empty
-  if (!is_simulated()) capacity();
+bool take_all_but(Driver& driver, std::uint64_t bytes, std::vector<DevicePtr>& taken) {
   constexpr auto kPage = 2_MiB;
   auto most = ~std::uint64_t{0};  // a real device may refuse a piece that it gives as two
   while (most >= kPage) {
-    const auto info = opened_.driver->mem_get_info();
-    if (!info || info->free < bytes + kPage) return;
+    const auto info = driver.mem_get_info();
+    if (!info || info->free < kPage || info->free - kPage < bytes) return true;
     const auto piece = std::min(most, info->free - bytes) & ~(kPage - 1);
-    if (auto held = opened_.driver->mem_alloc(piece)) {
-      ballast_.push_back(*held);
+    if (auto held = driver.mem_alloc(piece)) {
+      taken.push_back(*held);
     } else {
       most = piece / 2;
     }
   }
-  inconclusive("the device reports free memory and refuses to give any");
+  return false;
+}
+
+void Bench::leave_on_device(std::uint64_t bytes) {
+  traceable_ = false;
+  // Capacity() measures on this very device, once, so it must run while the device is empty
+  if (!is_simulated()) capacity();
+  if (!take_all_but(*opened_.driver, bytes, ballast_))
+    inconclusive("the device reports free memory and refuses to give any");
 }
 
 void Bench::release_ballast() {

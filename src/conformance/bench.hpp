@@ -111,6 +111,10 @@ class Tapped final : public CallHook {
   Tapped* before_;  ///< It hears the calls again when this ends.
 };
 
+/// Takes device memory until no more than `bytes`, and a page of 2 MiB, are free. False where the
+/// device reports more and refuses to give it.
+bool take_all_but(Driver& driver, std::uint64_t bytes, std::vector<DevicePtr>& taken);
+
 /// A guard of defer_cleanup() that writes its begin and end to the trace.
 class Deferral {
  public:
@@ -190,6 +194,8 @@ class Bench {
   /// The driver that the checker hears. Requires watch_order().
   Driver& ordered() noexcept { return *ordered_.driver; }
   bool is_simulated() const noexcept;
+  /// True after leave_on_device().
+  bool is_filled() const noexcept { return !ballast_.empty(); }
   /// Allocates until only `bytes`, to a page of 2 MiB, are free on the device. A real device gives
   /// somewhat more than it reports (measured on an H200, driver 580.159.04, CUDA 13.0).
   void leave_on_device(std::uint64_t bytes);

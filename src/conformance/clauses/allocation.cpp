@@ -145,6 +145,7 @@ constexpr Clause kAllocationClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "suite/too_large",
+     .wants_all_memory = true,
      .check =
          [](Bench& b) {
            auto fresh = b.with_capacity("64GiB");

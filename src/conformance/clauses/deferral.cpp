@@ -77,7 +77,7 @@ class FreedBlock {
         kind_(kind),
         patience_(observed.patience),
         reuses_waiting_(observed.reuses_waiting) {
-    if (kind == Kind::device) {
+    if (kind == Kind::device && !b_.is_filled()) {
       // What the manager holds idle can serve, too. The ledger does not see it in a driver's pool.
       const auto held = std::max(b_.held(), b_.manager().state().reserved_bytes.value_or(0));
       b_.leave_on_device(64_MiB - std::min<std::uint64_t>(held, 64_MiB));
@@ -135,9 +135,12 @@ class FreedBlock {
       return true;
     }
     // A pending block cannot serve a request that is larger than itself.
-    const auto next = try_make(b_, kind_, reuses_waiting_ ? 2 * size_ + 4_KiB : size_);
+    auto next = try_make(b_, kind_, reuses_waiting_ ? 2 * size_ + 4_KiB : size_);
     if (!next || reuses_waiting_) return false;
     if (kind_ == Kind::device) {
+      // While its free waits, the next FreedBlock would find no room.
+      next->drop();
+      static_cast<void>(b_.manager().flush().has_value());
       how_ = text::format(
           "a request for another {} MiB, for which there is no room beside it, is "
           "served",

@@ -630,6 +630,7 @@ constexpr Clause kSizesClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "reset/ends_all",
+     .wants_all_memory = true,
      .check =
          [](Bench& b) {
            if (auto fresh = Bench::create(b.subject(), b.clause())) {
@@ -768,6 +769,7 @@ constexpr Clause kSizesClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "suite/too_large",
+     .wants_all_memory = true,
      .check =
          [](Bench& b) {
            on_roomy_device(b, "40GiB", [](Bench& on) {
