@@ -20,6 +20,7 @@
 #include "log/writer.hpp"
 #include "replay/engine.hpp"
 #include "report/page.hpp"
+#include "report/page_file.hpp"
 #include "sweep/folder.hpp"
 #include "trial/remedies.hpp"
 #include "trial/tune.hpp"

@@ -6,9 +6,9 @@
 namespace emm::limit {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+__extension__ using Sum = unsigned __int128;
 
-std::uint64_t narrowed(Wide value) {
+std::uint64_t narrowed(Sum value) {
   return value > kTooMany ? kTooMany : static_cast<std::uint64_t>(value);
 }
 
@@ -23,8 +23,8 @@ std::uint64_t peak_of(std::vector<Edge>& edges) {
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
     return a.time != b.time ? a.time < b.time : a.begins < b.begins;
   });
-  Wide live = 0;
-  Wide peak = 0;
+  Sum live = 0;
+  Sum peak = 0;
   for (const auto& edge : edges) {
     if (edge.begins) {
       live += edge.size;

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "format/json_writer.hpp"
+#include "report/page_file.hpp"
 
 namespace emm::report {
 namespace {

@@ -39,7 +39,4 @@ struct Origin {
 std::string page(const Origin& origin, const std::vector<Part>& traces,
                  const std::vector<Part>& results);
 
-/// Returns a file of src/report/page, "dygraph.js", or the "version" of emmctl.
-std::string_view page_file(std::string_view name);
-
 }  // namespace emm::report

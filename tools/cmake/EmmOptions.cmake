@@ -55,6 +55,9 @@ if(NOT EMM_UNITY STREQUAL "off")
   set(CMAKE_UNITY_BUILD ON)
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
+if(EMM_UNITY STREQUAL "merged")
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 200)
+endif()
 function(emm_compiled_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -87,6 +90,9 @@ function(emm_compiled_together target alike files_at_once)
     get_target_property(folder ${layer} SOURCE_DIR)
     get_target_property(files ${layer} SOURCES)
     set_target_properties(${layer} PROPERTIES SOURCES ${PROJECT_SOURCE_DIR}/tools/cmake/layer.cpp)
+    if(NOT layer STREQUAL "emm_base")  # it has nothing to include; the headers of emm_base are the others', too
+      set_target_properties(${layer} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+    endif()
     list(REMOVE_ITEM files ${PROJECT_SOURCE_DIR}/tools/cmake/layer.cpp)
     foreach(file IN LISTS files)
       cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${folder})
@@ -152,9 +158,14 @@ function(emm_hardened target)
 endfunction()
 
 # emm_cold(<target>): its code runs a few times in a run. Optimised less, it takes the compiler a quarter less time; and
-# at -O1 g++ 12 takes what an empty std::optional holds for read.
+# at -O1 g++ 12 takes what an empty std::optional holds for read. The first run of tools/emmctl takes -Og, with which the
+# compiler is 12 % faster and commands that read traces are 7 % slower.
 function(emm_cold target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>
+  set(level -O1)
+  if(EMM_UNITY STREQUAL "merged")
+    set(level -Og)
+  endif()
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${level}>
     $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
 endfunction()
 

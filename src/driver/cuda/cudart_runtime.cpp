@@ -36,7 +36,7 @@ bool find(void* library, Function& function, const char* name) {
   return function != nullptr;
 }
 
-const CudartApi* load_once() {
+const CudartApi* load_cudart() {
   static CudartApi api;
   auto* library = open_library();
   if (library == nullptr) return nullptr;
@@ -97,7 +97,7 @@ class CudartRuntime final : public Runtime {
 }  // namespace
 
 std::unique_ptr<Runtime> make_cudart_runtime(std::shared_ptr<CudaContext> context) {
-  static const CudartApi* api = load_once();
+  static const CudartApi* api = load_cudart();
   if (api == nullptr) return nullptr;
   return std::make_unique<CudartRuntime>(*api, std::move(context));
 }
