@@ -713,13 +713,18 @@ void hand_out_what_the_host_sees(Bench& b) {
 }
 
 /// Expects blocks that were freed on another stream to serve again together, although the device
-/// refused for a while to order their work.
+/// refused for a while to order their work. A part of one must still be as large as was asked for:
+/// the bench finds out whether the next one begins in it.
 void ask_again_after_refusals(Bench& b) {
   constexpr std::size_t kBlocks = 3;
   constexpr std::array kAtFree{Call::event_create, Call::event_record};
   constexpr std::array kAtRequest{Call::stream_wait_event, Call::event_query,
                                   Call::event_synchronize, Call::ctx_synchronize};
-  for (const auto parts : {std::size_t{1}, kBlocks}) {
+  struct Again {
+    std::size_t parts;
+    bool is_cut;
+  };
+  for (const auto [parts, is_cut] : {Again{1, false}, Again{kBlocks, false}, Again{1, true}}) {
     for (std::size_t way = 0; way < 2 * (kAtFree.size() + 1) && !b.decided(); ++way) {
       b.apart([&](Bench& on) {
         const auto at_free = way / 2, freed_on = way % 2;
@@ -747,7 +752,11 @@ void ask_again_after_refusals(Bench& b) {
           static_cast<void>(on.manager().memalloc(size * parts, streams[2]).has_value());
           on.watch().fail_always(call, 0);
           on.watch().fail_always(Call::event_query, 0);
+          if (!is_cut) continue;
+          const auto half = on.try_memalloc(size / 2, streams[2]);
+          const auto beside = on.try_memalloc(size / 4, streams[2]);
         }
+        if (is_cut) return;
         on.expect_ok("flush()", on.manager().flush());
         // One large request is tried first: a manager that does not cut blocks would give all
         // memory to the first of several requests. The small requests follow, for a manager that
