@@ -6,7 +6,7 @@
 namespace emm::limit {
 namespace {
 
-using Capacity = Choice::Wide;
+using Amount = Choice::Wide;
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 
@@ -15,15 +15,15 @@ class Flow {
  public:
   explicit Flow(std::size_t nodes) : first_(nodes, kNone), level_(nodes), next_(nodes) {}
 
-  void add(std::uint32_t from, std::uint32_t to, Capacity room) {
+  void add(std::uint32_t from, std::uint32_t to, Amount room) {
     edges_.push_back({.to = to, .next = first_[from], .room = room});
     first_[from] = static_cast<std::uint32_t>(edges_.size() - 1);
     edges_.push_back({.to = from, .next = first_[to], .room = 0});
     first_[to] = static_cast<std::uint32_t>(edges_.size() - 1);
   }
 
-  Capacity greatest(std::uint32_t source, std::uint32_t sink) {
-    Capacity total = 0;
+  Amount greatest(std::uint32_t source, std::uint32_t sink) {
+    Amount total = 0;
     while (find_levels(source, sink)) {
       next_ = first_;
       while (const auto pushed = push(source, sink)) total += pushed;
@@ -35,7 +35,7 @@ class Flow {
   struct Edge {
     std::uint32_t to;
     std::uint32_t next;  // next edge of the same node
-    Capacity room;
+    Amount room;
   };
 
   bool find_levels(std::uint32_t source, std::uint32_t sink) {
@@ -54,7 +54,7 @@ class Flow {
 
   // Pushes flow along one path from source to sink. A path can have as many edges as there are
   // nodes, so this does not recurse.
-  Capacity push(std::uint32_t source, std::uint32_t sink) {
+  Amount push(std::uint32_t source, std::uint32_t sink) {
     std::vector<std::uint32_t> way;
     auto at = source;
     while (at != sink) {
@@ -89,12 +89,12 @@ class Flow {
 
 }  // namespace
 
-Capacity greatest_gain(const std::vector<Choice>& choices) {
+Amount greatest_gain(const std::vector<Choice>& choices) {
   const auto source = static_cast<std::uint32_t>(choices.size());
   const auto sink = source + 1;
   Flow flow(choices.size() + 2);
-  Capacity gains = 0;
-  for (const auto& choice : choices) gains += std::max<Capacity>(choice.gain, 0);
+  Amount gains = 0;
+  for (const auto& choice : choices) gains += std::max<Amount>(choice.gain, 0);
   for (std::uint32_t i = 0; i < choices.size(); ++i) {
     const auto gain = choices[i].gain;
     if (gain > 0) flow.add(source, i, gain);

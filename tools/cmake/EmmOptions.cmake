@@ -56,7 +56,7 @@ if(NOT EMM_UNITY STREQUAL "off")
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 if(EMM_UNITY STREQUAL "merged")
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 200)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 200)  # all of a target
 endif()
 function(emm_compiled_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

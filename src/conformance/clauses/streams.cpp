@@ -752,9 +752,10 @@ void ask_again_after_refusals(Bench& b) {
           static_cast<void>(on.manager().memalloc(size * parts, streams[2]).has_value());
           on.watch().fail_always(call, 0);
           on.watch().fail_always(Call::event_query, 0);
-          if (!is_cut) continue;
-          const auto half = on.try_memalloc(size / 2, streams[2]);
-          const auto beside = on.try_memalloc(size / 4, streams[2]);
+          if (is_cut) {
+            const auto half = on.try_memalloc(size / 2, streams[2]);
+            const auto beside = on.try_memalloc(size / 4, streams[2]);
+          }
         }
         if (is_cut) return;
         on.expect_ok("flush()", on.manager().flush());
