@@ -14,7 +14,7 @@
 namespace emm::record {
 
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;  ///< Version 1 had no FileHeader::full.
 inline constexpr std::size_t kHeaderBytes = 8192;
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
 inline constexpr std::size_t kDevicesMost = 16;
@@ -169,8 +169,8 @@ inline constexpr std::uint32_t unmeasured = 4;
 /// The first bytes of a block. It is as large as a record.
 struct BlockHeader {
   std::uint64_t magic;    ///< kBlockMagic.
-  std::uint64_t turn;     ///< Which block of the file this was when it was taken, counted from 1. A
-                          ///< ring counts each reuse.
+  std::uint64_t turn;     ///< How many blocks had been taken when this one was, with it. Each reuse
+                          ///< counts. Two blocks of one turn hold the same records.
   std::uint64_t dropped;  ///< Records that were overwritten here when a ring reused the block.
   std::uint64_t used;     ///< Records in it, set when its thread has ended.
   std::uint64_t state;    ///< 1 while a thread writes to it; 2 when it is full.
@@ -195,7 +195,7 @@ struct FileHeader {
   std::int32_t stopped;    ///< The errno that kept the file from growing; 0: none.
   std::uint32_t bypassed;  ///< Wrapped functions for which the driver returned another address, so
                            ///< that they were not recorded.
-  std::uint64_t blocks;    ///< Blocks taken; a ring counts each reuse.
+  std::uint64_t blocks;    ///< Blocks taken; each reuse counts.
   std::int32_t driver_version;
   std::uint32_t device_count;
   char boot_id[40];
@@ -216,13 +216,17 @@ struct FileHeader {
   /// in the file before it is used. Making room takes time, so `emmctl record` writes zeros to
   /// blocks ahead of the process and puts the number of each, counted from 1, into `ready`. Whoever
   /// takes a number out owns the block. When `ready` is empty, the process makes room for the next
-  /// block itself.
+  /// block itself. It puts full blocks into `full` (below).
   std::uint64_t numbered;  ///< Blocks that have been given a number.
   std::uint64_t ready[kReadyMost];
   std::uint64_t cut;     ///< 1: the trace was made while the process was still running.
   std::uint64_t unkept;  ///< Allocations without an account, because there was no memory for it.
   /// How often a thread was in a context for which there was no number left.
   std::uint64_t unnumbered;
+  /// Full blocks. `emmctl record` copies each to a new block, writes zeros to it and moves its
+  /// number to `ready`: the process goes on in memory that it has mapped and that its caches hold.
+  /// When no place is free, the process leaves a full block where it is.
+  std::uint64_t full[kReadyMost];
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 

@@ -48,6 +48,23 @@ class GrowingFile {
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
 
+  /// Empties full blocks, so that the process can take them again.
+  void empty_full() noexcept {
+    if (header_ == nullptr) return;
+    std::size_t at = 0;
+    for (auto& place : header_->full) {
+      const std::atomic_ref<std::uint64_t> full(place);
+      const auto number = full.load(std::memory_order_acquire);
+      if (number == 0) continue;
+      while (at < kReadyMost && std::atomic_ref<std::uint64_t>(header_->ready[at]).load() != 0)
+        ++at;
+      if (at == kReadyMost) return;
+      if (!copy_out(number - 1)) return give_up();
+      full.store(0, std::memory_order_relaxed);
+      std::atomic_ref<std::uint64_t>(header_->ready[at]).store(number, std::memory_order_release);
+    }
+  }
+
   /// Keeps one more block ready than the process has taken. A short program's file thus stays
   /// small.
   void make_ready(std::uint64_t blocks_most) noexcept {
@@ -61,28 +78,56 @@ class GrowingFile {
       if (blocks_most != 0 && numbered.load() >= blocks_most) return;
       const auto number = numbered.fetch_add(1);
       if (blocks_most != 0 && number >= blocks_most) return;
-      if (!write_zeros(kHeaderBytes + number * kBlockBytes)) {
-        munmap(header_, kHeaderBytes);  // the process will meet the same error and report it
-        header_ = nullptr;
-        return;
-      }
+      if (!write_zeros(number)) return give_up();
       ready.store(number + 1, std::memory_order_release);
     }
   }
 
  private:
-  bool write_zeros(std::uint64_t offset) const noexcept {
-    static constexpr std::array<char, kBlockBytes> kZeros{};
-    std::size_t wrote = 0;
-    while (wrote < kZeros.size()) {
-      const auto part = ::pwrite(descriptor_, kZeros.data() + wrote, kZeros.size() - wrote,
-                                 static_cast<off_t>(offset + wrote));
+  /// Leaves the process alone from now on. It will meet the same error and report it.
+  void give_up() noexcept {
+    munmap(header_, kHeaderBytes);
+    header_ = nullptr;
+  }
+
+  /// Copies a full block to the end of the file and writes zeros to it. A kill at any moment leaves
+  /// one whole copy at least: the new header, which makes the copy count, is written last, and the
+  /// old one is overwritten after that.
+  bool copy_out(std::uint64_t number) noexcept {
+    if (!transfer<::pread>(block_.data(), kBlockBytes, offset_of(number))) return false;
+    BlockHeader header{};
+    std::memcpy(&header, block_.data(), sizeof header);
+    const auto copy = std::atomic_ref<std::uint64_t>(header_->numbered).fetch_add(1);
+    header.number = copy + 1;
+    std::memcpy(block_.data(), &header, sizeof header);
+    return transfer<::pwrite>(block_.data() + sizeof header, kBlockBytes - sizeof header,
+                              offset_of(copy) + sizeof header) &&
+           transfer<::pwrite>(block_.data(), sizeof header, offset_of(copy)) && write_zeros(number);
+  }
+
+  bool write_zeros(std::uint64_t number) const noexcept {
+    static std::array<char, kBlockBytes> zeros{};
+    return transfer<::pwrite>(zeros.data(), kBlockBytes, offset_of(number));
+  }
+
+  static std::uint64_t offset_of(std::uint64_t number) noexcept {
+    return kHeaderBytes + number * kBlockBytes;
+  }
+
+  /// Reads or writes all of the bytes. False when the system does less.
+  template <auto kCall>
+  bool transfer(char* bytes, std::size_t size, std::uint64_t offset) const noexcept {
+    while (size != 0) {
+      const auto part = kCall(descriptor_, bytes, size, static_cast<off_t>(offset));
       if (part <= 0) return false;
-      wrote += static_cast<std::size_t>(part);
+      bytes += part;
+      offset += static_cast<std::uint64_t>(part);
+      size -= static_cast<std::size_t>(part);
     }
     return true;
   }
 
+  std::array<char, kBlockBytes> block_{};  ///< What copy_out() carries.
   int descriptor_;
   FileHeader* header_ = nullptr;
 };
@@ -106,8 +151,11 @@ class Files {
     }
     closedir(folder);
   }
-  void make_ready(std::uint64_t blocks_most) const noexcept {
-    for (const auto& [name, file] : all_) file->make_ready(blocks_most);
+  void serve(std::uint64_t blocks_most) const noexcept {
+    for (const auto& [name, file] : all_) {
+      file->empty_full();
+      file->make_ready(blocks_most);
+    }
   }
 
  private:
@@ -152,7 +200,7 @@ void RoomAhead::work() noexcept {
   for (;;) {
     const auto seen = taken.load(std::memory_order_acquire);
     files.find_new();
-    files.make_ready(blocks_most_);
+    files.serve(blocks_most_);
     if (std::atomic_ref<bool>(ends_).load()) return;
     futex(control_.taken, FUTEX_WAIT, seen);
   }

@@ -9,7 +9,8 @@
 namespace emm::record {
 
 /// Makes room in a folder's raw files ahead of the programs that write them, so that the programs
-/// need not wait for the disk. FileHeader describes the protocol.
+/// need not wait for the disk: it empties the blocks that they have filled, and appends new ones.
+/// FileHeader describes the protocol.
 ///
 /// A thread works from the constructor to the destructor. `control` must outlive the object. Errors
 /// are ignored here: the program then makes the room itself and reports why it cannot.

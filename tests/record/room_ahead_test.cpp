@@ -76,6 +76,50 @@ TEST_F(RoomAheadTest, LeavesTheBlocksOfTheProcessAlone) {
   EXPECT_EQ(ready, std::string(ready.size(), '\0'));
 }
 
+TEST_F(RoomAheadTest, EmptiesAFullBlockAndMakesItReady) {
+  header_.full[5] = 2;
+  put(3);
+  std::string block(kBlockBytes, 'y');
+  BlockHeader about{};
+  about.magic = kBlockMagic;
+  about.turn = 9;
+  about.number = 2;
+  std::memcpy(block.data(), &about, sizeof about);
+  {
+    std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(kHeaderBytes + kBlockBytes);
+    file.write(block.data(), static_cast<std::streamsize>(block.size()));
+  }
+
+  { const RoomAhead room(folder_, control_, {}); }
+
+  const auto found = get();
+  EXPECT_EQ(found.full[5], 0u);
+  EXPECT_EQ(found.ready[0], 2u);
+  EXPECT_EQ(found.ready[1], 5u);  // 4 is the copy
+  std::string emptied(kBlockBytes, '\0'), copy(kBlockBytes, '\0');
+  std::ifstream file(path(), std::ios::binary);
+  file.seekg(kHeaderBytes + kBlockBytes);
+  file.read(emptied.data(), static_cast<std::streamsize>(emptied.size()));
+  file.seekg(kHeaderBytes + 3 * kBlockBytes);
+  file.read(copy.data(), static_cast<std::streamsize>(copy.size()));
+  EXPECT_EQ(emptied, std::string(kBlockBytes, '\0'));
+  about.number = 4;
+  std::memcpy(block.data(), &about, sizeof about);
+  EXPECT_EQ(copy, block);
+}
+
+TEST_F(RoomAheadTest, EmptiesNoMoreBlocksThanItCanMakeReady) {
+  header_.full[0] = 1;
+  for (auto& ready : header_.ready) ready = 2;
+  put(2);
+
+  { const RoomAhead room(folder_, control_, {}); }
+
+  EXPECT_EQ(get().full[0], 1u);
+  EXPECT_EQ(file_blocks(), 2u);
+}
+
 TEST_F(RoomAheadTest, StopsAtTheSizeThatAFileMayHave) {
   put(3);
 

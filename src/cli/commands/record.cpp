@@ -303,10 +303,13 @@ class RecordProgram final : public CommandRun {
     bool on = windows != 0, unwritten = false;
     const auto cost = cost_of_call(shim->recorder());
     std::optional<record::RoomAhead> room;  // made after the fork, since it starts a thread
+    const auto make_room = [&] {
+      room.emplace(folder->path(), folder->control(),
+                   record::RoomAhead::Limits{.file_bytes = most});
+    };
     start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
       if (why == Wake::begun) {
-        room.emplace(folder->path(), folder->control(),
-                     record::RoomAhead::Limits{.file_bytes = most});
+        make_room();
         if (on) return duration;
         console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
         return std::nullopt;
@@ -319,7 +322,9 @@ class RecordProgram final : public CommandRun {
       }
       on = false;
       stop_recording(*folder, 0);
+      room.reset();  // no block moves while it is read
       unwritten = write_traces(console, *folder, process, cost, false);
+      make_room();
       return std::nullopt;
     };
     auto end = run_program(start);

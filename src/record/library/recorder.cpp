@@ -36,14 +36,15 @@ constexpr std::size_t kRingMost = std::size_t{1} << 15;  // blocks: 4 GiB
 constexpr std::size_t kRingMore = 4096;  // for threads that find all blocks of a ring in use
 
 // Blocks that follow each other in the file are also mapped side by side, so that the system counts
-// them as one mapping: a program may have about 65,000. They are unmapped together when all are
-// full, because unmapping one takes as long as unmapping many.
+// them as one mapping: a program may have about 65,000. They are unmapped together when none will
+// be written to again.
 constexpr std::uint64_t kWindowBlocks = 32;
 constexpr std::uint64_t kWindows = std::uint64_t{1} << 16;  // 256 GiB of a file
 
 struct Window {
   std::atomic<std::uint64_t> address{0};  ///< 0: its blocks are mapped anywhere.
-  std::atomic<std::uint64_t> full{0};     ///< How many of its blocks are full.
+  std::atomic<std::uint32_t> mapped{0};   ///< A bit for each block that is mapped here.
+  std::atomic<std::uint32_t> left{0};     ///< How many of its blocks nobody will write to again.
 };
 constinit Window windows[kWindows];
 
@@ -338,6 +339,20 @@ std::uint64_t place_of_block(std::uint64_t number) noexcept {
   return address + number % kWindowBlocks * kBlockBytes;
 }
 
+/// The bit of block `number`, counted from 0, in Window::mapped.
+std::uint32_t bit_of_block(std::uint64_t number) noexcept {
+  static_assert(kWindowBlocks == 32);
+  return std::uint32_t{1} << number % kWindowBlocks;
+}
+
+/// Returns block `number`, counted from 0, if it is still mapped in its window; else null.
+void* mapped_block(std::uint64_t number) noexcept {
+  if (number / kWindowBlocks >= kWindows) return nullptr;
+  const auto& window = windows[number / kWindowBlocks];
+  if ((window.mapped.load(std::memory_order_acquire) & bit_of_block(number)) == 0) return nullptr;
+  return reinterpret_cast<void*>(place_of_block(number));
+}
+
 /// Maps block `number`, counted from 0. Returns MAP_FAILED when the system refuses.
 void* map_block(int descriptor, std::uint64_t number) noexcept {
   const auto place = place_of_block(number);
@@ -346,22 +361,38 @@ void* map_block(int descriptor, std::uint64_t number) noexcept {
                             static_cast<off_t>(kHeaderBytes + number * kBlockBytes));
   // The addresses may belong to someone else by now.
   if (mapped == MAP_FAILED && place != 0) windows[number / kWindowBlocks].address = 0;
+  if (mapped != MAP_FAILED && place != 0)
+    windows[number / kWindowBlocks].mapped.fetch_or(bit_of_block(number));
   return mapped;
 }
 
-/// Called when no thread writes to the block any more. A ring keeps it mapped for reuse; otherwise
-/// it is unmapped.
+/// Gives a full block to `emmctl record`, which empties it. False when it has enough of them.
+bool give_to_empty(std::uint64_t number) noexcept {
+  for (auto& place : file.header->full) {
+    const std::atomic_ref<std::uint64_t> full(place);
+    std::uint64_t none = 0;
+    if (full.load(std::memory_order_relaxed) == 0 &&
+        full.compare_exchange_strong(none, number, std::memory_order_release))
+      return true;
+  }
+  return false;
+}
+
+/// Called when no thread writes to the block any more. A block that will be emptied stays mapped,
+/// and so does one of a ring.
 void finish(BlockHeader* block) noexcept {
   const auto number = block->number - 1;
   std::atomic_ref<std::uint64_t>(block->state).store(2);
   if (file.ring_blocks != 0) return;
-  auto* const window =
-      number / kWindowBlocks < kWindows ? &windows[number / kWindowBlocks] : nullptr;
-  const auto address = window != nullptr ? window->address.load() : 0;
-  if (address + number % kWindowBlocks * kBlockBytes != reinterpret_cast<std::uint64_t>(block))
-    (void)munmap(block, kBlockBytes);
-  if (window != nullptr && window->full.fetch_add(1) + 1 == kWindowBlocks && address != 0)
-    (void)munmap(reinterpret_cast<void*>(address), kWindowBlocks * kBlockBytes);
+  if (mapped_block(number) != block) return (void)munmap(block, kBlockBytes);
+  if (control_page != nullptr && give_to_empty(number + 1)) return;
+  auto& window = windows[number / kWindowBlocks];
+  window.mapped.fetch_and(~bit_of_block(number));
+  if (window.left.fetch_add(1) + 1 == kWindowBlocks) {
+    (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
+  } else {
+    (void)madvise(block, kBlockBytes, MADV_DONTNEED);
+  }
 }
 
 BlockHeader* new_block() noexcept {
@@ -387,21 +418,24 @@ BlockHeader* new_block() noexcept {
     if (more >= kRingMore) return nullptr;
     number = file.ring_blocks + more;
   }
-  const int descriptor = file_descriptor();
-  const int error = descriptor < 0 ? EBADF
-                    : has_room
-                        ? 0
-                        : reserve(descriptor, kHeaderBytes + number * kBlockBytes, kBlockBytes);
-  void* const mapped = error == 0 ? map_block(descriptor, number) : MAP_FAILED;
-  if (mapped == MAP_FAILED) {
-    file.header->stopped = error != 0 ? error : errno;
-    return nullptr;
+  void* mapped = mapped_block(number);
+  if (mapped == nullptr) {
+    const int descriptor = file_descriptor();
+    const int error = descriptor < 0 ? EBADF
+                      : has_room
+                          ? 0
+                          : reserve(descriptor, kHeaderBytes + number * kBlockBytes, kBlockBytes);
+    mapped = error == 0 ? map_block(descriptor, number) : MAP_FAILED;
+    if (mapped == MAP_FAILED) {
+      file.header->stopped = error != 0 ? error : errno;
+      return nullptr;
+    }
+#if defined(MADV_POPULATE_WRITE)
+    // One call instead of a page fault for each page saves 20 ns a record. Older systems refuse it.
+    (void)madvise(mapped, kBlockBytes, MADV_POPULATE_WRITE);
+#endif
   }
   tell_taken();
-#if defined(MADV_POPULATE_WRITE)
-  // One call instead of a page fault for each page saves 20 ns a record. Older systems refuse it.
-  (void)madvise(mapped, kBlockBytes, MADV_POPULATE_WRITE);
-#endif
   auto* const block = static_cast<BlockHeader*>(mapped);
   block->magic = kBlockMagic;
   block->number = number + 1;
@@ -438,9 +472,10 @@ void unmap_blocks() noexcept {
   const auto numbered = file.header->numbered;
   for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at) {
     auto& window = windows[at];
-    if (window.address != 0 && window.full < kWindowBlocks)
+    if (window.address != 0 && window.left < kWindowBlocks)
       (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
-    window.address = window.full = 0;
+    window.address = 0;
+    window.mapped = window.left = 0;
   }
 }
 

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -61,8 +63,14 @@ class RawFile {
     // Blocks hold runs of one thread each. Their calls are in order except for the few that
     // overlapped.
     std::stable_sort(calls_.begin(), calls_.end(), [](const RawCall& a, const RawCall& b) {
-      return a.record.seq < b.record.seq;
+      return std::tie(a.record.seq, a.thread) < std::tie(b.record.seq, b.thread);
     });
+    if (has_copies_) {
+      const auto copy = [](const RawCall& a, const RawCall& b) {
+        return a.thread == b.thread && std::memcmp(&a.record, &b.record, sizeof(Record)) == 0;
+      };
+      calls_.erase(std::unique(calls_.begin(), calls_.end(), copy), calls_.end());
+    }
     // Calls get even numbers and requests odd ones. Several threads may have read the same clock
     // value.
     std::uint64_t before = 0;
@@ -84,11 +92,13 @@ class RawFile {
   Status take_header() {
     std::memcpy(&header_, held_.data(), sizeof header_);
     header_read_ = true;
-    if (header_.version != record::kVersion || header_.header_bytes != record::kHeaderBytes ||
+    if (header_.version < 1 || header_.version > record::kVersion ||
+        header_.header_bytes != record::kHeaderBytes ||
         header_.block_bytes != record::kBlockBytes || header_.record_bytes != sizeof(Record)) {
-      return fail(Errc::parse_error,
-                  "{}: a recording of version {}: expected version {}, which this program reads",
-                  source_.name(), header_.version, record::kVersion);
+      return fail(
+          Errc::parse_error,
+          "{}: a recording of version {}: expected version 1 to {}, which this program reads",
+          source_.name(), header_.version, record::kVersion);
     }
     make_text(header_.boot_id);
     make_text(header_.program);
@@ -103,7 +113,10 @@ class RawFile {
       BlockHeader block;
       std::memcpy(&block, held_.data(), sizeof block);
       in_block_ = block.magic == record::kBlockMagic;
-      if (in_block_) dropped_ += block.dropped;
+      if (!in_block_) return {};
+      dropped_ += block.dropped;
+      // A recorder that is killed while it copies a block leaves it twice.
+      if (block.turn != 0 && !turns_.insert(block.turn).second) has_copies_ = true;
       return {};
     }
     RawCall call;
@@ -161,6 +174,8 @@ class RawFile {
   std::string held_;
   FileHeader header_{};
   bool header_read_ = false, in_block_ = false, began_late_ = false;
+  std::unordered_set<std::uint64_t> turns_;  ///< Of the blocks so far.
+  bool has_copies_ = false;                  ///< Did two have the same turn?
   std::uint64_t place_ = 0, dropped_ = 0;
   std::uint32_t thread_ = 0, site_ = 0;
   std::uint64_t request_ = 0;

@@ -75,6 +75,10 @@ class Raw {
     std::memcpy(&made.address, frames.data(), frames.size() * sizeof frames[0]);
   }
 
+  /// Its last block stands a second time at the end of the file, as a recorder leaves it that is
+  /// killed while it empties the block.
+  void copy_last_block() { copies_last_block_ = true; }
+
   void context(std::size_t number, std::uint64_t handle, std::uint64_t device) {
     header_.contexts[number - 1] = {handle, device};
   }
@@ -84,10 +88,18 @@ class Raw {
     std::memcpy(out.data(), &header_, sizeof header_);
     record::BlockHeader block{};
     block.magic = record::kBlockMagic;
+    std::size_t last_block = 0;
     for (std::size_t i = 0; i < records_.size(); ++i) {
-      if (i % record::kBlockRecords == 0)
+      if (i % record::kBlockRecords == 0) {
+        ++block.turn;
+        last_block = out.size();
         out.append(reinterpret_cast<const char*>(&block), sizeof block);
+      }
       out.append(reinterpret_cast<const char*>(&records_[i]), sizeof(Record));
+    }
+    if (copies_last_block_) {
+      out.resize(last_block + record::kBlockBytes);
+      out.append(out.substr(last_block));
     }
     return out;
   }
@@ -95,6 +107,7 @@ class Raw {
  private:
   record::FileHeader header_{};
   std::vector<Record> records_;
+  bool copies_last_block_ = false;
 };
 
 /// The operations as lines, without header, times and threads.
@@ -160,6 +173,22 @@ TEST(RawRecording, AFrameHasItsLettersAndNothingThatATerminalObeys) {
   EXPECT_EQ(imported(raw).front(),
             "{\"op\":\"define\",\"kind\":\"site\",\"id\":5,\"frames\":"
             "[\"\xc3\xbc/name.py:7 gr\xc3\xb6\xc3\x9f\x65r\",\"?[2J?:1 ?\"]}");
+}
+
+TEST(RawRecording, ABlockThatStandsTwiceCountsOnce) {
+  Raw once, twice;
+  for (Raw* const raw : {&once, &twice}) {
+    raw->text(1, "a.py:7 f");
+    raw->stack(5, {1});
+    for (std::uint64_t i = 1; i <= record::kBlockRecords; ++i) {
+      if (i % 3 == 0) raw->about(5, 0);
+      raw->memory(2 * i, 0x1000 * i, 512);
+      if (i % 2 == 0) raw->end(2 * i + 1, 0x1000 * i);
+    }
+  }
+  twice.copy_last_block();
+
+  EXPECT_EQ(imported(twice), imported(once));
 }
 
 TEST(RawRecording, AStackThatWasLostIsNoSite) {
