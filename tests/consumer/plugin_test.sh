@@ -11,7 +11,7 @@ cd "$folder"
 for language in c c++; do
   name=mine-${language/c++/cxx}
   emmctl plugin new "$name" --language "$language" >/dev/null
-  cmake -S "$name" -B "$name/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/installed" >/dev/null
+  cmake -S "$name" -B "$name/build" -G Ninja >/dev/null
   cmake --build "$name/build"
   ctest --test-dir "$name/build" --output-on-failure --no-tests=error
   LD_LIBRARY_PATH=$name/build emmctl replay "$name/first.json" --manager "$name" --device sim --verify

@@ -1,8 +1,9 @@
 /* NAME, a memory manager: every request is one call of the driver. A beginning: see emm_plugin.h
  * for all that it can do. */
-#include <emm_plugin.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+#include "emm_plugin.h"
 
 /* What a token names. Token n is the n-th row; a row is used once, since an address may come again
  * while somebody still holds the token of the memory that was there before. */

@@ -1,10 +1,10 @@
 // NAME, a memory manager. It keeps freed blocks and serves requests of the same size from them.
-#include <emm_plugin.h>
-
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+
+#include "emm_plugin.h"
 
 struct emm_manager {
   struct Block {

@@ -69,6 +69,7 @@ class Plugin final : public CommandRun {
     const std::vector<ProjectFile> files{
         {plain ? name_ + ".c" : name_ + ".cpp", plain ? "plugin.c" : "plugin.cpp"},
         {"CMakeLists.txt", "CMakeLists.txt.in"},
+        {"emm_plugin.h", "emm_plugin.h"},
         {"README.md", "README.md.in"},
         {"first.json", "first.json"},
         {".github/workflows/emmctl.yml", "github.yml.in"},
@@ -79,23 +80,28 @@ class Plugin final : public CommandRun {
     std::string said;
     for (const auto& file : files) {
       std::string text(text_of(file.from));
-      for (const auto& [word, by] :
-           {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
-                                                          plain ? "LANGUAGES C" : "LANGUAGES CXX"),
-            {"PRIVATE STANDARD", plain ? "PRIVATE c_std_11" : "PRIVATE cxx_std_20"},
-            {"NAME.SUFFIX", plain ? "NAME.c" : "NAME.cpp"}}) {
-        replace_all(text, word, by);
-      }
-      replace_name(text);
+      if (file.from != "emm_plugin.h") fill_in(text, plain);
       const auto path = name_ + "/" + file.to;
       if (auto written = format::write_whole(path, text); !written) return written.error();
       said += path + "\n";
     }
     console.result(said);
+    console.say(text::format("next: cmake -S {} -B {}/build && cmake --build {}/build", name_,
+                             name_, name_));
     return ExitCode::fine;
   }
 
  private:
+  void fill_in(std::string& text, bool plain) const {
+    for (const auto& [word, by] :
+         {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
+                                                        plain ? "LANGUAGES C" : "LANGUAGES CXX"),
+          {"PRIVATE STANDARD", plain ? "PRIVATE c_std_11" : "PRIVATE cxx_std_20"},
+          {"NAME.SUFFIX", plain ? "NAME.c" : "NAME.cpp"}}) {
+      replace_all(text, word, by);
+    }
+    replace_name(text);
+  }
   /// Replaces NAME, except in add_test(NAME ...), where it is CMake's keyword.
   void replace_name(std::string& text) const {
     constexpr std::string_view kKeyword = "add_test(NAME", kKept = "add_test(\1";
@@ -110,8 +116,7 @@ class Plugin final : public CommandRun {
 }  // namespace
 
 extern constinit const Command plugin_command{
-    "plugin",
-    "Begin a memory manager of your own: a project that builds against the installed emmctl", false,
+    "plugin", "Begin a memory manager of your own: a project that builds a shared object", false,
     make_run<Plugin>};
 
 }  // namespace emm
