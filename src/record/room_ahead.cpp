@@ -17,6 +17,7 @@
 #include <ctime>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -94,15 +95,19 @@ class GrowingFile {
   /// one whole copy at least: the new header, which makes the copy count, is written last, and the
   /// old one is overwritten after that.
   bool copy_out(std::uint64_t number) noexcept {
-    if (!transfer<::pread>(block_.data(), kBlockBytes, offset_of(number))) return false;
+    static std::array<char, kBlockBytes> block{};
+    if (!transfer<::pread>(block.data(), kBlockBytes, offset_of(number))) return false;
     BlockHeader header{};
-    std::memcpy(&header, block_.data(), sizeof header);
+    std::memcpy(&header, block.data(), sizeof header);
+    // The program can write to what it shares. What looks different from a full block stays.
+    if (header.magic != kBlockMagic || header.number != number + 1 || header.state != 2)
+      return false;
     const auto copy = std::atomic_ref<std::uint64_t>(header_->numbered).fetch_add(1);
     header.number = copy + 1;
-    std::memcpy(block_.data(), &header, sizeof header);
-    return transfer<::pwrite>(block_.data() + sizeof header, kBlockBytes - sizeof header,
+    std::memcpy(block.data(), &header, sizeof header);
+    return transfer<::pwrite>(block.data() + sizeof header, kBlockBytes - sizeof header,
                               offset_of(copy) + sizeof header) &&
-           transfer<::pwrite>(block_.data(), sizeof header, offset_of(copy)) && write_zeros(number);
+           transfer<::pwrite>(block.data(), sizeof header, offset_of(copy)) && write_zeros(number);
   }
 
   bool write_zeros(std::uint64_t number) const noexcept {
@@ -127,7 +132,6 @@ class GrowingFile {
     return true;
   }
 
-  std::array<char, kBlockBytes> block_{};  ///< What copy_out() carries.
   int descriptor_;
   FileHeader* header_ = nullptr;
 };
@@ -178,11 +182,17 @@ RoomAhead::RoomAhead(std::string folder, Control& control, Limits limits)
   sigset_t all, before;  // the thread that waits for the program handles signals
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { work(); });
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error&) {  // the programs make room themselves
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 RoomAhead::~RoomAhead() {
+  if (!thread_.joinable()) return;
+  const sched_param none{};
+  pthread_setschedparam(thread_.native_handle(), SCHED_OTHER, &none);  // it is waited for
   std::atomic_ref<bool>(ends_).store(true);
   std::atomic_ref<std::uint32_t>(control_.taken).fetch_add(1);
   futex(control_.taken, FUTEX_WAKE, 1);

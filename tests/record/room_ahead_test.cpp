@@ -84,6 +84,7 @@ TEST_F(RoomAheadTest, EmptiesAFullBlockAndMakesItReady) {
   about.magic = kBlockMagic;
   about.turn = 9;
   about.number = 2;
+  about.state = 2;
   std::memcpy(block.data(), &about, sizeof about);
   {
     std::fstream file(path(), std::ios::binary | std::ios::in | std::ios::out);
@@ -107,6 +108,19 @@ TEST_F(RoomAheadTest, EmptiesAFullBlockAndMakesItReady) {
   about.number = 4;
   std::memcpy(block.data(), &about, sizeof about);
   EXPECT_EQ(copy, block);
+}
+
+TEST_F(RoomAheadTest, LeavesWhatIsNoFullBlockAsItIs) {
+  header_.full[0] = 1;
+  put(1);
+
+  { const RoomAhead room(folder_, control_, {}); }
+
+  std::ifstream file(path(), std::ios::binary);
+  file.seekg(kHeaderBytes);
+  std::string block(kBlockBytes, '\0');
+  file.read(block.data(), static_cast<std::streamsize>(block.size()));
+  EXPECT_EQ(block, std::string(kBlockBytes, 'x'));
 }
 
 TEST_F(RoomAheadTest, EmptiesNoMoreBlocksThanItCanMakeReady) {

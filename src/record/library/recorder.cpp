@@ -35,18 +35,10 @@ constexpr std::size_t kSpares = 4096;
 constexpr std::size_t kRingMost = std::size_t{1} << 15;  // blocks: 4 GiB
 constexpr std::size_t kRingMore = 4096;  // for threads that find all blocks of a ring in use
 
-// Blocks that follow each other in the file are also mapped side by side, so that the system counts
-// them as one mapping: a program may have about 65,000. They are unmapped together when none will
-// be written to again.
-constexpr std::uint64_t kWindowBlocks = 32;
-constexpr std::uint64_t kWindows = std::uint64_t{1} << 16;  // 256 GiB of a file
+constexpr std::uint64_t kPlaces = std::uint64_t{1} << 21;  // 256 GiB of a file
 
-struct Window {
-  std::atomic<std::uint64_t> address{0};  ///< 0: its blocks are mapped anywhere.
-  std::atomic<std::uint32_t> mapped{0};   ///< A bit for each block that is mapped here.
-  std::atomic<std::uint32_t> left{0};     ///< How many of its blocks nobody will write to again.
-};
-constinit Window windows[kWindows];
+/// Where each block is mapped, by its number in the file, counted from 0; 0: nowhere.
+constinit std::atomic<std::uint64_t> places[kPlaces];
 
 enum State : int { kNone, kOpening, kOpen, kFailed };
 
@@ -319,50 +311,17 @@ void tell_taken() noexcept {
   (void)syscall(SYS_futex, &control_page->taken, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-/// Returns the address for block `number`, counted from 0; 0: any address will do.
-std::uint64_t place_of_block(std::uint64_t number) noexcept {
-  if (number / kWindowBlocks >= kWindows) return 0;
-  auto& window = windows[number / kWindowBlocks];
-  auto address = window.address.load();
-  if (address == 0) {
-    constexpr std::size_t kBytes = kWindowBlocks * kBlockBytes;
-    void* const reserved =
-        mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) return 0;
-    const auto ours = reinterpret_cast<std::uint64_t>(reserved);
-    if (window.address.compare_exchange_strong(address, ours)) {
-      address = ours;
-    } else {
-      (void)munmap(reserved, kBytes);  // another thread was faster
-    }
-  }
-  return address + number % kWindowBlocks * kBlockBytes;
-}
-
-/// The bit of block `number`, counted from 0, in Window::mapped.
-std::uint32_t bit_of_block(std::uint64_t number) noexcept {
-  static_assert(kWindowBlocks == 32);
-  return std::uint32_t{1} << number % kWindowBlocks;
-}
-
-/// Returns block `number`, counted from 0, if it is still mapped in its window; else null.
+/// Returns block `number`, counted from 0, if it is mapped; else null.
 void* mapped_block(std::uint64_t number) noexcept {
-  if (number / kWindowBlocks >= kWindows) return nullptr;
-  const auto& window = windows[number / kWindowBlocks];
-  if ((window.mapped.load(std::memory_order_acquire) & bit_of_block(number)) == 0) return nullptr;
-  return reinterpret_cast<void*>(place_of_block(number));
+  return number < kPlaces ? reinterpret_cast<void*>(places[number].load()) : nullptr;
 }
 
 /// Maps block `number`, counted from 0. Returns MAP_FAILED when the system refuses.
 void* map_block(int descriptor, std::uint64_t number) noexcept {
-  const auto place = place_of_block(number);
-  void* const mapped = mmap(reinterpret_cast<void*>(place), kBlockBytes, PROT_READ | PROT_WRITE,
-                            place != 0 ? MAP_SHARED | MAP_FIXED : MAP_SHARED, descriptor,
+  void* const mapped = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
                             static_cast<off_t>(kHeaderBytes + number * kBlockBytes));
-  // The addresses may belong to someone else by now.
-  if (mapped == MAP_FAILED && place != 0) windows[number / kWindowBlocks].address = 0;
-  if (mapped != MAP_FAILED && place != 0)
-    windows[number / kWindowBlocks].mapped.fetch_or(bit_of_block(number));
+  if (mapped != MAP_FAILED && number < kPlaces)
+    places[number] = reinterpret_cast<std::uint64_t>(mapped);
   return mapped;
 }
 
@@ -379,20 +338,16 @@ bool give_to_empty(std::uint64_t number) noexcept {
 }
 
 /// Called when no thread writes to the block any more. A block that will be emptied stays mapped,
-/// and so does one of a ring.
+/// and so does one of a ring. A program may have about 65,000 mappings, so others are unmapped.
 void finish(BlockHeader* block) noexcept {
   const auto number = block->number - 1;
   std::atomic_ref<std::uint64_t>(block->state).store(2);
   if (file.ring_blocks != 0) return;
-  if (mapped_block(number) != block) return (void)munmap(block, kBlockBytes);
-  if (control_page != nullptr && give_to_empty(number + 1)) return;
-  auto& window = windows[number / kWindowBlocks];
-  window.mapped.fetch_and(~bit_of_block(number));
-  if (window.left.fetch_add(1) + 1 == kWindowBlocks) {
-    (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
-  } else {
-    (void)madvise(block, kBlockBytes, MADV_DONTNEED);
+  if (number < kPlaces) {
+    if (control_page != nullptr && give_to_empty(number + 1)) return;
+    places[number] = 0;
   }
+  (void)munmap(block, kBlockBytes);
 }
 
 BlockHeader* new_block() noexcept {
@@ -470,12 +425,9 @@ void on_thread_end(void*) noexcept {
 /// them, although the files are deleted.
 void unmap_blocks() noexcept {
   const auto numbered = file.header->numbered;
-  for (std::uint64_t at = 0; at < kWindows && at * kWindowBlocks < numbered; ++at) {
-    auto& window = windows[at];
-    if (window.address != 0 && window.left < kWindowBlocks)
-      (void)munmap(reinterpret_cast<void*>(window.address.load()), kWindowBlocks * kBlockBytes);
-    window.address = 0;
-    window.mapped = window.left = 0;
+  for (std::uint64_t at = 0; at < kPlaces && at < numbered; ++at) {
+    if (void* const block = mapped_block(at)) (void)munmap(block, kBlockBytes);
+    places[at] = 0;
   }
 }
 

@@ -66,8 +66,9 @@ class RawFile {
       return std::tie(a.record.seq, a.thread) < std::tie(b.record.seq, b.thread);
     });
     if (has_copies_) {
+      // Of a file that is still written to, a part of a block may be read as another thread's.
       const auto copy = [](const RawCall& a, const RawCall& b) {
-        return a.thread == b.thread && std::memcmp(&a.record, &b.record, sizeof(Record)) == 0;
+        return std::memcmp(&a.record, &b.record, sizeof(Record)) == 0;
       };
       calls_.erase(std::unique(calls_.begin(), calls_.end(), copy), calls_.end());
     }
