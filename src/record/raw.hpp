@@ -168,9 +168,9 @@ inline constexpr std::uint32_t unmeasured = 4;
 
 /// The first bytes of a block. It is as large as a record.
 struct BlockHeader {
-  std::uint64_t magic;    ///< kBlockMagic.
-  std::uint64_t turn;     ///< How many blocks had been taken when this one was, with it. Each reuse
-                          ///< counts. Two blocks of one turn hold the same records.
+  std::uint64_t magic;  ///< kBlockMagic.
+  std::uint64_t turn;  ///< Counts the blocks that threads take, from 1; an emptied one counts anew.
+                       ///< Two blocks with the same turn hold the same records.
   std::uint64_t dropped;  ///< Records that were overwritten here when a ring reused the block.
   std::uint64_t used;     ///< Records in it, set when its thread has ended.
   std::uint64_t state;    ///< 1 while a thread writes to it; 2 when it is full.
