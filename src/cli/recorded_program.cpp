@@ -162,7 +162,8 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
 std::string library_beside(const std::string& executable, const std::string& name) {
   const auto folder = executable.substr(0, executable.rfind('/') + 1);
   for (const auto* place : {"../lib/emmctl/record/", "../lib/"}) {
-    auto path = absolute(folder + place + name);
+    auto path = folder;
+    path = absolute(path.append(place).append(name));
     if (!path.empty()) return path;
   }
   return {};

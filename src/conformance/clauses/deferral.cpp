@@ -815,7 +815,7 @@ void check_no_later_free(Bench& b, Kind kind) {
     std::uint64_t size;
   };
   static constexpr Blocks kBlocks[] = {{200, 4_KiB}, {24, 1_MiB}};
-  for (const auto& [count, size] : kBlocks) {
+  for (const auto& some : kBlocks) {
     for (const auto& [words, act] : kActs) {
       if (b.decided()) return;
       const auto trial = fresh(b);
@@ -827,8 +827,8 @@ void check_no_later_free(Bench& b, Kind kind) {
       auto deferred = std::optional(on.manager().defer_cleanup());
       if (!deferred->is_active()) return;
       std::vector<BenchMemory> blocks;
-      while (blocks.size() < count) {
-        auto block = try_make(on, kind, size);
+      while (blocks.size() < some.count) {
+        auto block = try_make(on, kind, some.size);
         if (!block) return;
         blocks.push_back(*std::move(block));
       }
@@ -839,7 +839,7 @@ void check_no_later_free(Bench& b, Kind kind) {
           if (!frees || held_back.erase(event.pointer) == 0 || elsewhere) continue;
           on.expect(false,
                     text::format("{} blocks of {} bytes of {} freed inside a deferral; {} there",
-                                 count, size, name(kind), when),
+                                 some.count, some.size, name(kind), when),
                     text::format("the driver frees one that an earlier free() had held back: {}",
                                  to_text(event)),
                     "its free is made once the deferral has ended");
