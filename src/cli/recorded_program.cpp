@@ -162,8 +162,7 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
 std::string library_beside(const std::string& executable, const std::string& name) {
   const auto folder = executable.substr(0, executable.rfind('/') + 1);
   for (const auto* place : {"../lib/emmctl/record/", "../lib/"}) {
-    auto path = folder;
-    path = absolute(path.append(place).append(name));
+    auto path = absolute(text::format("{}{}{}", folder, place, name));
     if (!path.empty()) return path;
   }
   return {};

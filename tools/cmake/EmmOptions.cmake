@@ -158,7 +158,7 @@ function(emm_hardened target)
 endfunction()
 
 # emm_cold(<target>): its code runs a few times in a run. Optimised less, it takes the compiler a quarter less time; and
-# at -O1 g++ 12 takes what an empty std::optional holds for read. The first run of tools/emmctl takes -Og, with which the
+# at -O1 g++ 12 takes what an empty std::optional holds for read. tools/emmctl and tools/test take -Og, with which the
 # compiler is 12 % faster and commands that read traces are 7 % slower.
 function(emm_cold target)
   set(level -O1)

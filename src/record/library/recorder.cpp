@@ -426,7 +426,9 @@ void on_thread_end(void*) noexcept {
 void unmap_blocks() noexcept {
   const auto numbered = file.header->numbered;
   for (std::uint64_t at = 0; at < kPlaces && at < numbered; ++at) {
-    if (void* const block = mapped_block(at)) (void)munmap(block, kBlockBytes);
+    void* const block = mapped_block(at);
+    if (block == nullptr) continue;
+    (void)munmap(block, kBlockBytes);
     places[at] = 0;
   }
 }

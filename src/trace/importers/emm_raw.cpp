@@ -66,7 +66,7 @@ class RawFile {
       return std::tie(a.record.seq, a.thread) < std::tie(b.record.seq, b.thread);
     });
     if (has_copies_) {
-      // Of a file that is still written to, a part of a block may be read as another thread's.
+      // A reader of a file that is still written to may take part of a block for another thread's.
       const auto copy = [](const RawCall& a, const RawCall& b) {
         return std::memcmp(&a.record, &b.record, sizeof(Record)) == 0;
       };
@@ -175,8 +175,8 @@ class RawFile {
   std::string held_;
   FileHeader header_{};
   bool header_read_ = false, in_block_ = false, began_late_ = false;
-  std::unordered_set<std::uint64_t> turns_;  ///< Of the blocks so far.
-  bool has_copies_ = false;                  ///< Did two have the same turn?
+  std::unordered_set<std::uint64_t> turns_;  ///< The turns of the blocks that were read.
+  bool has_copies_ = false;                  ///< Two blocks had the same turn.
   std::uint64_t place_ = 0, dropped_ = 0;
   std::uint32_t thread_ = 0, site_ = 0;
   std::uint64_t request_ = 0;
