@@ -223,8 +223,8 @@ struct FileHeader {
   std::uint64_t unkept;  ///< Allocations without an account, because there was no memory for it.
   /// How often a thread was in a context for which there was no number left.
   std::uint64_t unnumbered;
-  /// Full blocks. `emmctl record` copies each to a new block, writes zeros to it and moves its
-  /// number to `ready`: the process goes on in memory that it has mapped and that its caches hold.
+  /// Full blocks. `emmctl record` copies each to a new block, then writes zeros to the old one and
+  /// moves its number to `ready`. So the process writes to memory that it has mapped already.
   /// When no place is free, the process leaves a full block where it is.
   std::uint64_t full[kReadyMost];
 };
