@@ -6,12 +6,10 @@
 namespace emm {
 namespace {
 
-constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
-
 struct AsyncSettings {
   HostOnlyManager::Settings host;
   std::uint64_t max = 0;  ///< As in mem_pool_create(): 0 means no limit.
-  std::uint64_t release_threshold = kUnlimited;
+  std::uint64_t release_threshold = std::numeric_limits<std::uint64_t>::max();
 };
 
 /// Takes device memory from its own stream-ordered pool of the driver, with cuMemAllocFromPoolAsync

@@ -20,6 +20,8 @@
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"
 #include "conformance/watch.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/memory_pointer.hpp"
 #include "order/checker.hpp"
 
 namespace emm::conformance {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 
 namespace emm::conformance {
 

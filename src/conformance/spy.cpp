@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "emm/memory_manager.hpp"
+
 namespace emm::conformance {
 namespace {
 

@@ -8,6 +8,7 @@
 
 #include "conformance/bench.hpp"
 #include "conformance/own.hpp"
+#include "emm/interface_version.hpp"
 
 namespace emm::conformance {
 

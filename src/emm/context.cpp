@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "emm/memory_manager.hpp"
+
 namespace emm {
 namespace {
 

@@ -9,8 +9,10 @@
 
 #include "base/result.hpp"
 #include "driver/device_entry.hpp"
+#include "emm/defer_cleanup.hpp"
+#include "emm/ipc_handle.hpp"
 #include "emm/manager_entry.hpp"
-#include "emm/memory_manager.hpp"
+#include "emm/memory_pointer.hpp"
 #include "emm/pending_deallocs.hpp"
 
 namespace emm {

@@ -1,5 +1,7 @@
 #include "replay/context_operations.hpp"
 
+#include "emm/memory_manager.hpp"
+
 namespace emm::replay {
 
 using trace::Event;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 #include "replay/one_thread.hpp"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "emm/memory_manager.hpp"
 #include "scripted_driver.hpp"
 
 namespace emm {

@@ -4,6 +4,7 @@
 
 #include "base/clock.hpp"
 #include "emm/context.hpp"
+#include "emm/memory_manager.hpp"
 #include "scripted_driver.hpp"
 
 namespace emm {

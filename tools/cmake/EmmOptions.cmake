@@ -62,19 +62,49 @@ function(emm_compiled_alone target)
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# emm_manager_users(<target> <files>...): those of the target's files that include emm/memory_manager.hpp, where most do not.
-# With EMM_UNITY=grouped, as in the developers' tree, they are compiled at once apart from the others, so that a line
+# emm_grouped(<target>): with EMM_UNITY=grouped, as in the developers' tree, the target's files that include
+# emm/memory_manager.hpp, themselves or through others of ours, are compiled at once apart from the others, so that a line
 # changed there leaves these as they are.
-function(emm_manager_users target)
+function(emm_grouped target)
   if(EMM_UNITY STREQUAL "grouped")
     set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
-    cmake_language(EVAL CODE "cmake_language(DEFER CALL emm_group_files ${target} [[${ARGN}]])")  # once all its files are known
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL emm_group_files ${target})")  # once all its files are known
   endif()
 endfunction()
-function(emm_group_files target users)
+function(emm_group_files target)
   get_target_property(files ${target} SOURCES)
-  set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP others)
-  set_source_files_properties(${users} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP users)
+  foreach(file IN LISTS files)
+    emm_uses_manager(users ${file})
+    set(group others)
+    if(users)
+      set(group users)
+    endif()
+    set_source_files_properties(${file} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+endfunction()
+function(emm_uses_manager answer file)
+  cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE)
+  get_property(uses GLOBAL PROPERTY EMM_USES_MANAGER_${file})
+  if("${uses}" STREQUAL "" AND EXISTS ${file})
+    set(uses OFF)
+    set_property(GLOBAL PROPERTY EMM_USES_MANAGER_${file} OFF)  # if it is asked about again before the answer is known
+    cmake_path(GET file PARENT_PATH folder)
+    file(STRINGS ${file} lines REGEX "^#include \"")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^#include \"([^\"]*)\".*" "\\1" name "${line}")
+      if(name STREQUAL "emm/memory_manager.hpp")
+        set(uses ON)
+      endif()
+      foreach(place IN ITEMS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${folder})
+        if(NOT uses AND EXISTS ${place}/${name})
+          emm_uses_manager(uses ${place}/${name})
+          break()
+        endif()
+      endforeach()
+    endforeach()
+    set_property(GLOBAL PROPERTY EMM_USES_MANAGER_${file} ${uses})
+  endif()
+  set(${answer} "${uses}" PARENT_SCOPE)
 endfunction()
 
 # emm_compiled_together(<target> <alike> <files> <layers>...): with EMM_UNITY=merged the files of these layers, which
@@ -118,12 +148,11 @@ endfunction()
 # A warning stops developers and CI. It does not stop somebody whose compiler warns of what ours does not.
 option(EMM_WERROR "Warnings are errors" ${EMM_TESTS})
 
-# The standard library's headers, half of what most files take, are read once for all targets that are compiled alike, by
-# g++.
+# The standard library's headers, half of what most files take, are read once for all targets that are compiled alike.
 # emm_precompiled(<target> <alike> [headers...]): the targets of one word share; the first says which headers they are.
 option(EMM_PRECOMPILED "Read the standard library's headers once" ON)
 function(emm_precompiled target alike)
-  if(NOT EMM_PRECOMPILED OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(NOT EMM_PRECOMPILED)
     return()
   endif()
   get_property(first GLOBAL PROPERTY EMM_PRECOMPILED_${alike})
@@ -181,6 +210,7 @@ function(emm_layer name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/emmctl>)
   target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   emm_warnings(${target})
+  emm_grouped(${target})
   if(arg_WARM)
     emm_hardened(${target} WARM)
     emm_precompiled(${target} warm)

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "driver/decorate/call_log.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: a manager releases what it took from the device, whatever fails.

@@ -5,6 +5,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: what RMM's suite expects of a memory resource. Content is checked

@@ -13,6 +13,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 
 // ERR: where and when memory ends: late, on another thread, while others wait, in another process.
 

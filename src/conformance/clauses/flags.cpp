@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: flags of host and managed memory and of registered regions, for every
 // manager that offers them. The driver's allocation around a block must have exactly the flags that

@@ -3,6 +3,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: compares get_memory_info with cuMemGetInfo and with what the manager holds,
 // at many moments.

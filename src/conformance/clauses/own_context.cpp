@@ -1,4 +1,5 @@
 #include "conformance/spy.hpp"
+#include "emm/memory_manager.hpp"
 
 // CTX, and the parts of other sections that a context is responsible for. Judged on emmctl's own.
 

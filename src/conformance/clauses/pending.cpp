@@ -4,6 +4,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 
 // PD and DFR: the queue of pending frees. It is observed through mapped host memory, whose frees
 // wait in every manager that is host-only for host memory.

@@ -2,6 +2,8 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/ipc_handle.hpp"
+#include "emm/memory_manager.hpp"
 
 // INF and the exporting half of IPC.
 

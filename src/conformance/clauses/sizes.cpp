@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: every size, many blocks, blocks beyond 4 GiB, over memory in pieces; and

@@ -10,6 +10,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: the order of streams (docs/streams.md).
 
@@ -724,16 +725,16 @@ void ask_again_after_refusals(Bench& b) {
     std::size_t parts;
     bool is_cut;
   };
-  for (const auto [parts, is_cut] : {Again{1, false}, Again{kBlocks, false}, Again{1, true}}) {
+  for (const auto wanted : {Again{1, false}, Again{kBlocks, false}, Again{1, true}}) {
     for (std::size_t way = 0; way < 2 * (kAtFree.size() + 1) && !b.decided(); ++way) {
       b.apart([&](Bench& on) {
         const auto at_free = way / 2, freed_on = way % 2;
         OwnStreams streams(on);
         on.leave_on_device(64_MiB);
         on.manager();
-        const auto size = on.affordable(64_MiB) / 8 * 5 / parts;
+        const auto size = on.affordable(64_MiB) / 8 * 5 / wanted.parts;
         std::vector<BenchMemory> blocks;
-        for (std::uint32_t id = 1; id <= parts; ++id) {
+        for (std::uint32_t id = 1; id <= wanted.parts; ++id) {
           auto block = on.try_memalloc(size, streams[0]);
           if (!block) return;
           streams.order().allocated(0, id, block->device(), size, streams[0]);
@@ -749,27 +750,27 @@ void ask_again_after_refusals(Bench& b) {
           on.watch().fail_always(Call::event_query, kNotReady);
           on.watch().fail_always(call, 700);
           // Any answer will do.
-          static_cast<void>(on.manager().memalloc(size * parts, streams[2]).has_value());
+          static_cast<void>(on.manager().memalloc(size * wanted.parts, streams[2]).has_value());
           on.watch().fail_always(call, 0);
           on.watch().fail_always(Call::event_query, 0);
-          if (is_cut) {
+          if (wanted.is_cut) {
             const auto half = on.try_memalloc(size / 2, streams[2]);
             const auto beside = on.try_memalloc(size / 4, streams[2]);
           }
         }
-        if (is_cut) return;
+        if (wanted.is_cut) return;
         on.expect_ok("flush()", on.manager().flush());
         // One large request is tried first: a manager that does not cut blocks would give all
         // memory to the first of several requests. The small requests follow, for a manager that
         // does not merge.
-        if (on.try_memalloc(size * parts, streams[2])) return;
+        if (on.try_memalloc(size * wanted.parts, streams[2])) return;
         std::vector<BenchMemory> again;
-        while (again.size() < parts) {
+        while (again.size() < wanted.parts) {
           auto block = on.try_memalloc(size, streams[2]);
           if (!on.expect_ok(text::format("{} bytes asked for on another stream, after {} blocks of "
                                          "that size were freed, the device having refused to "
                                          "order the work on them, which it does no longer",
-                                         size, parts),
+                                         size, wanted.parts),
                             block))
             return;
           again.push_back(*std::move(block));

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
+#include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 
 // Beyond the catalogue: threads. What many threads do at once is counted and handed out once.

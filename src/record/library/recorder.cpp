@@ -37,8 +37,9 @@ constexpr std::size_t kRingMore = 4096;  // for threads that find all blocks of 
 
 constexpr std::uint64_t kPlaces = std::uint64_t{1} << 21;  // 256 GiB of a file
 
-/// Where each block is mapped, by its number in the file, counted from 0; 0: nowhere.
-constinit std::atomic<std::uint64_t> places[kPlaces];
+/// Where each block is mapped, by its number in the file, counted from 0; 0: nowhere. No
+/// std::atomic: clang would construct so many one by one as the program starts.
+constinit std::uint64_t places[kPlaces];
 
 enum State : int { kNone, kOpening, kOpen, kFailed };
 
@@ -313,7 +314,8 @@ void tell_taken() noexcept {
 
 /// Returns block `number`, counted from 0, if it is mapped; else null.
 void* mapped_block(std::uint64_t number) noexcept {
-  return number < kPlaces ? reinterpret_cast<void*>(places[number].load()) : nullptr;
+  return number < kPlaces ? reinterpret_cast<void*>(std::atomic_ref(places[number]).load())
+                          : nullptr;
 }
 
 /// Maps block `number`, counted from 0. Returns MAP_FAILED when the system refuses.
@@ -321,7 +323,7 @@ void* map_block(int descriptor, std::uint64_t number) noexcept {
   void* const mapped = mmap(nullptr, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
                             static_cast<off_t>(kHeaderBytes + number * kBlockBytes));
   if (mapped != MAP_FAILED && number < kPlaces)
-    places[number] = reinterpret_cast<std::uint64_t>(mapped);
+    std::atomic_ref(places[number]).store(reinterpret_cast<std::uint64_t>(mapped));
   return mapped;
 }
 
@@ -345,7 +347,7 @@ void finish(BlockHeader* block) noexcept {
   if (file.ring_blocks != 0) return;
   if (number < kPlaces) {
     if (control_page != nullptr && give_to_empty(number + 1)) return;
-    places[number] = 0;
+    std::atomic_ref(places[number]).store(0);
   }
   (void)munmap(block, kBlockBytes);
 }
@@ -429,7 +431,7 @@ void unmap_blocks() noexcept {
     void* const block = mapped_block(at);
     if (block == nullptr) continue;
     (void)munmap(block, kBlockBytes);
-    places[at] = 0;
+    std::atomic_ref(places[at]).store(0);
   }
 }
 
