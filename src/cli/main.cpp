@@ -426,17 +426,16 @@ int run(int argc, char** argv) {
   return static_cast<int>(ExitCode::usage);
 }
 
-/// Makes the stack grow now. If the address space is limited, a stack that cannot grow later
-/// crashes.
+/// Makes the stack grow now, which touching its lowest page does. If the address space is limited,
+/// a stack that cannot grow later crashes.
 void grow_stack() {
-  constexpr std::size_t kRoom = std::size_t{512} << 10, kPage = 4096;
+  constexpr std::size_t kRoom = std::size_t{512} << 10;
   rlimit limit{};
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 4 * kRoom) return;
   void* const room = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) out_of_host_memory();
   munmap(room, kRoom);
-  auto* const pages = static_cast<volatile char*>(__builtin_alloca(kRoom));
-  for (std::size_t at = kRoom; at >= kPage; at -= kPage) pages[at - 1] = 0;
+  *static_cast<volatile char*>(__builtin_alloca(kRoom)) = 0;
 }
 
 /// Runs before main and before the constructors of other files, which allocate.

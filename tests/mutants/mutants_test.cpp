@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -57,10 +58,18 @@ TEST(Mutants, NoClauseFailsOnARightOne) {
 }
 
 TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
+  // The clause that caught the last one is asked first about the next: a whole suite takes seconds.
+  auto clauses = select({});
   for (const auto& stranger : all_strangers()) {
     const auto subject = subject_of(stranger);
 
-    EXPECT_NE(first_that_fails(subject), nullptr) << stranger.wrong << ", over " << stranger.over;
+    const auto by = std::find_if(clauses.begin(), clauses.end(), [&](const Clause* clause) {
+      const auto verdict = judge(*clause, subject);
+      return verdict.kind == Verdict::Kind::fail || !verdict.broken.empty();
+    });
+
+    EXPECT_NE(by, clauses.end()) << stranger.wrong << ", over " << stranger.over;
+    if (by != clauses.end()) std::rotate(clauses.begin(), by, by + 1);
   }
 }
 #endif
