@@ -44,16 +44,16 @@ COMMANDS = {
 failures = []
 
 
-def emmctl(*arguments, file_bytes_max=resource.RLIM_INFINITY):
+def emmctl(*arguments, file_bytes_max=None):
     """In a folder of its own, with the input: the exit code, what was said on stderr, whether the input is whole."""
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "in.json"
         source.write_bytes(INPUT)
         os.link(source, source.with_name("hard.json"))
         source.with_name("link.json").symlink_to("in.json")
+        limit = None if file_bytes_max is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max,) * 2)
         done = subprocess.run([EMMCTL, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, timeout=120,
-                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes_max,) * 2))
+                              stderr=subprocess.PIPE, timeout=120, preexec_fn=limit)
         left = [name for name in os.listdir(folder) if name.startswith(".emmctl")]
         expect(not left, arguments, f"it leaves {left}")
         return done.returncode, done.stderr.decode(), source.read_bytes() == INPUT
