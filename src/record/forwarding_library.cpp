@@ -161,7 +161,7 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
     strings.push_back('\0');
     return static_cast<Elf64_Word>(at);
   };
-  for (const auto& [name, value] : settings) add_string(name + "=" + value);
+  for (const auto& [name, value] : settings) add_string(text::format("{}={}", name, value));
   add_string({});
   const auto soname_at = add_string(soname), recorder_at = add_string(recorder);
   const auto open_at = add_string(kOpen);

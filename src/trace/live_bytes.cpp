@@ -20,13 +20,13 @@ void LiveBytes::take(const Operation& operation) {
     case Op::memalloc:
     case Op::memallocmanaged:
     case Op::memhostalloc:
-    case Op::mempin:
-      if (auto& memory = live_[name_of(operation.id)]; true) {
-        bytes_.subtract(memory.size);
-        memory = {operation.size, context()};
-        bytes_.add(memory.size);
-      }
+    case Op::mempin: {
+      auto& memory = live_[name_of(operation.id)];
+      bytes_.subtract(memory.size);
+      memory = {operation.size, context()};
+      bytes_.add(memory.size);
       break;
+    }
     case Op::free:
       if (const auto found = live_.find(name_of(operation.id)); found != live_.end()) {
         bytes_.subtract(found->second.size);

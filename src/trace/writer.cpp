@@ -258,10 +258,10 @@ void put_header(std::string& out, JsonWriter& json, const Header& header) {
     words("boot_id", header.boot_id);
     json.end_object();
   }
-  const bool has_source = header.tool != "" || header.tool_version != "" ||
-                          header.framework != "" || header.command != "" || header.host != "" ||
-                          header.os != "" || header.source_options != "" ||
-                          header.driver_version >= 0 || header.cupti_version >= 0;
+  const bool has_source =
+      !header.tool.empty() || !header.tool_version.empty() || !header.framework.empty() ||
+      !header.command.empty() || !header.host.empty() || !header.os.empty() ||
+      !header.source_options.empty() || header.driver_version >= 0 || header.cupti_version >= 0;
   if (has_source) {
     json.key("source").begin_object();
     words("tool", header.tool);
@@ -280,8 +280,8 @@ void put_header(std::string& out, JsonWriter& json, const Header& header) {
     for (const auto& device : header.devices) put_device(json, device);
     json.end_array();
   }
-  const bool has_defaults = header.default_device >= 0 || header.default_context != "" ||
-                            header.default_thread != "" || header.default_process != "" ||
+  const bool has_defaults = header.default_device >= 0 || !header.default_context.empty() ||
+                            !header.default_thread.empty() || !header.default_process.empty() ||
                             header.default_expect != Outcome::none;
   if (has_defaults) {
     json.key("defaults").begin_object();

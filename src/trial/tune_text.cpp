@@ -11,7 +11,6 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
-using inspect::counted;
 
 /// Answers whether nothing tells two settings apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
