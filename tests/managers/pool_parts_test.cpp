@@ -24,7 +24,6 @@ using pool::Generation;
 using pool::kNone;
 using pool::PendingFree;
 using pool::RemoteFrees;
-using pool::Span;
 using pool::SpanList;
 using pool::StitchedBlocks;
 using pool::UsageCounts;
