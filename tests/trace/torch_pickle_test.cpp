@@ -438,7 +438,7 @@ TEST(TorchPickle, TakesWhatIsThereOfAFileThatWasCut) {
         import_text("torch-pickle", prefix).error,
         text::format("run.log: byte {}: the file ends inside the pickle: expected STOP", size));
     const auto log = import_text("torch-pickle", prefix, true);
-    if (log.error == "") {
+    if (log.error.empty()) {
       EXPECT_EQ(log.counts.truncated, 1u) << size;
       most = std::max(most, static_cast<int>(log.counts.used));
     } else {
@@ -463,7 +463,7 @@ TEST(TorchPickle, TakesRowsAloneWhereTheirTailWasCutOff) {
   std::size_t in_rows = 0;
   for (std::size_t size = whole.size() - 1; size > 3; --size) {
     const auto log = import_text("torch-pickle", std::string_view(whole).substr(0, size), true);
-    if (log.error != "" || notes(log).find("inside the rows of device 0") == std::string::npos)
+    if (!log.error.empty() || notes(log).find("inside the rows of device 0") == std::string::npos)
       continue;
     ++in_rows;
     EXPECT_EQ(log.text().find("granted"), std::string::npos)
