@@ -56,7 +56,9 @@ class SpyManager final : public MemoryManager {
     return DeferCleanup(leave, this);
   }
   Status flush() override { return answer("flush()"); }
-  int interface_version() const noexcept override { return log_.version; }
+  int interface_version() const noexcept override {
+    return log_.version.value_or(kInterfaceVersion);
+  }
 
  private:
   Status answer(std::string words) {

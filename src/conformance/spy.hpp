@@ -3,22 +3,22 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "conformance/bench.hpp"
 #include "conformance/own.hpp"
-#include "emm/interface_version.hpp"
 
 namespace emm::conformance {
 
 /// What a context asked of its manager, in order, as "memalloc(10, 7)".
 struct SpyLog {
   std::vector<std::string> asked;
-  std::size_t made = 0;             ///< Managers that were made, probes included.
-  std::size_t probes = 0;           ///< Managers that were made without a driver.
-  int version = kInterfaceVersion;  ///< The version that managers report.
-  Errc fails_with{};                ///< What requests and initialize() answer when `fails` is set.
+  std::size_t made = 0;        ///< Managers that were made, probes included.
+  std::size_t probes = 0;      ///< Managers that were made without a driver.
+  std::optional<int> version;  ///< What managers report; empty: NBEP-7's version.
+  Errc fails_with{};           ///< What requests and initialize() answer when `fails` is set.
   bool fails = false;
   std::function<void(std::string_view)> during;  ///< Called inside each request.
 

@@ -10,7 +10,6 @@
 #include "base/result.hpp"
 #include "driver/types.hpp"
 #include "emm/defer_cleanup.hpp"
-#include "emm/interface_version.hpp"
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_pointer.hpp"
 
@@ -18,6 +17,9 @@ namespace emm {
 
 struct MemoryMap;         // emm/memory_map.hpp
 struct MemoryStatistics;  // emm/memory_statistics.hpp
+
+/// The version of NBEP-7's interface. Every manager must return it (SEL-4).
+inline constexpr int kInterfaceVersion = 1;
 
 /// A manager's current state. A field that it does not know is empty.
 struct ManagerState {
