@@ -43,10 +43,10 @@ struct Trace::Window {
       return ring_[(begin_ + at) & (ring_.size() - 1)];
     }
     void pop() noexcept { ++begin_; }
-    void put_back(const Ended& ended) noexcept { ring_[--begin_ & (ring_.size() - 1)] = ended; }
-    [[gnu::always_inline]] void push(const Ended& ended) {
+    void put_back(const Ended& entry) noexcept { ring_[--begin_ & (ring_.size() - 1)] = entry; }
+    [[gnu::always_inline]] void push(const Ended& entry) {
       if (size() == ring_.size()) grow();
-      ring_[end_++ & (ring_.size() - 1)] = ended;
+      ring_[end_++ & (ring_.size() - 1)] = entry;
     }
     void clear() noexcept { begin_ = end_ = 0; }
 
