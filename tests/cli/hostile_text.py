@@ -138,8 +138,7 @@ def main():
         plugin = sys.argv[2]
         for arguments in (["replay", "a"], ["replay", "a", "--json", "-"], ["replay", "a", "--on-oom", "stop"], ["fit", "a"],
                           ["minimize", "a", "--capacity", "4MiB"], ["compare", "a", "--device", "sim"], ["conformance"],
-                          *(["conformance", "--clause", "errors/*", "--clause", "abi/answers", "--clause", "DEV-1", form, "-"]
-                            for form in ("--json", "--junit", "--tap"))):
+                          ["conformance", "--json", "-"], ["conformance", "--junit", "-"], ["conformance", "--tap", "-"]):
             look([*arguments, "--manager", plugin])
         look(["doctor"], env={**os.environ, "EMM_MEMORY_MANAGER": NAME})
     print(f"{runs} runs")
