@@ -63,13 +63,11 @@ TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
   for (const auto& stranger : all_strangers()) {
     const auto subject = subject_of(stranger);
 
-    const auto by = std::find_if(clauses.begin(), clauses.end(), [&](const Clause* clause) {
-      const auto verdict = judge(*clause, subject);
-      return verdict.kind == Verdict::Kind::fail || !verdict.broken.empty();
-    });
+    const auto* const by = first_that_fails(subject, clauses);
 
-    EXPECT_NE(by, clauses.end()) << stranger.wrong << ", over " << stranger.over;
-    if (by != clauses.end()) std::rotate(clauses.begin(), by, by + 1);
+    EXPECT_NE(by, nullptr) << stranger.wrong << ", over " << stranger.over;
+    const auto at = std::find(clauses.begin(), clauses.end(), by);
+    if (at != clauses.end()) std::rotate(clauses.begin(), at, at + 1);
   }
 }
 #endif

@@ -318,8 +318,9 @@ conformance::Subject subject_of(const Operator& mistake) {
   return subject;
 }
 
-const conformance::Clause* first_that_fails(const conformance::Subject& subject) {
-  for (const auto* clause : conformance::select({})) {
+const conformance::Clause* first_that_fails(const conformance::Subject& subject,
+                                            std::span<const conformance::Clause* const> clauses) {
+  for (const auto* clause : clauses) {
     const auto verdict = conformance::judge(*clause, subject);
     if (!verdict.broken.empty()) return conformance::find_clause(verdict.broken);
     if (verdict.kind == conformance::Verdict::Kind::fail) return clause;

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "conformance/subject.hpp"
+#include "conformance/suite.hpp"
 #include "driver/types.hpp"
 
 namespace emm::mutants {
@@ -39,7 +41,9 @@ std::vector<Operator> all_operators();
 /// Who is judged when an operator is.
 conformance::Subject subject_of(const Operator& mistake);
 
-/// The first clause that fails on it; null where it survives.
-const conformance::Clause* first_that_fails(const conformance::Subject& subject);
+/// The first of these clauses that fails on it, or that it breaks; null where it survives.
+const conformance::Clause* first_that_fails(
+    const conformance::Subject& subject,
+    std::span<const conformance::Clause* const> clauses = conformance::select({}));
 
 }  // namespace emm::mutants
