@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "emm/memory_manager.hpp"
 #include "replay/current_event.hpp"
 
 namespace emm::cli {

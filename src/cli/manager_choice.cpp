@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "emm/memory_manager.hpp"
 #include "managers/unprobed_manager.hpp"
 #include "plugin/child.hpp"
 

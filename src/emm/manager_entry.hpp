@@ -16,12 +16,12 @@
 #include "base/result.hpp"
 #include "driver/types.hpp"
 #include "emm/manager_observer.hpp"
+#include "emm/manager_pointer.hpp"
 
 namespace emm {
 
-class Driver;         // driver/driver.hpp
-class MemoryManager;  // emm/memory_manager.hpp: only who makes or uses one needs it
-class Runtime;        // driver/driver.hpp
+class Driver;   // driver/driver.hpp
+class Runtime;  // driver/driver.hpp
 
 /// What a manager is built on. All of it must outlive the manager.
 struct ManagerContext {

@@ -3,6 +3,11 @@
 #include "emm/memory_map.hpp"
 #include "emm/memory_statistics.hpp"
 
+void std::default_delete<emm::MemoryManager>::operator()(
+    emm::MemoryManager* manager) const noexcept {
+  delete manager;
+}
+
 namespace emm {
 
 Result<ManagedMemory> MemoryManager::memallocmanaged(std::uint64_t, AttachFlags) {

@@ -11,6 +11,7 @@
 #include "driver/types.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/ipc_handle.hpp"
+#include "emm/manager_pointer.hpp"
 #include "emm/memory_pointer.hpp"
 
 namespace emm {

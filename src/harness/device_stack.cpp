@@ -7,7 +7,6 @@
 #include "base/text.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "emm/context.hpp"
-#include "emm/memory_manager.hpp"
 
 namespace emm {
 

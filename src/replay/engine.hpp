@@ -18,6 +18,10 @@
 #include "replay/peer.hpp"
 #include "trace/trace.hpp"
 
+namespace emm {
+struct MemoryMap;  // emm/memory_map.hpp
+}
+
 namespace emm::replay {
 
 struct ReplayOptions {
@@ -44,10 +48,10 @@ struct ReplayOptions {
   /// For a trace that streams: called before the events [begin, end) are executed. The events
   /// before `begin` are not read again. An error ends the run.
   std::function<Status(std::size_t begin, std::size_t end)> need{};
-  /// Called at the end for each context, with its manager's statistics, before leftover memory is
-  /// freed.
+  /// Called at the end for each context, before leftover memory is freed, with its manager's
+  /// statistics and, if the manager has one, its map of memory.
   std::function<void(const log::ContextStatistics& statistics, std::uint32_t device,
-                     const MemoryManager& manager)>
+                     const std::optional<MemoryMap>& map)>
       look{};
   /// kKeptBytes of zeroed memory, shared with another process. The run and its findings are stored
   /// there for found_so_far(). Empty means the heap.

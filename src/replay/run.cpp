@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emm/memory_manager.hpp"
+#include "emm/memory_map.hpp"
 #include "emm/memory_statistics.hpp"
 #include "replay/one_thread.hpp"
 
@@ -367,7 +368,7 @@ void Run::read_statistics() {
                                       .torch = torch_statistics(counted),
                                       .rmm = rmm_statistics(counted),
                                       .other = other_statistics(counted)};
-    if (options.look) options.look(statistics, context.device(), manager);
+    if (options.look) options.look(statistics, context.device(), manager.memory_map());
     if (!statistics.torch.empty()) {
       core_.judge.summary.statistics.push_back(std::move(statistics));
     }

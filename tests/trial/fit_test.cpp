@@ -7,7 +7,6 @@
 
 #include "driver/driver.hpp"
 #include "emm/manager_entry.hpp"
-#include "emm/memory_manager.hpp"
 #include "inspect/lifetimes.hpp"
 #include "lines.hpp"
 #include "trial/fit_text.hpp"

@@ -30,6 +30,7 @@ set(EMM_PUBLIC_HEADERS
   emm/ipc_handle.hpp
   emm/manager_entry.hpp
   emm/manager_observer.hpp
+  emm/manager_pointer.hpp
   emm/memory_manager.hpp
   emm/memory_pointer.hpp
   emm/pending_deallocs.hpp

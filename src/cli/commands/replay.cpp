@@ -13,7 +13,6 @@
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "emm/manager_entry.hpp"
-#include "emm/memory_manager.hpp"
 #include "fleet/gathering.hpp"
 #include "harness/apart.hpp"
 #include "harness/device_stack.hpp"
@@ -193,8 +192,8 @@ class Replay final : public CommandRun {
       const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
       if (wants_maps) {
         options.look = [&](const log::ContextStatistics& statistics, std::uint32_t device,
-                           const MemoryManager& of) {
-          maps.add(statistics, device, of.memory_map());
+                           const std::optional<MemoryMap>& map) {
+          maps.add(statistics, device, map);
         };
       }
       replay::Engine engine(trace, timed, options, log);
