@@ -13,12 +13,12 @@
 namespace emm::test {
 namespace {
 
-struct Stack {
+struct OwnStack {
   std::string manager;
   std::vector<std::string> adaptors;
 };
 
-class ManyThreads : public ::testing::TestWithParam<Stack> {
+class ManyThreads : public ::testing::TestWithParam<OwnStack> {
  protected:
   static constexpr int kThreads = 4;
   static constexpr int kSteps = 400;
@@ -50,10 +50,10 @@ class ManyThreads : public ::testing::TestWithParam<Stack> {
 
 INSTANTIATE_TEST_SUITE_P(
     Managers, ManyThreads,
-    ::testing::Values(Stack{"default", {}}, Stack{"default:profile=numba", {}}, Stack{"cudart", {}},
-                      Stack{"pool:release_threshold=4MiB", {}},
-                      Stack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
-    [](const auto& instance) { return "Stack" + std::to_string(instance.index); });
+    ::testing::Values(OwnStack{"default", {}}, OwnStack{"default:profile=numba", {}},
+                      OwnStack{"cudart", {}}, OwnStack{"pool:release_threshold=4MiB", {}},
+                      OwnStack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
+    [](const auto& instance) { return "OwnStack" + std::to_string(instance.index); });
 
 TEST_P(ManyThreads, AllocateAndFreeEachOthersMemory) {
   std::mutex mutex;

@@ -44,7 +44,6 @@ void clear_newest_at_end(W m, bool (*clears)(std::uint64_t, std::uint64_t)) {
 }
 
 const Error kOutOfMemory = driver_error(Call::mem_alloc, 2);
-Error fault(Errc code) { return {.code = code}; }
 
 const Mutant kMutants[] = {
     {"SEL-4", "says version 2", "default", [](W m) { m.version = 2; }},

@@ -88,8 +88,8 @@ Status wrong_end(Mistake& mistake, Call call, Handle what, Handle& waiting, End 
 }
 
 template <class Handle>
-std::function<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake, Call call,
-                                        std::function<Status(Handle)> end) {
+Hook<Status(Handle)> wrong_end(const std::shared_ptr<Mistake>& mistake, Call call,
+                               Hook<Status(Handle)> end) {
   auto waiting = std::make_shared<Handle>();
   auto mutex = std::make_shared<std::mutex>();
   return [=](Handle what) {

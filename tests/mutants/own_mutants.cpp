@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <list>
 
+#include "rule_breaks.hpp"
 #include "wrong_own.hpp"
 
 // Wrong contexts, pointers, openings and choices. Each breaks one rule.
@@ -9,17 +10,12 @@ namespace emm::mutants {
 namespace {
 
 using O = WrongOwn&;
-template <class T>
-std::shared_ptr<T> remembers(T value = {}) {
-  return std::make_shared<T>(value);
-}
 bool g_freeing = false;  // PTR-2's: an explicit free is under way
-Error fault(Errc code) { return {.code = code}; }
 void clear(PendingDeallocs& queue) {
   if (!queue.clear()) return;
 }
 
-const OwnMutant kMutants[] = {
+const OwnMutant kOwnMutants[] = {
     {"SEL-1", "chooses when it is unset",
      [](O o) {
        auto held = remembers<std::optional<ManagerFactory>>();
@@ -536,7 +532,7 @@ const OwnMutant kMutants[] = {
      [](O o) {
        auto stuck = remembers(false);
        o.on_open_direct = [stuck](auto& handle, auto& driver) -> Result<MemoryView> {
-         if (std::exchange(*stuck, false))
+         if (stuck->exchange(false))
            return fail(Errc::invalid_value, "IpcHandle is already opened");
          auto view = handle.open_direct(driver);
          *stuck = !view && view.error().native != 0;
@@ -625,7 +621,7 @@ Result<std::unique_ptr<Context>> WrongOwn::make_context(OpenedDevice& device, Cl
   return context;
 }
 
-std::span<const OwnMutant> all_own_mutants() { return kMutants; }
+std::span<const OwnMutant> all_own_mutants() { return kOwnMutants; }
 
 conformance::Subject subject_of(const OwnMutant& mutant, WrongOwn& own) {
   auto factory = find_manager("default");

@@ -116,7 +116,7 @@ void swap_free_and_total(W m) {
   };
 }
 
-void change_exports(W m, std::function<IpcHandle::Fields(MemoryView, IpcHandle::Fields)> change) {
+void change_exports(W m, Hook<IpcHandle::Fields(MemoryView, IpcHandle::Fields)> change) {
   m.on_get_ipc_handle = [&m, change = std::move(change)](MemoryView view) -> Result<IpcHandle> {
     auto handle = m.up->get_ipc_handle(view);
     if (!handle) return handle;

@@ -16,6 +16,7 @@
 
 namespace emm::mutants {
 
+inline Error fault(Errc code) { return {.code = code}; }
 /// A value that a wrong manager remembers.
 template <class T>
 std::shared_ptr<T> remembers(T value = {}) {
@@ -73,7 +74,7 @@ void leave_unmappable_registered(WrongManager& manager);
 void swap_free_and_total(WrongManager& manager);
 /// `change` gives the fields of each handle that is exported.
 void change_exports(WrongManager& manager,
-                    std::function<IpcHandle::Fields(MemoryView, IpcHandle::Fields)> change);
+                    Hook<IpcHandle::Fields(MemoryView, IpcHandle::Fields)> change);
 void export_no_offset(WrongManager& manager);
 
 }  // namespace emm::mutants

@@ -18,7 +18,7 @@ CallHook& WrongDriver::none() noexcept {
 
 namespace {
 
-using OnEnd = std::function<void(Shell&, StreamHandle)>;
+using OnEnd = Hook<void(Shell&, StreamHandle)>;
 
 struct Kept {
   Shell shell;
@@ -68,7 +68,7 @@ Shells& shells() {
 
 struct Leaving {
   std::shared_ptr<Guards> guards;
-  std::function<void(Guards&, std::size_t)> on_leave;
+  Hook<void(Guards&, std::size_t)> on_leave;
   std::size_t number = 0;
 };
 
@@ -142,8 +142,7 @@ void shell_pinned(WrongManager& m, OnEnd on_end) {
   };
 }
 
-std::shared_ptr<Guards> count_guards(WrongManager& m,
-                                     std::function<void(Guards&, std::size_t)> on_leave) {
+std::shared_ptr<Guards> count_guards(WrongManager& m, Hook<void(Guards&, std::size_t)> on_leave) {
   auto guards = std::make_shared<Guards>();
   auto leavings = std::make_shared<std::list<Leaving>>();
   m.memory = leavings;
@@ -153,7 +152,7 @@ std::shared_ptr<Guards> count_guards(WrongManager& m,
     leavings->push_back({guards, on_leave, guards->alive});
     const auto leave = [](void* self) noexcept {
       auto& [all, told, number] = *static_cast<Leaving*>(self);
-      const std::lock_guard lock(all->mutex);
+      const std::lock_guard held(all->mutex);
       const auto before = all->alive--;
       if (told) told(*all, number == before ? 0 : number);
       if (all->alive == 0) all->real.end();
@@ -163,7 +162,7 @@ std::shared_ptr<Guards> count_guards(WrongManager& m,
   return guards;
 }
 
-ManagerFactory wrong_factory(ManagerFactory factory, std::function<void(WrongManager&)> make) {
+ManagerFactory wrong_factory(ManagerFactory factory, Hook<void(WrongManager&)> make) {
   auto name = factory.name;
   return {.name = std::move(name),
           .make = [factory = std::move(factory), make = std::move(make)](

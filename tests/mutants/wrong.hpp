@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,6 +19,39 @@ namespace emm::mutants {
 
 using conformance::Scope;
 
+/// What a wrong manager does instead. Like std::function, for which a compiler takes three times as
+/// long: the mutants have four hundred. Copies share what was captured.
+template <typename Signature>
+class Hook;
+template <typename R, typename... Arguments>
+class Hook<R(Arguments...)> {
+ public:
+  Hook() = default;
+  Hook(std::nullptr_t) {}
+  template <typename F>
+  Hook(F function) : held_(static_cast<Held*>(new Holder<F>(std::move(function)))) {}
+
+  explicit operator bool() const { return held_ != nullptr; }
+  R operator()(Arguments... arguments) const {
+    return held_->call(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  struct Held {
+    virtual ~Held() = default;
+    virtual R call(Arguments... arguments) = 0;
+  };
+  template <typename F>
+  struct Holder final : Held {
+    explicit Holder(F&& given) : function(std::move(given)) {}
+    R call(Arguments... arguments) override {
+      return function(std::forward<Arguments>(arguments)...);
+    }
+    F function;
+  };
+  std::shared_ptr<Held> held_;
+};
+
 /// The driver that a wrong manager stands on: each call that is set does something else than the
 /// device's. `to` is the device's own.
 class WrongDriver final : public ForwardingDriver {
@@ -28,31 +60,31 @@ class WrongDriver final : public ForwardingDriver {
 
   Driver& to;
   bool can_map = false;  ///< Says that the device maps host memory.
-  std::function<Result<DevicePtr>(std::uint64_t)> on_mem_alloc;
-  std::function<Status(DevicePtr)> on_mem_free;
-  std::function<Status(DevicePtr, StreamHandle)> on_mem_free_async;
-  std::function<Result<DevicePtr>(std::uint64_t, AttachFlags)> on_mem_alloc_managed;
-  std::function<Result<HostPtr>(std::uint64_t, HostAllocFlags)> on_mem_host_alloc;
-  std::function<Status(HostPtr)> on_mem_free_host;
-  std::function<Status(HostRange, HostRegisterFlags)> on_mem_host_register;
-  std::function<Status(HostPtr)> on_mem_host_unregister;
-  std::function<Result<DevicePtr>(HostPtr)> on_mem_host_get_device_pointer;
-  std::function<Result<MemoryInfo>()> on_mem_get_info;
-  std::function<Result<AddressRange>(DevicePtr)> on_mem_get_address_range;
-  std::function<Result<IpcMemHandle>(DevicePtr)> on_ipc_get_mem_handle;
-  std::function<Status()> on_ctx_push_current;
-  std::function<Result<ContextHandle>()> on_ctx_pop_current;
-  std::function<Status()> on_primary_ctx_reset;
-  std::function<Status(EventHandle)> on_event_destroy;
-  std::function<Status(LibraryHandle)> on_library_unload;
-  std::function<Result<PhysicalHandle>(std::uint64_t)> on_mem_create;
-  std::function<Status(PhysicalHandle)> on_mem_release;
-  std::function<Status(DevicePtr, std::uint64_t, PhysicalHandle)> on_mem_map;
-  std::function<Status(DevicePtr, std::uint64_t)> on_mem_set_access;
-  std::function<Status(DevicePtr, std::uint64_t)> on_mem_unmap;
-  std::function<Status(StreamHandle)> on_stream_synchronize;
-  std::function<Status(StreamHandle, EventHandle)> on_stream_wait_event;
-  std::function<Status()> on_ctx_synchronize;
+  Hook<Result<DevicePtr>(std::uint64_t)> on_mem_alloc;
+  Hook<Status(DevicePtr)> on_mem_free;
+  Hook<Status(DevicePtr, StreamHandle)> on_mem_free_async;
+  Hook<Result<DevicePtr>(std::uint64_t, AttachFlags)> on_mem_alloc_managed;
+  Hook<Result<HostPtr>(std::uint64_t, HostAllocFlags)> on_mem_host_alloc;
+  Hook<Status(HostPtr)> on_mem_free_host;
+  Hook<Status(HostRange, HostRegisterFlags)> on_mem_host_register;
+  Hook<Status(HostPtr)> on_mem_host_unregister;
+  Hook<Result<DevicePtr>(HostPtr)> on_mem_host_get_device_pointer;
+  Hook<Result<MemoryInfo>()> on_mem_get_info;
+  Hook<Result<AddressRange>(DevicePtr)> on_mem_get_address_range;
+  Hook<Result<IpcMemHandle>(DevicePtr)> on_ipc_get_mem_handle;
+  Hook<Status()> on_ctx_push_current;
+  Hook<Result<ContextHandle>()> on_ctx_pop_current;
+  Hook<Status()> on_primary_ctx_reset;
+  Hook<Status(EventHandle)> on_event_destroy;
+  Hook<Status(LibraryHandle)> on_library_unload;
+  Hook<Result<PhysicalHandle>(std::uint64_t)> on_mem_create;
+  Hook<Status(PhysicalHandle)> on_mem_release;
+  Hook<Status(DevicePtr, std::uint64_t, PhysicalHandle)> on_mem_map;
+  Hook<Status(DevicePtr, std::uint64_t)> on_mem_set_access;
+  Hook<Status(DevicePtr, std::uint64_t)> on_mem_unmap;
+  Hook<Status(StreamHandle)> on_stream_synchronize;
+  Hook<Status(StreamHandle, EventHandle)> on_stream_wait_event;
+  Hook<Status()> on_ctx_synchronize;
 
   Result<DevicePtr> mem_alloc(std::uint64_t size) override {
     return on_mem_alloc ? on_mem_alloc(size) : to.mem_alloc(size);
@@ -154,21 +186,20 @@ class WrongManager final : public MemoryManager {
   std::unique_ptr<MemoryManager> up;
   std::shared_ptr<void> memory;  ///< What the wrong one has to remember.
 
-  std::function<Status()> on_initialize;
-  std::function<Result<MemoryPointer>(std::uint64_t, StreamHandle)> on_memalloc;
-  std::function<Result<HostMemory>(std::uint64_t, HostAllocFlags)> on_memhostalloc;
-  std::function<Result<HostMemory>(HostRange, HostRegisterFlags, std::shared_ptr<const void>)>
-      on_mempin;
-  std::function<Result<ManagedMemory>(std::uint64_t, AttachFlags)> on_memallocmanaged;
-  std::function<Result<IpcHandle>(MemoryView)> on_get_ipc_handle;
-  std::function<Result<MemoryInfo>()> on_get_memory_info;
-  std::function<void()> on_reset;
-  std::function<DeferCleanup()> on_defer_cleanup;
-  std::function<Status()> on_flush;
-  std::function<Status(std::uint64_t)> on_trim;
-  std::function<ManagerState()> on_state;
-  std::function<MemoryStatistics()> on_statistics;
-  std::function<void()> on_ending;  ///< Before `up` ends.
+  Hook<Status()> on_initialize;
+  Hook<Result<MemoryPointer>(std::uint64_t, StreamHandle)> on_memalloc;
+  Hook<Result<HostMemory>(std::uint64_t, HostAllocFlags)> on_memhostalloc;
+  Hook<Result<HostMemory>(HostRange, HostRegisterFlags, std::shared_ptr<const void>)> on_mempin;
+  Hook<Result<ManagedMemory>(std::uint64_t, AttachFlags)> on_memallocmanaged;
+  Hook<Result<IpcHandle>(MemoryView)> on_get_ipc_handle;
+  Hook<Result<MemoryInfo>()> on_get_memory_info;
+  Hook<void()> on_reset;
+  Hook<DeferCleanup()> on_defer_cleanup;
+  Hook<Status()> on_flush;
+  Hook<Status(std::uint64_t)> on_trim;
+  Hook<ManagerState()> on_state;
+  Hook<MemoryStatistics()> on_statistics;
+  Hook<void()> on_ending;  ///< Before `up` ends.
   int version = kInterfaceVersion;
 
   Status initialize() override { return on_initialize ? on_initialize() : up->initialize(); }
@@ -211,7 +242,7 @@ struct Shell {
   Lifetime up;
   std::uint64_t address = 0;
   std::uint64_t size = 0;
-  std::function<void(Shell&, StreamHandle)> on_end;
+  Hook<void(Shell&, StreamHandle)> on_end;
 
   void end(StreamHandle stream = {}) {
     if (!up.free(stream)) up = {};  // a reset was first
@@ -220,17 +251,16 @@ struct Shell {
 Lifetime in_shell(Shell shell, Epoch::Mark mark);
 /// Wraps the same memory so that its end is `on_end`'s business. Where no mark is given, a reset or
 /// the manager's end ends it as it would have without.
-MemoryPointer in_shell(MemoryPointer memory, std::function<void(Shell&, StreamHandle)> on_end);
-ManagedMemory in_shell(ManagedMemory memory, std::function<void(Shell&, StreamHandle)> on_end);
-HostMemory in_shell(HostMemory memory, std::function<void(Shell&, StreamHandle)> on_end,
+MemoryPointer in_shell(MemoryPointer memory, Hook<void(Shell&, StreamHandle)> on_end);
+ManagedMemory in_shell(ManagedMemory memory, Hook<void(Shell&, StreamHandle)> on_end);
+HostMemory in_shell(HostMemory memory, Hook<void(Shell&, StreamHandle)> on_end,
                     std::shared_ptr<const void> owner = {});
 
 /// These wrap the memory of every request of `manager` of this kind in a shell.
-void shell_memalloc(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
-void shell_managed(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
-void shell_hosted(WrongManager& manager, bool mapped,
-                  std::function<void(Shell&, StreamHandle)> on_end);
-void shell_pinned(WrongManager& manager, std::function<void(Shell&, StreamHandle)> on_end);
+void shell_memalloc(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
+void shell_managed(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
+void shell_hosted(WrongManager& manager, bool mapped, Hook<void(Shell&, StreamHandle)> on_end);
+void shell_pinned(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
 
 /// How deferrals stand, of a manager whose guards are these.
 struct Guards {
@@ -241,7 +271,7 @@ struct Guards {
 /// Counts the guards of `manager`, of which the upstream sees one. `on_leave` hears of the end of
 /// each guard before the last one ends that: 0 for the guard that began last, else its number.
 std::shared_ptr<Guards> count_guards(WrongManager& manager,
-                                     std::function<void(Guards&, std::size_t)> on_leave = {});
+                                     Hook<void(Guards&, std::size_t)> on_leave = {});
 
 /// One wrong manager: `clause` must fail on it, and of the others only those that may fail with it.
 struct Mutant {
@@ -254,7 +284,7 @@ struct Mutant {
 std::span<const Mutant> all_mutants();
 
 /// `factory`, with a wrong manager over each that it makes for a device.
-ManagerFactory wrong_factory(ManagerFactory factory, std::function<void(WrongManager&)> make);
+ManagerFactory wrong_factory(ManagerFactory factory, Hook<void(WrongManager&)> make);
 
 /// Who is judged when a mutant is.
 conformance::Subject subject_of(const Mutant& mutant);

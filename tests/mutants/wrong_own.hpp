@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,39 +14,37 @@ using conformance::Own;
 /// a wrong manager between it and its own, or over a wrong driver: from outside nobody can tell.
 class WrongOwn final : public Own {
  public:
-  std::function<void(WrongManager&)> between;  ///< Between each context and its manager.
-  std::function<void(WrongDriver&)> below;     ///< Below each context and its manager.
-  std::function<void(const ManagerFactory&)> before_context;
-  std::function<void(Context&)> on_context;              ///< Of each that is made.
-  std::function<void()> on_event_destroyed;              ///< For a driver below to call.
+  Hook<void(WrongManager&)> between;  ///< Between each context and its manager.
+  Hook<void(WrongDriver&)> below;     ///< Below each context and its manager.
+  Hook<void(const ManagerFactory&)> before_context;
+  Hook<void(Context&)> on_context;                       ///< Of each that is made.
+  Hook<void()> on_event_destroyed;                       ///< For a driver below to call.
   mutable std::vector<Context*> contexts;                ///< All that were made, also if gone.
   mutable std::vector<std::unique_ptr<Driver>> drivers;  ///< Below those of contexts.
 
-  std::function<Context::Deferred(Context&)> on_defer_cleanup;
-  std::function<void(Context&)> on_reset;
-  std::function<Status(Context&)> on_push;
-  std::function<Status(Context&)> on_close_context;
-  std::function<MemoryPointer(MemoryView, Finalizer, Epoch::Mark)> on_make_pointer;
-  std::function<Status(MemoryPointer&)> on_free;
-  std::function<Status(OwnedPointer&)> on_free_owned;
-  std::function<OwnedPointer(MemoryPointer)> on_own;
-  std::function<Result<MemoryView>(const MemoryPointer&, std::uint64_t,
-                                   std::optional<std::uint64_t>)>
+  Hook<Context::Deferred(Context&)> on_defer_cleanup;
+  Hook<void(Context&)> on_reset;
+  Hook<Status(Context&)> on_push;
+  Hook<Status(Context&)> on_close_context;
+  Hook<MemoryPointer(MemoryView, Finalizer, Epoch::Mark)> on_make_pointer;
+  Hook<Status(MemoryPointer&)> on_free;
+  Hook<Status(OwnedPointer&)> on_free_owned;
+  Hook<OwnedPointer(MemoryPointer)> on_own;
+  Hook<Result<MemoryView>(const MemoryPointer&, std::uint64_t, std::optional<std::uint64_t>)>
       on_view;
-  std::function<Result<OwnedPointer>(const OwnedPointer&, std::uint64_t,
-                                     std::optional<std::uint64_t>)>
+  Hook<Result<OwnedPointer>(const OwnedPointer&, std::uint64_t, std::optional<std::uint64_t>)>
       on_view_owned;
-  std::function<Status(PendingDeallocs&, Call, std::uint64_t, std::optional<std::uint64_t>)> on_add;
-  std::function<Status(PendingDeallocs&)> on_clear;
-  std::function<IpcHandle(const IpcHandle::Fields&, OwnedPointer)> on_exported;
-  std::function<Result<MemoryView>(IpcHandle&, Context&)> on_open;
-  std::function<Result<MemoryView>(IpcHandle&, Driver&)> on_open_direct;
-  std::function<Result<MemoryView>(IpcHandle&, Context&, Context&)> on_open_staged;
-  std::function<Status(IpcHandle&)> on_close;
-  std::function<Result<IpcHandle>(std::string_view)> on_deserialize;
-  std::function<Status(ManagerFactory)> on_set;
-  std::function<Result<ManagerFactory>()> on_get;
-  std::function<void()> on_unset;
+  Hook<Status(PendingDeallocs&, Call, std::uint64_t, std::optional<std::uint64_t>)> on_add;
+  Hook<Status(PendingDeallocs&)> on_clear;
+  Hook<IpcHandle(const IpcHandle::Fields&, OwnedPointer)> on_exported;
+  Hook<Result<MemoryView>(IpcHandle&, Context&)> on_open;
+  Hook<Result<MemoryView>(IpcHandle&, Driver&)> on_open_direct;
+  Hook<Result<MemoryView>(IpcHandle&, Context&, Context&)> on_open_staged;
+  Hook<Status(IpcHandle&)> on_close;
+  Hook<Result<IpcHandle>(std::string_view)> on_deserialize;
+  Hook<Status(ManagerFactory)> on_set;
+  Hook<Result<ManagerFactory>()> on_get;
+  Hook<void()> on_unset;
 
   Result<std::unique_ptr<Context>> make_context(OpenedDevice& device, Clock& clock,
                                                 const ManagerFactory& factory,

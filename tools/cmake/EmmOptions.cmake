@@ -14,9 +14,14 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -fno-tree-slp-vectorize")  # EMM_ASSERT is not 
 
 # g++ collects its garbage whenever its heap has grown by a third, which is a tenth of what a file here takes. With this it
 # waits until it holds half a gigabyte, and takes a quarter more memory: 1.1 GB for the largest layer, 1.6 GB for several.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288> $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=100>)
+add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=524288;--param=ggc-min-expand=100>")
+
+# Under a sanitizer and without optimisation a time means nothing.
+set(times_count ON)
+if(EMM_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(times_count OFF)
 endif()
+option(EMM_BENCHMARKS "With EMM_LONG_TESTS: build the benchmarks" ${times_count})
 
 if(EMM_SANITIZE)
   add_compile_options(-fsanitize=${EMM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -37,13 +42,12 @@ if(EMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${EMM_CCACHE})
 endif()
 
-# Some fifty test programs are linked against the same libraries. With debug information lld takes a third of what ld takes
-# for each. What is shipped is linked by the system's linker.
+# Some fifty test programs are linked against the same libraries; mold takes a tenth of what ld takes for each. What is shipped is
+# linked by the system's linker.
+find_program(EMM_MOLD mold)
+set(EMM_QUICK_LINKER $<$<BOOL:${EMM_MOLD}>:-fuse-ld=mold>)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
-  find_program(EMM_LLD ld.lld)
-  if(EMM_LLD)
-    add_link_options(-fuse-ld=lld)
-  endif()
+  add_link_options(${EMM_QUICK_LINKER})
 endif()
 
 # Given to the compiler at once, up to forty files of a target take a third to a half of what they take one by one. One
