@@ -42,7 +42,7 @@ if(EMM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${EMM_CCACHE})
 endif()
 
-# Some fifty test programs are linked against the same libraries; mold takes a tenth of what ld takes for each. What is shipped is
+# Some fifty test programs are linked against the same libraries; mold takes a third of ld's time. What is shipped is
 # linked by the system's linker.
 find_program(EMM_MOLD mold)
 set(EMM_QUICK_LINKER $<$<BOOL:${EMM_MOLD}>:-fuse-ld=mold>)
