@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <new>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include "base/assert.hpp"
 
@@ -79,11 +81,16 @@ void out_of_host_memory() {
   throw std::bad_alloc();
 }
 
-void thread_refused() {
-  if (std::get_new_handler() != end_for_memory) return;
-  end_with("out of host memory, or of threads",
-           "the system has no room for another thread: free memory, or raise the limit on threads "
-           "(ulimit -u)");
+std::thread start_thread(std::function<void()> body) {
+  try {
+    return std::thread(std::move(body));
+  } catch (const std::system_error&) {
+    if (std::get_new_handler() != end_for_memory) throw;
+    end_with(
+        "out of host memory, or of threads",
+        "the system has no room for another thread: free memory, or raise the limit on threads "
+        "(ulimit -u)");
+  }
 }
 
 SharedObject open_shared_object(const char* file, int flags) {

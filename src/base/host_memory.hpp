@@ -1,9 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
-#include <system_error>
 #include <thread>
-#include <utility>
 
 namespace emm {
 
@@ -27,20 +26,9 @@ void host_memory_refused();
 /// Like host_memory_refused(), but throws std::bad_alloc instead of returning.
 [[noreturn]] void out_of_host_memory();
 
-/// Like host_memory_refused(), for a thread that could not be started.
-void thread_refused();
-
 /// Starts a thread. If the system refuses and the process goes on, throws the exception of
 /// std::thread.
-template <class Function>
-std::thread start_thread(Function&& function) {
-  try {
-    return std::thread(std::forward<Function>(function));
-  } catch (const std::system_error&) {
-    thread_refused();
-    throw;
-  }
-}
+std::thread start_thread(std::function<void()> body);
 
 /// The result of dlopen().
 struct SharedObject {

@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <csignal>
 #include <map>
 #include <set>
 
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
+#include "fragile_manager.hpp"
 #include "inspect/lifetimes.hpp"
 #include "lines.hpp"
-#include "managers/host_only.hpp"
 #include "trace/writer.hpp"
 #include "trial/fit.hpp"
 #include "trial/rewrite.hpp"
@@ -269,20 +268,6 @@ TEST(Minimize, AnExitCodeIsKept) {
   EXPECT_EQ(ids(read_back(written(lines, trace, reduction.draft))), std::vector<std::string>{"b"});
 }
 
-/// Dies of a request of 7 bytes while two others are live.
-class Fragile final : public HostOnlyManager {
- public:
-  explicit Fragile(const ManagerContext& context) : HostOnlyManager(context, {}) {}
-  Result<HostMemory> memhostalloc(std::uint64_t size, HostAllocFlags flags) override {
-    if (size == 7 && ++asked_ > 2) std::raise(SIGKILL);
-    ++asked_;
-    return HostOnlyManager::memhostalloc(size, flags);
-  }
-
- private:
-  int asked_ = 0;
-};
-
 TEST(Minimize, AManagerThatDiesDoesSoInAProcessOfItsOwn) {
   std::string text;
   for (int i = 0; i < 20; ++i) {
@@ -291,10 +276,7 @@ TEST(Minimize, AManagerThatDiesDoesSoInAProcessOfItsOwn) {
   }
   const Lines lines(text);
   const auto trace = lines.trace();
-  const Setting setting{.manager = {.name = "fragile", .make = [](const ManagerContext& context) {
-                                      return Result<std::unique_ptr<MemoryManager>>(
-                                          std::make_unique<Fragile>(context));
-                                    }}};
+  const Setting setting{.manager = fragile_manager()};
 
   const auto reduction = minimized(trace, examining("exit:137", setting, 1_GiB));
 

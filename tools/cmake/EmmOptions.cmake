@@ -165,8 +165,8 @@ function(emm_precompiled target alike)
     return()
   endif()
   set_property(GLOBAL PROPERTY EMM_PRECOMPILED_${alike} ${target})
-  target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <bit> <charconv> <condition_variable> <cstdint>
-    <cstdio> <cstdlib> <cstring> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string>
+  target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <bit> <charconv> <chrono> <condition_variable>
+    <cstdint> <cstdio> <cstdlib> <cstring> <functional> <limits> <list> <map> <memory> <mutex> <optional> <set> <span> <string>
     <string_view> <thread> <unordered_map> <utility> <variant> <vector> ${ARGN})
 endfunction()
 
