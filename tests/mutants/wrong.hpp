@@ -5,6 +5,7 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "conformance/subject.hpp"
 #include "driver/decorate/forwarding_driver.hpp"

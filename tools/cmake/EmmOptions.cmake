@@ -44,7 +44,9 @@ endif()
 
 # Some fifty test programs are linked against the same libraries; mold takes a third of ld's time. What is shipped is
 # linked by the system's linker.
-find_program(EMM_MOLD mold)
+if(NOT (CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.1))  # which cannot call it
+  find_program(EMM_MOLD mold)
+endif()
 set(EMM_QUICK_LINKER $<$<BOOL:${EMM_MOLD}>:-fuse-ld=mold>)
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_link_options(${EMM_QUICK_LINKER})
