@@ -18,8 +18,6 @@ CallHook& WrongDriver::none() noexcept {
 
 namespace {
 
-using OnEnd = Hook<void(Shell&, StreamHandle)>;
-
 struct Kept {
   Shell shell;
   Epoch::Mark mark;  ///< Not current: a reset or the manager's end was before, and nothing ends it.

@@ -238,12 +238,14 @@ class WrongManager final : public MemoryManager {
   ManagerState state() const override { return on_state ? on_state() : up->state(); }
 };
 
+struct Shell;
+using OnEnd = Hook<void(Shell&, StreamHandle)>;
 /// What happens, instead of the end of `up`, when a pointer ends.
 struct Shell {
   Lifetime up;
   std::uint64_t address = 0;
   std::uint64_t size = 0;
-  Hook<void(Shell&, StreamHandle)> on_end;
+  OnEnd on_end;
 
   void end(StreamHandle stream = {}) {
     if (!up.free(stream)) up = {};  // a reset was first
@@ -252,16 +254,15 @@ struct Shell {
 Lifetime in_shell(Shell shell, Epoch::Mark mark);
 /// Wraps the same memory so that its end is `on_end`'s business. Where no mark is given, a reset or
 /// the manager's end ends it as it would have without.
-MemoryPointer in_shell(MemoryPointer memory, Hook<void(Shell&, StreamHandle)> on_end);
-ManagedMemory in_shell(ManagedMemory memory, Hook<void(Shell&, StreamHandle)> on_end);
-HostMemory in_shell(HostMemory memory, Hook<void(Shell&, StreamHandle)> on_end,
-                    std::shared_ptr<const void> owner = {});
+MemoryPointer in_shell(MemoryPointer memory, OnEnd on_end);
+ManagedMemory in_shell(ManagedMemory memory, OnEnd on_end);
+HostMemory in_shell(HostMemory memory, OnEnd on_end, std::shared_ptr<const void> owner = {});
 
 /// These wrap the memory of every request of `manager` of this kind in a shell.
-void shell_memalloc(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
-void shell_managed(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
-void shell_hosted(WrongManager& manager, bool mapped, Hook<void(Shell&, StreamHandle)> on_end);
-void shell_pinned(WrongManager& manager, Hook<void(Shell&, StreamHandle)> on_end);
+void shell_memalloc(WrongManager& manager, OnEnd on_end);
+void shell_managed(WrongManager& manager, OnEnd on_end);
+void shell_hosted(WrongManager& manager, bool mapped, OnEnd on_end);
+void shell_pinned(WrongManager& manager, OnEnd on_end);
 
 /// How deferrals stand, of a manager whose guards are these.
 struct Guards {
