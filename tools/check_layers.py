@@ -7,31 +7,47 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Third parties have one home each.
 HOMES = {
-    "nlohmann/": {"src/format/json_reader.cpp"},
+    "nlohmann/": {"src/core/format/json_reader.cpp"},
     "CLI/": {"src/cli/main.cpp"},
-    "cuda.h": None,  # anywhere in src/driver/cuda
+    "cuda.h": None,  # anywhere in src/core/driver/cuda
     "zlib.h": None,
     "zstd.h": None,
 }
 
 
 def arrows():
-    allowed = {}
+    """The rooms that each room may include, its own among them, and the wing of each room."""
+    allowed, wing_of, below = {}, {}, {}
     for line in (ROOT / "src/layers.txt").read_text().splitlines():
-        line = line.split("#")[0].strip()
-        if line:
-            name, _, uses = line.partition(":")
+        name, _, uses = line.split("#")[0].strip().partition(":")
+        if name.startswith("wing "):
+            wing = name.split()[1]
+            rooms, _, over = uses.partition("over")
+            wing_of |= {room: wing for room in rooms.split()}
+            below[wing] = set(over.split()) | {wing}
+        elif name:
             allowed[name] = set(uses.split()) | {name}
-    return allowed
+    rooms = set(allowed)
+    for wing, wings in below.items():  # whatever else a room says, it stays above what is below its wing
+        reachable = {room for room in rooms if wing_of.get(room) in wings}
+        for room in (room for room in wing_of if wing_of[room] == wing):
+            allowed[room] &= reachable | {"managers"}
+        allowed[f"{wing}/commands"] = reachable | {"managers", "cli", "commands"}
+    allowed["cli"].add("commands")
+    allowed["tests"] = rooms | {"commands"}
+    return allowed, rooms | {"commands"}
 
 
 def layer_of(path):
+    """The room that a file is in: of src/core/trace/event.hpp it is trace, of src/core/commands/replay.cpp core/commands."""
     parts = path.relative_to(ROOT).parts
-    return parts[1] if parts[0] == "src" else parts[0]
+    if parts[0] != "src" or parts[1] == "cli":
+        return parts[1] if parts[0] == "src" else parts[0]
+    return f"{parts[1]}/commands" if parts[2] == "commands" else parts[2]
 
 
 def main():
-    allowed = arrows()
+    allowed, rooms = arrows()
     found = 0
     files = [p for top in ("src", "managers", "tests") for p in (ROOT / top).rglob("*.[ch]pp")]
     for path in sorted(files):
@@ -42,13 +58,13 @@ def main():
                 continue
             target = match[2]
             first = target.split("/")[0]
-            if match[1] == '"' and "/" in target and first in allowed and first not in allowed[layer]:
+            if match[1] == '"' and "/" in target and first in rooms and first not in allowed[layer]:
                 print(f"{name}:{number}: error: {layer} may not include {target}")
                 found += 1
             for prefix, homes in HOMES.items():
                 if not target.startswith(prefix) or layer == "tests":
                     continue
-                home = name in homes if homes else name.startswith(("src/driver/cuda/", "src/format/"))
+                home = name in homes if homes else name.startswith(("src/core/driver/cuda/", "src/core/format/"))
                 if not home:
                     print(f"{name}:{number}: error: {target} is included outside its home")
                     found += 1

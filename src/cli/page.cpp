@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
-#include "inspect/columns.hpp"
+#include "format/columns.hpp"
 
 namespace emm::cli {
 namespace {
@@ -138,7 +138,7 @@ std::string row(std::string left, std::string_view words, int width) {
     out.append(kColumn - 2 - left.size(), ' ');
   }
   bool first = true;
-  auto lines = inspect::wrapped(words, room);
+  auto lines = format::wrapped(words, room);
   for (std::string_view rest = lines; !rest.empty();) {
     const auto end = std::min(rest.find('\n'), rest.size());
     if (!first) out.append(kColumn, ' ');
@@ -177,7 +177,7 @@ std::string title(std::string_view name, std::string_view version, std::string_v
                       troff(name), troff(summary));
 }
 
-std::string examples(const std::vector<PageExample>& given) {
+std::string examples(const std::vector<CommandExample>& given) {
   std::string out;
   if (given.empty()) return out;
   out += ".SH EXAMPLES\n";
@@ -367,7 +367,11 @@ Page page_of(const Command& command) {
             .positionals = {},
             .options = {},
             .footer = {},
-            .examples = examples_of(command.name)};
+            .heading = command.heading,
+            .examples = {}};
+  for (const auto& example : command.examples) {
+    if (!example.command.empty()) page.examples.push_back(example);
+  }
   PageArguments arguments(page);
   command.make(arguments);
   if (has(page, "--device") && !has(page, "--capacity"))
@@ -380,7 +384,7 @@ Page page_of(const Command& command) {
 
 std::string help_text(const Page& page, int width) {
   const auto columns = static_cast<std::size_t>(std::max(width, 60));
-  auto out = inspect::wrapped(text::format("{}.", page.summary), columns);
+  auto out = format::wrapped(text::format("{}.", page.summary), columns);
   out += text::format("\nUsage: {}\n", usage(page));
   if (!page.positionals.empty()) out += '\n';
   for (const auto& one : page.positionals) out += row(left_of(one), one.help, width);
@@ -396,7 +400,7 @@ std::string help_text(const Page& page, int width) {
       out += row(left_of(option), option.help, width);
     }
   }
-  if (!page.footer.empty()) out += "\n" + inspect::wrapped(page.footer, columns);
+  if (!page.footer.empty()) out += "\n" + format::wrapped(page.footer, columns);
   return out;
 }
 
@@ -408,6 +412,11 @@ std::string no_such_command(std::string_view given) {
   if (given.empty()) return text::format("expected a command: {}", text::join(known));
   if (given.starts_with('-'))
     return text::format("expected a command before {}: {}", given, text::join(known));
+  for (const auto& absent : absent_commands()) {
+    if (absent.name == given)
+      return text::format("{}: this emmctl was built without the {} wing (EMM_WINGS)", given,
+                          absent.wing);
+  }
   if (const auto meant = text::nearest(given, known.data(), known.size()))
     return text::format("no command '{}', did you mean {}", given, *meant);
   return text::format("no command '{}': known are {}", given, text::join(known));
@@ -421,12 +430,11 @@ std::string overview(int width) {
       "\nUsage: emmctl COMMAND [OPTIONS]\n       emmctl FILE    says what a file is, and what one "
       "can ask of it\n";
   const auto pages = all_pages();
-  for (const auto& [heading, commands] : command_groups()) {
-    out += text::format("\n{}:\n", heading);
-    for (const auto& name : commands) {
-      for (const auto& page : pages) {
-        if (page.name == name) out += row(std::string(name), page.summary, width);
-      }
+  for (std::size_t heading = 0; heading < std::size(kHeadings); ++heading) {
+    out += text::format("\n{}:\n", kHeadings[heading]);
+    for (const auto& page : pages) {
+      if (static_cast<std::size_t>(page.heading) == heading)
+        out += row(std::string(page.name), page.summary, width);
     }
   }
   return out +
@@ -464,13 +472,11 @@ std::string manual_of_program(std::string_view version) {
       ".SH SYNOPSIS\n.B emmctl\n.I COMMAND\n[OPTIONS]\n.br\n.B emmctl\n.I FILE\n.SH DESCRIPTION\n"
       "Each command has a page of its own: emmctl\\-replay(1) is that of emmctl replay.\n";
   const auto pages = all_pages();
-  for (const auto& [heading, commands] : command_groups()) {
-    out += text::format(".SS {}\n", heading);
-    for (const auto& name : commands) {
-      for (const auto& page : pages) {
-        if (page.name == name)
-          out += text::format(".TP\n.BR emmctl\\-{} (1)\n{}\n", name, troff(page.summary));
-      }
+  for (std::size_t heading = 0; heading < std::size(kHeadings); ++heading) {
+    out += text::format(".SS {}\n", kHeadings[heading]);
+    for (const auto& page : pages) {
+      if (static_cast<std::size_t>(page.heading) == heading)
+        out += text::format(".TP\n.BR emmctl\\-{} (1)\n{}\n", page.name, troff(page.summary));
     }
   }
   out +=

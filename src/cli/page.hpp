@@ -23,11 +23,6 @@ struct PageOption {
   const std::string& longest() const noexcept { return names.back(); }
 };
 
-struct PageExample {
-  std::string_view command;
-  std::string_view what;  ///< A sentence.
-};
-
 /// All text about one command. `--help`, `emmctl help`, the manual pages and the completions are
 /// made from it.
 struct Page {
@@ -36,7 +31,8 @@ struct Page {
   bool hidden = false;
   std::vector<PageOption> positionals, options;
   std::string footer;
-  std::vector<PageExample> examples;
+  Heading heading = Heading::about;
+  std::vector<CommandExample> examples;
 };
 
 /// Collects the arguments of the command. Adds --help, and --capacity or --device if main() offers
@@ -55,13 +51,6 @@ std::string manual_of_program(std::string_view version);
 /// The completion script for "bash", "zsh" or "fish".
 std::string completion(std::string_view shell);
 
-/// A heading in --help and the names of the commands under it.
-struct CommandGroup {
-  std::string_view heading;
-  std::vector<std::string_view> commands;
-};
-const std::vector<CommandGroup>& command_groups();
-std::vector<PageExample> examples_of(std::string_view command);
 /// The heading of an option. It is the same in all commands.
 std::string_view purpose_of(std::string_view option);
 /// The headings of options, in the order of a page.

@@ -26,7 +26,13 @@ bool has_limit(const Options& options) {
          options.has("total") || options.has("limit");
 }
 
-/// The recording's settings, overridden by those in `spec`.
+bool has_refusals(const pytorch::Recording& recording) {
+  return std::any_of(recording.steps().begin(), recording.steps().end(),
+                     [](const auto& step) { return step.kind == pytorch::Step::Kind::refused; });
+}
+
+}  // namespace
+
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
@@ -34,13 +40,6 @@ pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& r
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
 }
-
-bool has_refusals(const pytorch::Recording& recording) {
-  return std::any_of(recording.steps().begin(), recording.steps().end(),
-                     [](const auto& step) { return step.kind == pytorch::Step::Kind::refused; });
-}
-
-}  // namespace
 
 bool is_pytorch(std::string_view spec) noexcept { return name_of(spec) == kName; }
 
@@ -279,15 +278,8 @@ std::optional<log::ModelAgreement> ModelRecording::agreement(const std::string& 
   return library_ == Library::cupy ? agreement_of(spec, cupy_) : std::nullopt;
 }
 
-std::optional<trial::FitRange> ModelRecording::fit_range(
-    const std::string& spec, const std::atomic<bool>* interrupted) const {
-  if (library_ != Library::pytorch || !pytorch_.is_recording()) return std::nullopt;
-  const auto settings = settings_of(spec, pytorch_);
-  const auto limit = settings.fraction || settings.limit() != pytorch::kNoLimit
-                         ? trial::Limit::fraction
-                         : trial::Limit::device;
-  return trial::fit_of(program_of(pytorch_, pytorch_.settings()), settings, limit,
-                       trial::Look::closely, interrupted);
+const pytorch::Recording* ModelRecording::pytorch() const noexcept {
+  return library_ == Library::pytorch && pytorch_.is_recording() ? &pytorch_ : nullptr;
 }
 
 }  // namespace emm::cli

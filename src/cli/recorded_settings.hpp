@@ -11,7 +11,6 @@
 #include "allocators/pytorch/recording.hpp"
 #include "cli/console.hpp"
 #include "log/summary.hpp"
-#include "trial/tune.hpp"
 
 namespace emm::cli {
 
@@ -45,10 +44,8 @@ class ModelRecording final : public trace::OperationSink {
   /// How well the model with the settings of `spec` agrees with the recording, step by step.
   /// Nothing if the library did not record the trace or its settings differ.
   std::optional<log::ModelAgreement> agreement(const std::string& spec) const;
-  /// The smallest capacity for PyTorch's allocator with the settings of `spec`, as a range over
-  /// what the driver's addresses leave open. Nothing for other models and recordings.
-  std::optional<trial::FitRange> fit_range(const std::string& spec,
-                                           const std::atomic<bool>* interrupted) const;
+  /// What PyTorch recorded. Null for other models and recordings.
+  const allocators::pytorch::Recording* pytorch() const noexcept;
 
  private:
   enum class Library : std::uint8_t { none, pytorch, cupy };
@@ -69,6 +66,9 @@ void say_inferred_limit(Console& console, const allocators::pytorch::Recording& 
 /// limit.
 void say_limit_of_refusals(Console& console, const allocators::pytorch::Recording& recording,
                            std::string_view how);
+/// The settings of the recording, overridden by those in `spec`.
+allocators::pytorch::Settings settings_of(std::string_view spec,
+                                          const allocators::pytorch::Recording& recording);
 /// Is `spec`, a value of --manager, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
 /// Like ModelRecording::with_settings(), for PyTorch's model and a recording that was read

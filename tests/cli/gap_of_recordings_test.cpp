@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "allocators/pytorch/gap.hpp"
-#include "cli/known_blocks.hpp"
 #include "cli/tee_sink.hpp"
+#include "commands/known_blocks.hpp"
 #include "format/byte_source.hpp"
 #include "inspect/gap.hpp"
 #include "trace/importer.hpp"
@@ -117,7 +117,7 @@ Held sum(const std::map<std::uint32_t, Held>& devices) {
 
 /// After each event, by device: no cause is negative, and they sum.
 void expect_sums_after_each_event(const fs::path& path, const Read& read,
-                                  const inspect::Lifetimes& lifetimes,
+                                  const trace::Lifetimes& lifetimes,
                                   const inspect::KnownBlocks& known) {
   const auto& devices = read.recording.trace().devices();
   inspect::GapWalk walk(read.recording, lifetimes, known);
@@ -146,7 +146,7 @@ void expect_sums_after_each_event(const fs::path& path, const Read& read,
 }
 
 /// As `inspect --gap` tells it, by call site, at some events.
-void expect_parts(const fs::path& path, const Read& read, const inspect::Lifetimes& lifetimes,
+void expect_parts(const fs::path& path, const Read& read, const trace::Lifetimes& lifetimes,
                   const inspect::KnownBlocks& known) {
   constexpr std::uint32_t kLooks = 20;
   const auto events = static_cast<std::uint32_t>(read.recording.trace().size());
@@ -195,7 +195,7 @@ void expect_sums_at_each_request(const fs::path& path, const Read& read) {
 
 void expect_exact_gap(const fs::path& path) {
   const auto all = read(path);
-  const inspect::Lifetimes lifetimes(all->recording.trace());
+  const trace::Lifetimes lifetimes(all->recording.trace());
   ASSERT_EQ(all->rows.held.size(), all->recording.trace().size()) << path;
   const auto known = cli::known_blocks(all->recording, lifetimes, all->of_pytorch);
   EXPECT_FALSE(known.blocks.empty()) << path << ": the model does not follow it";

@@ -27,7 +27,7 @@ std::uint64_t bytes_of(const Gap& gap, Beyond cause) {
 
 TEST(Gap, IsRoundingWhatWaitsAndWhatIsFree) {
   const auto recording = recorded(std::string(kEvents));
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto waits = gap_after(*recording, lifetimes, {}, 3);
   const auto later = gap_after(*recording, lifetimes, {}, 5);
@@ -44,7 +44,7 @@ TEST(Gap, IsRoundingWhatWaitsAndWhatIsFree) {
 
 TEST(Gap, TellsPoolsAndRemaindersApartWhereAModelKnowsThem) {
   const auto recording = recorded(std::string(kEvents));
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   KnownBlocks known{.blocks = std::vector<KnownBlocks::KnownBlock>(3),
                     .stores = std::vector<Beyond>(3, Beyond::free_small)};
   known.blocks[1] = {.bytes = 128, .rounded = 96};
@@ -68,7 +68,7 @@ TEST(Gap, IsOfCallSitesAndDevices) {
 {"op":"memalloc","layer":"backing","id":"c","size":500,"addr":"0x10000","site":1,"device":1}
 {"op":"memalloc","id":1,"size":390,"granted":400,"addr":"0x102bc","site":2}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   const auto& trace = recording->trace();
 
   const auto gap = gap_after(*recording, lifetimes, {}, 3);
@@ -91,7 +91,7 @@ TEST(Gap, IsNotToldWhereMoreIsLiveThanTheSegmentsHold) {
 {"op":"memalloc","id":1,"size":90}
 {"op":"free","id":1}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   EXPECT_TRUE(gap_after(*recording, lifetimes, {}, 0));
   EXPECT_FALSE(gap_after(*recording, lifetimes, {}, 1));

@@ -33,7 +33,7 @@ TEST(Growth, IsMeasuredBetweenMarksThatBeginAndEnd) {
   const auto recording =
       recorded(training(5, 64, R"({"op":"mark","text":"step {}","phase":"begin"})",
                         R"({"op":"mark","text":"step {}","phase":"end"})"));
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = growth(lifetimes);
 
@@ -55,7 +55,7 @@ TEST(Growth, IsMeasuredBetweenMarksThatBeginAndEnd) {
 
 TEST(Growth, OfInstantMarksLeavesOutTheLastWhichNothingEnds) {
   const auto recording = recorded(training(4, 10, R"({"op":"mark","text":"iteration #{}"})", ""));
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = growth(lifetimes);
 
@@ -68,7 +68,7 @@ TEST(Growth, IsMeasuredBetweenStepsThatRepeatWhereThereAreNoMarks) {
   const auto recording = recorded(R"({"op":"memalloc","id":"weights","size":9999})"
                                   "\n" +
                                   training(6, 50, "", ""));
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = growth(lifetimes);
 
@@ -90,8 +90,8 @@ TEST(Growth, FindsNothingToCompareWhereNothingRepeats) {
     same += text::format("{\"op\":\"memalloc\",\"id\":{},\"size\":8}\n", i);
   const auto loop = recorded(same);
 
-  EXPECT_EQ(growth(Lifetimes(rising->trace())).source, Growth::Source::none);
-  EXPECT_EQ(growth(Lifetimes(loop->trace())).source, Growth::Source::none);
+  EXPECT_EQ(growth(trace::Lifetimes(rising->trace())).source, Growth::Source::none);
+  EXPECT_EQ(growth(trace::Lifetimes(loop->trace())).source, Growth::Source::none);
 }
 
 TEST(Growth, TakesTheLayersAtTheEndOfATraceForNoIterations) {
@@ -100,7 +100,7 @@ TEST(Growth, TakesTheLayersAtTheEndOfATraceForNoIterations) {
     lines += text::format("{\"op\":\"memalloc\",\"id\":\"w{}\",\"size\":{}}\n", i, i * i);
   const auto recording = recorded(lines + training(6, 50, "", ""));
 
-  EXPECT_EQ(growth(Lifetimes(recording->trace())).source, Growth::Source::none);
+  EXPECT_EQ(growth(trace::Lifetimes(recording->trace())).source, Growth::Source::none);
 }
 
 TEST(Growth, ThatGoesUpAndDownIsNotSteady) {
@@ -115,7 +115,7 @@ TEST(Growth, ThatGoesUpAndDownIsNotSteady) {
 {"op":"mark","text":"a5"}
 )");
 
-  const auto found = growth(Lifetimes(recording->trace()));
+  const auto found = growth(trace::Lifetimes(recording->trace()));
 
   ASSERT_EQ(found.iterations.size(), 4u);
   EXPECT_EQ(found.bytes, 22);
@@ -140,7 +140,7 @@ std::string restless(std::uint64_t kept) {
 TEST(Growth, IsMeasuredBetweenTheLeastLiveInTenthsWhereNothingRepeats) {
   const auto recording = recorded(restless(64));
 
-  const auto found = growth(Lifetimes(recording->trace()));
+  const auto found = growth(trace::Lifetimes(recording->trace()));
 
   EXPECT_EQ(found.source, Growth::Source::floors);
   ASSERT_EQ(found.iterations.size(), 10u);
@@ -157,7 +157,7 @@ TEST(Growth, IsMeasuredBetweenTheLeastLiveInTenthsWhereNothingRepeats) {
 TEST(Growth, IsNoneWhereWhatIsLeastLiveStaysTheSame) {
   const auto recording = recorded(restless(0));
 
-  const auto found = growth(Lifetimes(recording->trace()));
+  const auto found = growth(trace::Lifetimes(recording->trace()));
 
   EXPECT_EQ(found.bytes, 0);
   EXPECT_FALSE(found.grows());

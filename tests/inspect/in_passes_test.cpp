@@ -56,7 +56,7 @@ std::string from_memory(const Open& open) {
   const auto source = open();
   if (auto read = trace::read(*source, recording); !read) return describe(read.error());
   const auto& trace = recording.trace();
-  const Lifetimes lifetimes(trace);
+  const trace::Lifetimes lifetimes(trace);
   if (auto summed = lifetimes.can_be_summed(); !summed) return describe(summed.error());
   const auto of = profile(recording, lifetimes);
   std::optional<Space> map;
@@ -82,7 +82,7 @@ std::string explained_from_memory(const Open& open, std::optional<std::uint64_t>
   Recording recording;
   recording.set_source("x.jsonl");
   if (auto read = reading(open)(recording); !read) return describe(read.error());
-  const Lifetimes lifetimes(recording.trace());
+  const trace::Lifetimes lifetimes(recording.trace());
   const auto report = find_ooms(recording, lifetimes, capacity);
   const auto checks = fit_checks(recording, lifetimes, capacity);
   auto out = to_json(recording, lifetimes, report, 0, checks, 10);
@@ -266,7 +266,7 @@ TEST(InPasses, StepsAreFoundThatReachFurtherBackThanTheSizesThatAreKept) {
     const auto open = lines(steps(40, before));
     Recording recording;
     ASSERT_TRUE(reading(open)(recording));
-    const Lifetimes lifetimes(recording.trace());
+    const trace::Lifetimes lifetimes(recording.trace());
 
     for (const std::size_t kept : {20u, 64u, 100u, 10000u}) {
       SCOPED_TRACE(kept);

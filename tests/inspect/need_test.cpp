@@ -13,13 +13,13 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
   for (std::uint64_t seed = 200; seed < 210; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto recording = recorded(random_recording(seed, 300).lines);
-    const Lifetimes lifetimes(recording->trace());
+    const trace::Lifetimes lifetimes(recording->trace());
 
     const auto found = needs(lifetimes, ManualClock(), 1);
 
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
-    EXPECT_EQ(bounds(lifetimes, Asked::served).at(0).peak_live,
+    EXPECT_EQ(bounds(lifetimes, trace::Asked::served).at(0).peak_live,
               profile(*recording, lifetimes).live.bytes);
     EXPECT_GE(need.peak_live, profile(*recording, lifetimes).live.bytes);
     EXPECT_LE(need.peak_live, need.lower);
@@ -37,7 +37,7 @@ TEST(Need, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
 {"op":"free","id":2,"stream":"b"}
 )");
 
-  const auto found = needs(Lifetimes(recording->trace()), ManualClock(), 1);
+  const auto found = needs(trace::Lifetimes(recording->trace()), ManualClock(), 1);
 
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peak_live, 100u);
@@ -54,7 +54,7 @@ std::uint64_t need_of_two_streams(std::string_view between, std::string_view bef
 )" + std::string(between) + R"({"op":"memalloc","id":2,"size":70,"stream":"b"}
 {"op":"free","id":2,"stream":"b"}
 )");
-  return bounds(Lifetimes(recording->trace())).at(0).no_wait;
+  return bounds(trace::Lifetimes(recording->trace())).at(0).no_wait;
 }
 
 TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
@@ -102,7 +102,7 @@ TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
 )";
   const auto need = [&](const std::string& before) {
     const auto recording = recorded(before + std::string(kLegacy));
-    return bounds(Lifetimes(recording->trace())).at(0).no_wait;
+    return bounds(trace::Lifetimes(recording->trace())).at(0).no_wait;
   };
 
   EXPECT_EQ(need("{\"op\":\"stream_create\",\"id\":\"b\"}\n"), 100u);
@@ -118,7 +118,7 @@ TEST(Need, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
 {"op":"memalloc","id":4,"size":5,"stream":"c"}
 )");
 
-  EXPECT_EQ(bounds(Lifetimes(recording->trace())).at(0).no_wait, 105u);
+  EXPECT_EQ(bounds(trace::Lifetimes(recording->trace())).at(0).no_wait, 105u);
 }
 
 TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
@@ -129,10 +129,10 @@ TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
 {"op":"memalloc","id":4,"size":5000,"expect":"oom"}
 {"op":"memalloc","id":5,"size":70,"device":1,"result":"oom"}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto all = needs(lifetimes, ManualClock(), 1);
-  const auto served = bounds(lifetimes, Asked::served);
+  const auto served = bounds(lifetimes, trace::Asked::served);
 
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].peak_live, 1100u) << "what is to fail is no need, and the refused do not add up";
@@ -153,7 +153,7 @@ TEST(Need, OfARefusedRequestIsOnItsStream) {
 {"op":"memalloc","id":2,"size":70,"stream":"b","result":"oom"}
 )");
 
-  const auto found = bounds(Lifetimes(recording->trace()));
+  const auto found = bounds(trace::Lifetimes(recording->trace()));
 
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peak_live, 100u);
@@ -164,7 +164,7 @@ TEST(Need, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
 {"op":"memalloc","id":2,"size":"18446744073709551615","result":"oom"}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   ASSERT_TRUE(lifetimes.can_be_summed()) << "nobody held it";
   const auto found = bounds(lifetimes);
@@ -181,8 +181,8 @@ TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
 )");
 
-  const auto of_one = to_text(bounds(Lifetimes(one->trace()))),
-             of_two = to_text(bounds(Lifetimes(two->trace())));
+  const auto of_one = to_text(bounds(trace::Lifetimes(one->trace()))),
+             of_two = to_text(bounds(trace::Lifetimes(two->trace())));
 
   EXPECT_EQ(of_one.find("no-wait"), std::string::npos) << of_one;
   EXPECT_NE(of_two.find("peak live     100 bytes; no manager serves it with less"),
@@ -198,7 +198,7 @@ TEST(Need, IsThatOfEachDevice) {
 {"op":"memalloc","id":2,"size":70,"device":1}
 )");
 
-  const auto found = needs(Lifetimes(recording->trace()), ManualClock(), 1);
+  const auto found = needs(trace::Lifetimes(recording->trace()), ManualClock(), 1);
 
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].upper, 100u);

@@ -13,7 +13,7 @@ constexpr std::string_view kDevice = R"(,"devices":[{"id":0,"capacity":1000,"gra
 
 Oom only(std::string_view lines, std::string_view members = kDevice) {
   const auto recording = recorded(lines, members);
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   auto report = find_ooms(*recording, lifetimes);
   EXPECT_EQ(report.all.size(), 1u);
   return report.all.empty() ? Oom{} : report.all[0];
@@ -88,7 +88,7 @@ TEST(OutOfMemory, TakesTheCapacityThatAPersonGives) {
   const auto recording = recorded(R"({"op":"memalloc","id":2,"size":300,"result":"oom"})"
                                   "\n",
                                   kDevice);
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   EXPECT_EQ(find_ooms(*recording, lifetimes, 299).all.at(0).cause, Cause::need);
 }
@@ -115,7 +115,7 @@ TEST(OutOfMemory, HasNoKnownCauseWhereOthersMayHoldADeviceOfUnknownCapacity) {
 {"op":"memalloc","id":2,"size":200,"result":"oom","x-device_free":150}
 )";
   const auto recording = recorded(kLines);
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   EXPECT_EQ(only(kLines, "").cause, Cause::not_known);
   EXPECT_EQ(find_ooms(*recording, lifetimes, 8000).all.at(0).cause, Cause::others);
@@ -137,7 +137,7 @@ TEST(OutOfMemory, HasNoKnownCauseWhereTheSegmentsAreNotAllThatThereWere) {
 {"op":"memalloc","id":2,"size":10485760,"result":"oom"}
 )";
   const auto recording = recorded(kLines);
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto oom = find_ooms(*recording, lifetimes, 104857600).all.at(0);
   EXPECT_EQ(oom.cause, Cause::not_known);
@@ -149,7 +149,7 @@ TEST(OutOfMemory, SaysBesideTheManagersWasteWhatOthersHeld) {
 {"op":"memalloc","id":1,"size":20971520}
 {"op":"memalloc","id":2,"size":10485760,"result":"oom","x-device_free":5242880}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   const auto text = [&](std::uint64_t capacity) {
     const auto report = find_ooms(*recording, lifetimes, capacity);
     EXPECT_EQ(report.all.at(0).cause, Cause::waste);
@@ -170,7 +170,7 @@ TEST(OutOfMemory, CountsTheFreeMemoryWhereItSaysHowMuchMoreWouldHaveBeenEnough) 
 {"op":"memalloc","id":1,"size":1048576}
 {"op":"memalloc","id":2,"size":4194304,"result":"oom","x-device_free":3145728}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto text =
       on_one_line(to_text(*recording, lifetimes, find_ooms(*recording, lifetimes), 0, {}));
@@ -192,7 +192,7 @@ constexpr std::string_view kTwoDevices = R"({"op":"context_create","context":"a"
 TEST(OutOfMemory, IsOfOneDeviceWhateverOthersHold) {
   const auto recording =
       recorded(kTwoDevices, R"(,"devices":[{"id":0,"capacity":1000},{"id":3,"capacity":1000}])");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   const auto report = find_ooms(*recording, lifetimes);
   ASSERT_EQ(report.all.size(), 1u);
 
@@ -220,7 +220,7 @@ TEST(FitCheck, SaysOfEachDeviceWhetherATraceThatNeverFailedWould) {
 {"op":"memalloc","context":"b","id":4,"size":250}
 )",
                                   R"(,"requires":["streams"])");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
   const auto at = [&](std::uint64_t capacity) {
     return fit_checks(*recording, lifetimes, capacity);
   };
@@ -245,7 +245,7 @@ TEST(FitCheck, OfAStateWithoutHistoryIsWhatIsHeldInIt) {
 {"op":"memalloc","id":1,"size":300,"addr":"0x1000","preexisting":true}
 {"op":"memalloc","id":2,"size":200,"addr":"0x1300","preexisting":true}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto fit_check = fit_checks(*recording, lifetimes, 1500).at(0);
   const auto text = on_one_line(to_text(*recording, lifetimes, {fit_check}, "x.jsonl", {}));
@@ -261,7 +261,7 @@ TEST(OutOfMemory, IsNotWhatATraceExpectsButNobodyRecorded) {
   const auto recording = recorded(R"({"op":"memalloc","id":2,"size":3000,"expect":"oom"})"
                                   "\n",
                                   kDevice);
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   EXPECT_TRUE(find_ooms(*recording, lifetimes).all.empty());
 }
@@ -271,7 +271,7 @@ TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto random = random_recording(seed, 300);
     const auto recording = recorded(random.lines);
-    const Lifetimes lifetimes(recording->trace());
+    const trace::Lifetimes lifetimes(recording->trace());
 
     const auto report = find_ooms(*recording, lifetimes);
 

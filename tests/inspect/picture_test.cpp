@@ -11,7 +11,7 @@ namespace {
 
 std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt,
                   std::uint64_t capacity = 0) {
-  const Lifetimes lifetimes(recording.trace());
+  const trace::Lifetimes lifetimes(recording.trace());
   std::optional<Space> space;
   if (map) space = space_after(recording, lifetimes, *map);
   return picture(recording, lifetimes, profile(recording, lifetimes), growth(lifetimes), space,

@@ -72,7 +72,7 @@ TEST(Profile, AgreesWithBruteForceOnRandomRecordings) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto random = random_recording(seed, 300);
     const auto recording = recorded(random.lines);
-    const Lifetimes lifetimes(recording->trace());
+    const trace::Lifetimes lifetimes(recording->trace());
     const BruteForce brute{random.operations};
 
     const auto found = profile(*recording, lifetimes);
@@ -150,7 +150,7 @@ TEST(Profile, GivesThreadsAndStreamsTheirShares) {
 {"op":"memalloc","id":3,"size":20,"thread":2}
 {"op":"free","id":2,"thread":2,"stream":"s1"}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = profile(*recording, lifetimes);
 
@@ -190,7 +190,7 @@ TEST(Profile, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"preexisting":true}
 {"op":"memalloc","id":2,"size":7}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = profile(*recording, lifetimes);
 
@@ -208,7 +208,7 @@ TEST(Profile, WhatIsFreedIsActiveUntilItsFreeCompletes) {
 {"op":"free","id":3}
 {"op":"free","layer":"backing","id":3,"result":{"outcome":"error","code":600}}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = profile(*recording, lifetimes);
 
@@ -233,7 +233,7 @@ TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndReleased) {
 {"op":"memalloc","id":1,"size":9,"preexisting":true}
 {"op":"memalloc","id":2,"size":9,"result":"oom"}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto found = profile(*recording, lifetimes);
 
@@ -258,7 +258,7 @@ TEST(Profile, KeepsTheMostThatIsLiveInEachPart) {
 {"op":"free","id":1}
 )");
 
-  const auto parts = profile(*recording, Lifetimes(recording->trace())).live_over_events;
+  const auto parts = profile(*recording, trace::Lifetimes(recording->trace())).live_over_events;
 
   EXPECT_EQ(parts, (std::vector<std::uint64_t>{10, 30, 20}));
 }

@@ -30,7 +30,7 @@ TEST_P(TorchRecordings, PeakAsTheirCountersSay) {
   const auto importer = trace::detect(**source);
   ASSERT_TRUE(importer);
   ASSERT_TRUE((*importer)->read(**source, recording, {}));
-  const Lifetimes lifetimes(recording.trace());
+  const trace::Lifetimes lifetimes(recording.trace());
 
   const auto found = profile(recording, lifetimes);
 

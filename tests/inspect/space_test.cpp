@@ -44,7 +44,7 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
       if (fate == 1) afterwards += completed;
     }
     const auto recording = recorded(lines + "{\"op\":\"mark\",\"text\":\"here\"}\n" + afterwards);
-    const Lifetimes lifetimes(recording->trace());
+    const trace::Lifetimes lifetimes(recording->trace());
     std::uint32_t here = 0;
     while (recording->trace()[here].op != trace::Op::mark) ++here;
 
@@ -75,7 +75,7 @@ TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
 {"op":"memalloc","id":4,"size":77}
 )");
 
-  const auto space = space_after(*recording, Lifetimes(recording->trace()), 3);
+  const auto space = space_after(*recording, trace::Lifetimes(recording->trace()), 3);
 
   ASSERT_TRUE(space);
   EXPECT_FALSE(space->segments);
@@ -97,7 +97,7 @@ TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
   const auto recording =
       recorded(piece(1, 0x10000) + piece(2, 0x10000 + 1000) + piece(3, 0x10000 + 3000) +
                "{\"op\":\"memalloc\",\"id\":1,\"size\":1500,\"addr\":\"0x10064\"}\n");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto space = space_after(*recording, lifetimes, 3);
 
@@ -117,7 +117,7 @@ TEST(Space, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
 {"op":"memalloc","layer":"backing","kind":"physical","id":"s2","size":2000,"addr":"0x10000","x-no_row":true}
 {"op":"free","id":1}
 )");
-  const Lifetimes lifetimes(recording->trace());
+  const trace::Lifetimes lifetimes(recording->trace());
 
   const auto space = space_after(*recording, lifetimes, 2);
 
@@ -132,7 +132,7 @@ TEST(Space, IsNotKnownWhereNoAddressIs) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
                                   "\n");
 
-  EXPECT_FALSE(space_after(*recording, Lifetimes(recording->trace()), 0));
+  EXPECT_FALSE(space_after(*recording, trace::Lifetimes(recording->trace()), 0));
 }
 
 TEST(Space, BlocksAreAsLargeAsWasGranted) {
@@ -141,7 +141,7 @@ TEST(Space, BlocksAreAsLargeAsWasGranted) {
 {"op":"memalloc","id":1,"size":100,"granted":512,"addr":"0x1000"}
 )");
 
-  const auto space = space_after(*recording, Lifetimes(recording->trace()), 1);
+  const auto space = space_after(*recording, trace::Lifetimes(recording->trace()), 1);
 
   ASSERT_TRUE(space);
   EXPECT_EQ(space->used, 512u);

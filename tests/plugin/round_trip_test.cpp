@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <regex>
 
-#include "harness/device_stack.hpp"
 #include "log/writer.hpp"
+#include "replay/device_stack.hpp"
 #include "trace/importer.hpp"
 
 namespace emm::plugin {

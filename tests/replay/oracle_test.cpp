@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "harness/device_stack.hpp"
+#include "replay/device_stack.hpp"
 #include "trace/importer.hpp"
 
 namespace emm::replay {

@@ -28,7 +28,7 @@ class TerminalViewTest : public testing::Test {
   }
 
   inspect::Recording recording_;
-  std::optional<inspect::Lifetimes> lifetimes_;
+  std::optional<trace::Lifetimes> lifetimes_;
   std::optional<TerminalView> view_;
 };
 

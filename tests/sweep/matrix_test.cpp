@@ -1,4 +1,4 @@
-#include "sweep/matrix.hpp"
+#include "trial/sweep/matrix.hpp"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "sweep/folder.hpp"
-#include "sweep/slurm.hpp"
+#include "trial/sweep/folder.hpp"
+#include "trial/sweep/slurm.hpp"
 
 static int entries_until_failure = -1;  // below 0: there is no failure
 

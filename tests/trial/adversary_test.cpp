@@ -105,7 +105,7 @@ TEST(Adversary, EndsTheSearchWhereTheManagerFails) {
   const auto adversary = found(with("cudart", {"limiting:max=1MiB"}), few());
 
   ASSERT_TRUE(adversary.failed);
-  EXPECT_EQ(exit_code(*adversary.failed), 1);
+  EXPECT_EQ(replay::exit_code(*adversary.failed), 1);
   EXPECT_FALSE(adversary.program.empty());
   EXPECT_LT(adversary.trials, 60u);
 }

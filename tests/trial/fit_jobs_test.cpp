@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "emm/manager_entry.hpp"
-#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
+#include "trace/lifetimes.hpp"
 #include "trial/fit.hpp"
 #include "trial/fit_text.hpp"
 
@@ -17,7 +17,7 @@ TEST(FitJobs, SeveralThreadsFindWhatOneFinds) {
     if (i % 3 == 2) lines += free(text::format("b{}", i - 2));
   }
   const auto trace = Lines(lines).trace();
-  const auto needs = inspect::bounds(inspect::Lifetimes(trace), inspect::Asked::all);
+  const auto needs = inspect::bounds(trace::Lifetimes(trace), trace::Asked::all);
   for (const auto* const manager : {"pool", "cudart", "default", "async", "bfc"}) {
     const auto setting = with(manager);
     const auto of = [&](std::size_t jobs) {

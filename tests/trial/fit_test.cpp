@@ -7,8 +7,8 @@
 
 #include "driver/driver.hpp"
 #include "emm/manager_entry.hpp"
-#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
+#include "trace/lifetimes.hpp"
 #include "trial/fit_text.hpp"
 
 namespace emm::trial {
@@ -17,10 +17,10 @@ namespace {
 constexpr std::string_view kGuard = "{\"op\":\"defer_cleanup\"}\n";
 constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 
-using inspect::Asked;
+using trace::Asked;
 
 std::vector<inspect::Need> needs(const trace::Trace& trace, Asked asked = Asked::all) {
-  return inspect::bounds(inspect::Lifetimes(trace), asked);
+  return inspect::bounds(trace::Lifetimes(trace), asked);
 }
 
 Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Asked::all) {

@@ -9,8 +9,8 @@
 #include "base/prng.hpp"
 #include "format/byte_sink.hpp"
 #include "fragile_manager.hpp"
-#include "inspect/lifetimes.hpp"
 #include "lines.hpp"
+#include "trace/lifetimes.hpp"
 #include "trace/writer.hpp"
 #include "trial/fit.hpp"
 #include "trial/rewrite.hpp"
@@ -71,7 +71,7 @@ std::vector<std::string> ids(const trace::Trace& trace) {
 
 std::uint64_t peak_live(const trace::Trace& trace) {
   std::uint64_t live = 0, peak = 0;
-  const inspect::Lifetimes lifetimes(trace);
+  const trace::Lifetimes lifetimes(trace);
   lifetimes.walk(
       [&](std::uint32_t, AllocId id) { peak = std::max(peak, live += lifetimes[id].size); },
       [&](std::uint32_t, AllocId id) { live -= lifetimes[id].size; }, [](std::uint32_t) {});
@@ -160,7 +160,8 @@ TEST(Minimize, ARecordedRefusalIsTheFailureThatIsKept) {
   EXPECT_NE(text.find("\"live\":2,\"live_bytes\":"), std::string::npos) << text;
   const auto replayed = run(small, with("cudart"), 20_MiB);
   ASSERT_TRUE(replayed && replayed->first_failure);
-  EXPECT_EQ(exit_code(*replayed), 1) << "what was recorded is no excuse in the smaller trace";
+  EXPECT_EQ(replay::exit_code(*replayed), 1)
+      << "what was recorded is no excuse in the smaller trace";
   EXPECT_EQ(replayed->first_failure->id, "c");
 }
 

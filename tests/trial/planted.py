@@ -27,7 +27,7 @@ class Comparer:
         self.emmctl, self.trace, self.folder = build / "bin/emmctl", trace, folder
         self.plugin = folder / "slowed.so"
         self.environment = {**os.environ, "LIBEMM": str(build / "lib/libemm.so")}
-        subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "src/plugin", "-shared", "-fPIC", "-o", self.plugin,
+        subprocess.run(["cc", "-O2", "-std=c11", "-I", ROOT / "src/core/plugin", "-shared", "-fPIC", "-o", self.plugin,
                         ROOT / "tests/plugins/slowed.c", "-ldl"], check=True)
 
     def compare(self, spins, *options):

@@ -151,7 +151,7 @@ Explained explain(const Plant& plant) {
   pt::Recording pytorch;
   read(recording);
   read(pytorch);
-  const inspect::Lifetimes lifetimes(recording.trace());
+  const trace::Lifetimes lifetimes(recording.trace());
   const auto report = inspect::find_ooms(recording, lifetimes);
   EXPECT_EQ(report.all.size(), 1u);
   auto advice = advise(pytorch, recording.trace(), report.all[0].event,

@@ -101,7 +101,7 @@ function(emm_uses_manager answer file)
       if(name STREQUAL "emm/memory_manager.hpp")
         set(uses ON)
       endif()
-      foreach(place IN ITEMS ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${folder})
+      foreach(place IN ITEMS ${EMM_INCLUDED} ${folder})
         if(NOT uses AND EXISTS ${place}/${name})
           emm_uses_manager(uses ${place}/${name})
           break()
@@ -204,7 +204,14 @@ function(emm_cold target)
     $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
 endfunction()
 
-# emm_layer(<name> [WARM|COLD] SOURCES ... LINKS ...): a static library emm_<name>, whose headers are seen from src/.
+# An include names the room, not the wing: "trace/event.hpp" is src/core/trace/event.hpp.
+set(EMM_INCLUDED ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+foreach(wing IN ITEMS core analysis judge inside)
+  list(APPEND EMM_INCLUDED ${PROJECT_SOURCE_DIR}/src/${wing})
+endforeach()
+
+# emm_layer(<name> [WARM|COLD] SOURCES ... LINKS ...): a static library emm_<name>. Its headers are seen from the folder of
+# its wing, src/<wing>; those of other wings only through what it links.
 function(emm_layer name)
   cmake_parse_arguments(arg "WARM;COLD" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   set(target emm_${name})
@@ -212,7 +219,7 @@ function(emm_layer name)
   add_library(emmctl::${target} ALIAS ${target})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/${EMM_WING}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/emmctl>)
   target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   emm_warnings(${target})
@@ -229,6 +236,7 @@ function(emm_layer name)
     emm_precompiled(${target} library)
   endif()
   set_property(GLOBAL APPEND PROPERTY EMM_LAYERS ${target})
+  emm_part_of_wing(${target})
 endfunction()
 
 function(emm_warnings target)

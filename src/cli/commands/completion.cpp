@@ -28,7 +28,12 @@ class Completion final : public CommandRun {
 }  // namespace
 
 extern constinit const Command completion_command{
-    "completion", "Write a shell's completion of commands, options and their values", false,
-    make_run<Completion>};
+    "completion",
+    "Write a shell's completion of commands, options and their values",
+    false,
+    make_run<Completion>,
+    Heading::about,
+    {{{"source <(emmctl completion bash)", "Completes in this shell."},
+      {"emmctl completion fish > emmctl.fish", "Writes it to a file."}}}};
 
 }  // namespace emm

@@ -36,7 +36,12 @@ class Help final : public CommandRun {
 }  // namespace
 
 extern constinit const Command help_command{
-    "help", "Show the page of a command: its options by purpose, and two examples", false,
-    make_run<Help>};
+    "help",
+    "Show the page of a command: its options by purpose, and two examples",
+    false,
+    make_run<Help>,
+    Heading::about,
+    {{{"emmctl help", "Lists the commands."},
+      {"emmctl help replay", "Shows what emmctl replay --help shows."}}}};
 
 }  // namespace emm

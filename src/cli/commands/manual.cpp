@@ -37,6 +37,6 @@ class Manual final : public CommandRun {
 }  // namespace
 
 extern constinit const Command manual_command{"manual", "Write the manual pages", true,
-                                              make_run<Manual>};
+                                              make_run<Manual>, Heading::about};
 
 }  // namespace emm

@@ -9,7 +9,7 @@
 
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
-#include "record/raw.hpp"
+#include "raw/raw.hpp"
 #include "trace/check.hpp"
 #include "trace/importer.hpp"
 #include "trace/merge_levels.hpp"

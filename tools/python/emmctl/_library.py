@@ -1,4 +1,4 @@
-"""Finds libemm.so and calls its functions by ctypes. src/plugin/emm_plugin.h says what each promises.
+"""Finds libemm.so and calls its functions by ctypes. src/core/plugin/emm_plugin.h says what each promises.
 
 Every call releases the GIL, but that of append_with_gil.
 """

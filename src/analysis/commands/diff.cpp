@@ -1,0 +1,91 @@
+#include "fleet/diff.hpp"
+
+#include <memory>
+
+#include "base/condition.hpp"
+#include "cli/command.hpp"
+#include "commands/load_recording.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class DiffRun final : public CommandRun {
+ public:
+  explicit DiffRun(Arguments& arguments) {
+    arguments.input("A", before_.path, "The run before the change, in any format that is read");
+    arguments.input("B", after_.path, "The run after it");
+    arguments.text("--from", before_.format, "FORMAT",
+                   "The format of both, if their content does not tell");
+    arguments.flag("--partial", before_.partial,
+                   "Read cut or damaged traces up to where the damage begins");
+    arguments.list("--fail-if", conditions_, "CONDITION",
+                   "Exit with 1 where B is so: 'peak > 1.01x' of A's, 'peak > 8GiB', 'changes > "
+                   "0'; of peak, reserved, live_at_end, requests, refused and changes; repeatable");
+    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.diff/1)");
+    arguments.footer(
+        "Requests are matched by call site and order, across what was inserted or left out; "
+        "without "
+        "call sites by size and order. Call sites are the same where their functions are, so that "
+        "lines may have moved. \"peak\" is of live bytes, \"reserved\" of what the recorded "
+        "manager "
+        "held. Exit codes: 0 fine; 1 a condition holds; 2 usage; 4 damaged input; 128+n ended by "
+        "signal n.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    std::vector<Condition> conditions;
+    for (const auto& words : conditions_) {
+      auto condition = Condition::parse(words, fleet::diff_measures());
+      if (!condition) return std::move(condition).error();
+      conditions.push_back(std::move(*condition));
+    }
+    handle_interrupts();
+    after_.format = before_.format;
+    after_.partial = before_.partial;
+    fleet::Sites sites(fleet::SameSite::function);
+    fleet::Run runs[2];
+    for (const int which : {0, 1}) {
+      auto recording = load_recording(console, which == 0 ? before_ : after_);
+      if (!recording) return std::move(recording).error();
+      runs[which] = fleet::run_of(*recording, sites);
+    }
+    console.step("matching");
+    const auto diff = fleet::diff(std::move(runs[0]), std::move(runs[1]));
+    console.end_progress();
+    std::vector<std::string> failures;
+    for (const auto& condition : conditions) {
+      if (auto words = fleet::failure(condition, diff)) failures.push_back(std::move(*words));
+    }
+    if (!json_.empty()) {
+      const auto written = console.write(json_, fleet::to_json(diff, sites, failures));
+      if (!written) return written.error();
+    }
+    if (json_ != "-")
+      console.result(fleet::to_text(diff, sites, {.top = static_cast<std::size_t>(top_)}));
+    for (const auto& words : failures) console.say(words);
+    return failures.empty() ? ExitCode::fine : ExitCode::failure;
+  }
+
+ private:
+  TraceArgument before_, after_;
+  std::vector<std::string> conditions_;
+  std::string json_;
+  std::uint64_t top_ = 10;
+};
+
+}  // namespace
+
+extern constinit const Command diff_command{
+    "diff",
+    "Compare two runs of one program: what takes more memory, where, and since when",
+    false,
+    make_run<DiffRun>,
+    Heading::ask,
+    {{{"emmctl diff before.jsonl after.jsonl", "Says what takes more, where, and since when."},
+      {"emmctl diff before.jsonl after.jsonl --fail-if 'peak > 1.01x'",
+       "Exits with 1 where the peak grew by more than 1 %."}}}};
+
+}  // namespace emm

@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/passes.hpp"
+#include "cli/recorded_settings.hpp"
+#include "commands/load_recording.hpp"
+#include "inspect/oom_text.hpp"
+#include "inspect/streamed_ooms.hpp"
+#include "trial/remedies.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Explain final : public CommandRun {
+ public:
+  explicit Explain(Arguments& arguments) {
+    trace_.offer(arguments);
+    arguments.count("--event", event_, "N",
+                    "The event of the failure to explain; the first failure, if not given");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "What each device has, if the trace does not say it, or wrongly; for a trace "
+                   "without a failed request, ask whether one would fail with this");
+    arguments.count("--top", top_, "How many call sites to list");
+    arguments.count("--frames", frames_, "How many frames to show of each");
+    offer_all_frames(arguments, all_frames_);
+    arguments.flag("--no-remedies", no_remedies_,
+                   "Do not try, by replays of a PyTorch recording, what would have served the "
+                   "request");
+    arguments.flag("--in-passes", in_passes_,
+                   "Read the file again and again, and hold no more than what is live; no remedies "
+                   "are tried then. So long traces are read");
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
+    arguments.footer(
+        "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
+        "memory, and no --capacity is asked about. A snapshot without history is always "
+        "described.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    std::optional<std::uint64_t> capacity;
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      capacity = *size;
+    }
+    if (in_passes_ && !has_name(trace_.path)) {
+      return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
+                  trace_.path);
+    }
+    if (in_passes_ || is_for_passes(trace_)) {
+      auto found =
+          inspect::explain_in_passes(trace_.path, passes(console, trace_), capacity, event_);
+      if (!found) return std::move(found).error();
+      if (*found != nullptr) {
+        const auto& all = **found;
+        if (!no_remedies_ && !all.report.all.empty() &&
+            all.trace().header().framework.starts_with("torch")) {
+          console.say(text::format("{}: it is read in passes: no remedies are tried", trace_.path));
+        }
+        return answer(console, {.trace = all.trace(),
+                                .moments = all,
+                                .report = all.report,
+                                .fit_checks = all.fit_checks,
+                                .capacity = capacity});
+      }
+      say_in_memory(console, trace_,
+                    "its operations are not in the order of their seq, a free completes later than "
+                    "it is asked for, or it has several streams");
+    }
+    allocators::pytorch::Recording pytorch;
+    auto recording = load_recording(console, trace_, &pytorch);
+    if (!recording) return std::move(recording).error();
+    if (const auto cut = recording->stacks_cut(); cut > 0) {
+      console.say(text::format(
+          "{} call stacks are kept only in their most telling frames, because there are too many",
+          text::grouped(cut)));
+    }
+    const trace::Lifetimes lifetimes(recording->trace());
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
+    auto which = chosen(report);
+    if (!which) return std::move(which).error();
+    const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    std::optional<trial::Advice> advice;
+    const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
+    if (is_tried) {
+      handle_interrupts();
+      if (const auto device = report.all[*which].device; device != pytorch.device())
+        pytorch = pytorch.on_device(device);
+      say_inferred_limit(console, pytorch);
+      auto advised = trial::advise(pytorch, recording->trace(), report.all[*which].event,
+                                   trial::capacity_at(report.all[*which], pytorch),
+                                   {.peer_program = console.program(),
+                                    .interrupted = &interrupted(),
+                                    .progress = [&](std::uint64_t done, std::uint64_t total) {
+                                      console.progress("remedies", done, total);
+                                    }});
+      console.end_progress();
+      if (!advised) return std::move(advised).error();
+      advice = *std::move(advised);
+    }
+    const inspect::MomentsInMemory moments(lifetimes);
+    return answer(console, {.trace = recording->trace(),
+                            .moments = moments,
+                            .report = report,
+                            .fit_checks = fit_checks,
+                            .capacity = capacity,
+                            .advice = advice ? &*advice : nullptr});
+  }
+
+ private:
+  struct Found {
+    const trace::Trace& trace;
+    const inspect::Moments& moments;
+    const inspect::OomReport& report;
+    const std::vector<inspect::FitCheck>& fit_checks;
+    std::optional<std::uint64_t> capacity;
+    const trial::Advice* advice = nullptr;
+  };
+
+  /// The index of the failure to explain: the first one, or the one at --event.
+  Result<std::size_t> chosen(const inspect::OomReport& report) const {
+    std::size_t which = 0;
+    if (!event_) return which;
+    while (which < report.all.size() && report.all[which].event != *event_) ++which;
+    if (which < report.all.size()) return which;
+    return fail(Errc::usage,
+                "{}: event {} did not fail for want of memory: expected one of the {} that did",
+                trace_.path, *event_, report.all.size());
+  }
+
+  Result<ExitCode> answer(Console& console, const Found& found) const {
+    const auto& [trace, moments, report, fit_checks, capacity, advice] = found;
+    auto chosen_one = chosen(report);
+    if (!chosen_one) return std::move(chosen_one).error();
+    const auto which = *chosen_one;
+    const inspect::Shown shown{.top = static_cast<std::size_t>(top_),
+                               .frames = static_cast<std::size_t>(frames_),
+                               .all_frames = all_frames_};
+    if (!json_.empty()) {
+      auto text = inspect::to_json(trace, moments, report, which, fit_checks, shown.top);
+      if (advice != nullptr) {
+        const auto end = text.rfind('}');
+        text.insert(end, "," + to_json_members(*advice, trace));
+      }
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (report.all.empty()) {
+      const bool state =
+          !fit_checks.empty() && std::none_of(fit_checks.begin(), fit_checks.end(),
+                                              [](const auto& each) { return each.has_history; });
+      if (!fit_checks.empty() && (capacity || state)) {
+        if (json_ != "-")
+          console.result(inspect::to_text(trace, moments, fit_checks, trace_.path, shown));
+        return ExitCode::fine;
+      }
+      std::vector<std::string> most;
+      for (const auto& each : fit_checks) {
+        most.push_back(units::bytes(each.live.bytes) + " live at most");
+        if (fit_checks.size() > 1 || each.device != 0)
+          most.back() += text::format(" on device {}", each.device);
+      }
+      if (most.empty()) most.emplace_back("no device memory is live");
+      console.say(text::format(
+          "{}: the recording has no request that failed for want of memory; {}{}", trace.source(),
+          text::join(most),
+          fit_checks.empty() ? "" : ". --capacity SIZE asks whether one would on another device"));
+      return ExitCode::inconclusive;
+    }
+    if (json_ != "-") {
+      console.result(inspect::to_text(trace, moments, report, which, shown));
+      if (advice != nullptr) console.result(to_text(*advice, trace, shown.top, console.width()));
+    }
+    if (advice != nullptr && advice->interrupted)
+      console.say("interrupted: not every remedy was tried");
+    return ExitCode::fine;
+  }
+
+  TraceArgument trace_;
+  std::string capacity_, json_;
+  std::optional<std::uint64_t> event_;
+  std::uint64_t top_ = 10, frames_ = 3;
+  bool all_frames_ = false, no_remedies_ = false, in_passes_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command explain_command{
+    "explain",
+    "Say why a run was out of memory, and what would have been enough",
+    false,
+    make_run<Explain>,
+    Heading::ask,
+    {{{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
+      {"emmctl explain run.jsonl --capacity 6GiB", "Says whether one would fail with 6 GiB."}}}};
+
+}  // namespace emm

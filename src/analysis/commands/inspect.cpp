@@ -1,0 +1,292 @@
+#include <memory>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/locale.hpp"
+#include "cli/passes.hpp"
+#include "commands/known_blocks.hpp"
+#include "commands/load_recording.hpp"
+#include "inspect/in_passes.hpp"
+#include "inspect/picture.hpp"
+#include "inspect/profile_text.hpp"
+#include "trial/gap_remedies.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+class Inspect final : public CommandRun {
+ public:
+  explicit Inspect(Arguments& arguments) {
+    trace_.offer(arguments);
+    arguments.text("--map", map_, "EVENT|peak|failure",
+                   "Show where memory lay after that event, at the peak of what was live, or at "
+                   "the first request that was refused, by its recorded addresses");
+    arguments.text("--at", at_, "EVENT",
+                   "Say only what is live after that event, and where it lies: of a long compact "
+                   "trace in a second");
+    arguments.text("--gap", gap_, "EVENT|peak|reserved|failure",
+                   "Say what the recorded manager held beyond what was live after that event, to "
+                   "the byte, by cause and call site; reserved is the peak of what it held. Of a "
+                   "PyTorch recording also what would lower it, by replays");
+    arguments.flag("--limit", limit_,
+                   "Say what the program needs: proven bounds, and a layout that is enough");
+    arguments.flag("--as-recorded", as_recorded_,
+                   "With --limit: leave out the requests that the recording refused");
+    arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
+    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.count("--frames", frames_, "How many frames to show of each call site");
+    offer_all_frames(arguments, all_frames_);
+    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
+    arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
+    arguments.flag(
+        "--in-passes", in_passes_,
+        "Read the file two or three times, and hold no more than what is live; as is done "
+        "of long traces, but for --limit, --gap and --svg");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "With --svg: what a device has, drawn as a line, if the trace does not say it");
+    arguments.footer(
+        "Sizes are as requested, and memory is live until the program asks for its end. Events are "
+        "numbered from 0, by their place in the trace. Exit codes: 0 fine; 3 the trace has no "
+        "address of what is live at --map, or not what the manager held for --gap.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    std::uint64_t capacity = 0;
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      if (svg_.empty())
+        return fail(Errc::usage, "--capacity {}: expected --svg, which draws it", capacity_);
+      capacity = *size;
+    }
+    auto search_ns = units::parse_ns(search_time_);
+    if (!search_ns) return std::move(search_ns).error();
+    const std::string_view whole = limit_          ? "--limit"
+                                   : !gap_.empty() ? "--gap"
+                                   : !svg_.empty() ? "--svg"
+                                                   : "";
+    if (!at_.empty()) return look(console, whole);
+    if (in_passes_ && (!whole.empty() || !has_name(trace_.path))) {
+      return fail(Errc::usage, "{}: --in-passes {}", trace_.path,
+                  whole.empty() ? std::string("reads a file again: expected the name of one")
+                                : text::format("and {}: expected one of the two", whole));
+    }
+    if (in_passes_ || is_for_passes(trace_)) {
+      if (whole.empty()) {
+        auto done = run_in_passes(console);
+        if (!done) return std::move(done).error();
+        if (*done) return **done;
+      }
+      say_in_memory(console, trace_,
+                    whole.empty() ? "its operations are not in the order of their seq, or a free "
+                                    "completes later than it is asked for"
+                                  : whole);
+    }
+    allocators::pytorch::Recording of_pytorch;
+    auto recording = load_recording(console, trace_, gap_.empty() ? nullptr : &of_pytorch);
+    if (!recording) return std::move(recording).error();
+    if (const auto cut = recording->stacks_cut(); cut > 0) {
+      console.say(text::format(
+          "{} call stacks are kept only in their most telling frames, because there are too many",
+          text::grouped(cut)));
+    }
+    const auto& trace = recording->trace();
+    console.step("lifetimes and peak");
+    const trace::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+    const auto profile = inspect::profile(*recording, lifetimes);
+    const auto growth = inspect::growth(lifetimes);
+    std::optional<inspect::Space> map;
+    std::uint32_t map_event = 0;
+    if (!map_.empty()) {
+      const auto event = event_of("--map", map_, trace, profile, first_refused(trace));
+      if (!event) return event.error();
+      map_event = *event;
+      console.step("map");
+      map = inspect::space_after(*recording, lifetimes, map_event);
+    }
+    std::optional<inspect::Gap> gap;
+    std::optional<trial::GapRemedies> remedies;
+    if (!gap_.empty()) {
+      const auto event = event_of("--gap", gap_, trace, profile, first_refused(trace));
+      if (!event) return event.error();
+      console.step("gap");
+      gap = inspect::gap_after(*recording, lifetimes,
+                               known_blocks(*recording, lifetimes, of_pytorch), *event);
+      if (gap && of_pytorch.is_recording() && of_pytorch.allocations() != 0) {
+        handle_interrupts();
+        console.step("remedies");
+        remedies = trial::gap_remedies(programs_of(of_pytorch, trace), *gap, &interrupted());
+      }
+    }
+    std::optional<std::vector<inspect::Need>> needs;
+    if (limit_) {
+      const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
+      console.step(text::format("least capacity, for at most {} a device", search_time_));
+      needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
+    }
+    const auto shown = this->shown();
+    if (!json_.empty()) {
+      auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
+      if (remedies) text.insert(text.rfind('}'), ",\"gap_remedies\":" + to_json(*remedies));
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (!svg_.empty()) {
+      console.step("picture");
+      const auto text = inspect::picture(*recording, lifetimes, profile, growth, map, all_frames_,
+                                         inspect::limits_of(*recording, lifetimes, capacity));
+      if (auto written = console.write(svg_, text); !written) return written.error();
+    }
+    if (json_ != "-" && svg_ != "-") {
+      console.result(inspect::to_text(trace, profile, growth, shown));
+      if (needs) console.result(inspect::to_text(*needs));
+      if (gap) console.result(inspect::to_text(*recording, *gap, shown));
+      if (remedies) console.result(to_text(*remedies, *gap));
+      if (map) console.result(inspect::to_text(trace, *map, shown));
+    }
+    if (!gap_.empty() && !gap) {
+      console.say(text::format(
+          "{}: no gap: the recording does not say what its manager held, or not all of it",
+          trace.source()));
+      return ExitCode::inconclusive;
+    }
+    if (remedies && remedies->interrupted) console.say("interrupted: not every remedy was tried");
+    if (!map_.empty() && !map) return no_map(console, trace, map_event);
+    return ExitCode::fine;
+  }
+
+ private:
+  inspect::Shown shown() const {
+    return {.top = static_cast<std::size_t>(top_),
+            .frames = static_cast<std::size_t>(frames_),
+            .all_frames = all_frames_,
+            .blocks = speaks_utf8()};
+  }
+
+  /// The requests of each device that has PyTorch rows.
+  static std::vector<trial::DeviceProgram> programs_of(
+      const allocators::pytorch::Recording& recording, const trace::Trace& trace) {
+    std::vector<trial::DeviceProgram> programs;
+    for (const auto device : trace.devices()) {
+      const auto one = recording.on_device(device);
+      if (!one.steps().empty())
+        programs.push_back({.device = device, .program = program_of(one, one.settings())});
+    }
+    return programs;
+  }
+
+  static ExitCode no_map(Console& console, const trace::Trace& trace, std::uint32_t event) {
+    console.say(
+        text::format("{}: no map of event {}: the trace has no addresses for what is live then",
+                     trace.source(), event));
+    return ExitCode::inconclusive;
+  }
+
+  static std::optional<std::uint32_t> first_refused(const trace::Trace& trace) {
+    for (std::uint32_t event = 0; event < trace.size(); ++event) {
+      if (trace::is_refused(trace[event])) return event;
+    }
+    return std::nullopt;
+  }
+
+  Result<ExitCode> look(Console& console, std::string_view whole) {
+    const auto event = text::to_u64(at_);
+    if (!event || *event >= trace::kNever)
+      return fail(Errc::usage, "--at {}: expected the number of an event", at_);
+    if (!whole.empty() || !map_.empty() || !json_.empty() || !has_name(trace_.path)) {
+      return fail(Errc::usage,
+                  "{}: --at {}: expected the name of a file, and none of --map, --gap, --limit, "
+                  "--svg and --json",
+                  trace_.path, at_);
+    }
+    auto found =
+        inspect::look_at(trace_.path, static_cast<std::uint32_t>(*event), passes(console, trace_));
+    if (!found) return std::move(found).error();
+    if (*found == nullptr) {
+      return fail(Errc::usage,
+                  "{}: --at {}: its operations are not in order, or a free completes later than it "
+                  "is asked for: expected --map {}",
+                  trace_.path, at_, at_);
+    }
+    const auto& all = **found;
+    console.result(inspect::to_text(all.walk->trace(), all.event, all.held, shown()));
+    if (all.map) console.result(inspect::to_text(all.walk->trace(), *all.map, shown()));
+    return ExitCode::fine;
+  }
+
+  /// Returns nothing if the trace must be in memory.
+  Result<std::optional<ExitCode>> run_in_passes(Console& console) {
+    const auto map_event =
+        [&](const trace::Trace& trace, const inspect::Profile& profile,
+            std::optional<std::uint32_t> refused) -> Result<std::optional<std::uint32_t>> {
+      if (map_.empty()) return std::optional<std::uint32_t>();
+      auto event = event_of("--map", map_, trace, profile, refused);
+      if (!event) return event.error();
+      return std::optional(*event);
+    };
+    auto found = inspect::inspect_in_passes(trace_.path, passes(console, trace_), map_event);
+    if (!found) return std::move(found).error();
+    if (*found == nullptr) return std::optional<ExitCode>();
+    const auto& all = **found;
+    if (!json_.empty()) {
+      const auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map,
+                                         std::nullopt, std::nullopt, shown());
+      if (auto written = console.write(json_, text); !written) return written.error();
+    }
+    if (json_ != "-") {
+      console.result(inspect::to_text(all.trace(), all.profile, all.growth, shown()));
+      if (all.map) console.result(inspect::to_text(all.trace(), *all.map, shown()));
+    }
+    if (all.map_event && !all.map)
+      return std::optional(no_map(console, all.trace(), *all.map_event));
+    return std::optional(ExitCode::fine);
+  }
+
+  Result<std::uint32_t> event_of(std::string_view option, const std::string& words,
+                                 const trace::Trace& trace, const inspect::Profile& profile,
+                                 std::optional<std::uint32_t> refused) const {
+    const bool gap = option == "--gap";
+    if (words == "peak") return profile.live.event;
+    if (gap && words == "reserved") {
+      return profile.backing ? profile.backing->reserved.event : profile.live.event;
+    }
+    if (words == "failure") {
+      if (refused) return *refused;
+      return fail(Errc::usage, "{}: no request was refused: expected {} peak, or an event",
+                  trace_.path, option);
+    }
+    const auto event = text::to_u64(words);
+    if (!event) {
+      return fail(Errc::usage, "{} {}: expected the number of an event, peak{} or failure", option,
+                  words, gap ? ", reserved" : "");
+    }
+    if (*event >= trace.size()) {
+      return fail(Errc::usage, "{}: there is no event {}: expected one below {}", trace_.path,
+                  *event, trace.size());
+    }
+    return static_cast<std::uint32_t>(*event);
+  }
+
+  TraceArgument trace_;
+  std::string json_, svg_, map_, at_, gap_, capacity_, search_time_ = "10s";
+  std::uint64_t top_ = 10, frames_ = 3;
+  bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command inspect_command{
+    "inspect",
+    "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth",
+    false,
+    make_run<Inspect>,
+    Heading::ask,
+    {{{"emmctl inspect run.jsonl", "Shows sizes, lifetimes, the peak and leaks."},
+      {"emmctl inspect run.jsonl --svg run.svg --limit", "Draws it, and says what it needs."}}}};
+
+}  // namespace emm

@@ -1,0 +1,303 @@
+#include "commands/report_inputs.hpp"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "base/text.hpp"
+#include "cli/load.hpp"
+#include "cli/recorded_settings.hpp"
+#include "cli/tee_sink.hpp"
+#include "commands/held_segments.hpp"
+#include "commands/known_blocks.hpp"
+#include "format/json_value.hpp"
+#include "inspect/oom.hpp"
+#include "log/writer.hpp"
+#include "replay/apart.hpp"
+#include "replay/device_stack.hpp"
+#include "replay/engine.hpp"
+#include "report/page.hpp"
+#include "report/page_file.hpp"
+#include "trial/remedies.hpp"
+#include "trial/sweep/folder.hpp"
+#include "trial/tune.hpp"
+
+namespace emm::cli {
+namespace pytorch = allocators::pytorch;
+namespace {
+
+constexpr std::size_t kResultBytesMost = std::size_t{64} << 20;
+
+/// Reads what another command wrote with --json. Nothing if the file is no such result.
+Result<std::optional<format::JsonValue>> read_result(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(4096, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  const auto key = begin.find("\"schema\"");
+  if (begin.empty() || begin.front() != '{' || key == std::string::npos ||
+      begin.find("\"emmctl.", key) > key + 16) {
+    return std::optional<format::JsonValue>();
+  }
+  file.clear();
+  file.seekg(0);
+  std::string text;
+  for (std::string piece(std::size_t{1} << 16, '\0');
+       file.read(piece.data(), static_cast<std::streamsize>(piece.size())), file.gcount() > 0;) {
+    text.append(piece, 0, static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kResultBytesMost) {
+      return fail(Errc::parse_error, "{}: more than {} bytes: expected the JSON of one result",
+                  path, kResultBytesMost);
+    }
+  }
+  auto value = format::parse_json(text, path);
+  if (!value) return std::move(value).error();
+  return std::optional(std::move(*value));
+}
+
+std::string first_line_of(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    return std::string(text::trim(std::string_view(line).substr(colon + 1)));
+  }
+  return {};
+}
+
+report::Origin origin_of(std::string title) {
+  report::Origin origin{.title = std::move(title),
+                        .command = {},
+                        .version = std::string(report::page_file("version")),
+                        .machine = {},
+                        .time = {}};
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  bool program = true;
+  for (std::string argument; std::getline(file, argument, '\0');) {
+    if (program) argument = "emmctl";
+    program = false;
+    const bool plain =
+        !argument.empty() &&
+        argument.find_first_not_of(
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%") ==
+            std::string::npos;
+    if (!plain) {
+      std::string quoted = "'";
+      for (const char c : argument) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+      argument = quoted + "'";
+    }
+    origin.command += (origin.command.empty() ? "" : " ") + argument;
+  }
+  utsname system{};
+  if (uname(&system) == 0) {
+    origin.machine = text::format("{} {} {}", system.sysname, system.release, system.machine);
+    if (const auto model = first_line_of("/proc/cpuinfo", "model name"); !model.empty())
+      origin.machine += ", " + model;
+  }
+  // The convention of reproducible builds: with it, the same inputs give the same page.
+  const char* epoch = std::getenv("SOURCE_DATE_EPOCH");
+  const auto given = epoch != nullptr ? text::to_u64(epoch) : std::nullopt;
+  const std::time_t now = given ? static_cast<std::time_t>(*given) : std::time(nullptr);
+  std::tm utc{};
+  char shown[32];
+  if (gmtime_r(&now, &utc) != nullptr &&
+      std::strftime(shown, sizeof shown, "%Y-%m-%d %H:%M UTC", &utc) != 0) {
+    origin.time = shown;
+  }
+  return origin;
+}
+
+}  // namespace
+
+void ReportInputs::offer(Arguments& arguments) {
+  arguments.inputs("INPUT", paths_, "",
+                   "Traces and recordings in any format of `emmctl list formats`, what other "
+                   "commands wrote with --json, and folders of sweeps; any mix of them");
+  arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
+                 "Replay each trace on this manager too, and show what it reserved; repeatable");
+  arguments.text("--device", device_, "DEVICE", "The device of these replays, as replay takes it");
+  deadline_.offer(arguments);
+  arguments.text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
+  arguments.flag("--partial", partial_,
+                 "Read a cut or damaged trace up to where the damage begins");
+  arguments.flag("--tune", tune_,
+                 "For recordings of PyTorch: also what other settings of its allocator would do, "
+                 "as tune says it; done by itself where requests were refused");
+  arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
+}
+
+Result<std::string> ReportInputs::table() const {
+  auto out = sweep::csv_header();
+  for (const auto& path : paths_) {
+    if (!sweep::Folder::is_one(path)) continue;
+    const sweep::Folder folder(path);
+    const auto cells = folder.read_plan();
+    if (!cells) return cells.error();
+    out += sweep::csv_rows(folder, *cells, 1);  // a report makes no further try
+  }
+  return out;
+}
+
+Result<std::string> ReportInputs::page(Console& console) const {
+  const auto deadline = deadline_.time();
+  if (!deadline) return deadline.error();
+  std::vector<ManagerFactory> managers;
+  for (const auto& spec : managers_) {
+    auto manager = choose_manager(spec, {}, *deadline);
+    if (!manager) return std::move(manager).error();
+    managers.push_back(std::move(*manager));
+  }
+  handle_interrupts();
+
+  std::vector<report::Part> traces, results;
+  std::vector<std::string> names;
+  for (const auto& path : paths_) {
+    names.push_back(path.substr(path.rfind('/') + 1));
+    if (sweep::Folder::is_one(path)) {
+      const sweep::Folder folder(path);
+      const auto cells = folder.read_plan();
+      if (!cells) return cells.error();
+      const auto content = format::parse_json(sweep::to_page(folder, *cells), path);
+      if (!content) return content.error();
+      results.push_back(report::result_part(*content, path));
+      continue;
+    }
+    auto result =
+        path == "-" ? Result<std::optional<format::JsonValue>>(std::nullopt) : read_result(path);
+    if (!result) return std::move(result).error();
+    if (*result) {
+      results.push_back(report::result_part(**result, path));
+      continue;
+    }
+    auto source = format::ByteSource::open(path, &interrupted());
+    if (!source) return std::move(source).error();
+    auto importer = choose_importer(**source, format_);
+    if (!importer) return std::move(importer).error();
+    report::Recorded recorded;
+    recorded.set_source((*source)->name());
+    pytorch::Recording of_pytorch;
+    TeeSink sinks(recorded, &of_pytorch);
+    auto counts = read_with_progress(console, **importer, **source, sinks, partial_);
+    if (!counts) return std::move(counts).error();
+    if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
+    for (const auto& note : counts->notes) console.say(note);
+    if (of_pytorch.is_recording() && std::any_of(managers_.begin(), managers_.end(), is_pytorch)) {
+      const auto program = program_of(of_pytorch, of_pytorch.settings());
+      recorded.set_pool_steps(pool_steps_of(program, of_pytorch.device()));
+    }
+    const auto& trace = recorded.recording().trace();
+    console.step(text::format("{}: lifetimes", names.back()));
+    const trace::Lifetimes lifetimes(trace);
+    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
+
+    std::vector<report::Replayed> replayed;
+    for (std::size_t i = 0; i < managers.size(); ++i) {
+      auto manager = managers[i];
+      if (is_pytorch(managers_[i])) {
+        // The model uses the recording's settings for those that are not given.
+        auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
+                                   *deadline);
+        if (!with) return std::move(with).error();
+        manager = std::move(*with);
+      }
+      auto& sink = replayed.emplace_back(trace, manager.name);
+      const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
+        HeldSegments held;
+        auto stack = DeviceStack::create({.device = device_,
+                                          .trace = &trace,
+                                          .manager = held.watch(manager),
+                                          .peer_program = console.program()},
+                                         nullptr);
+        if (!stack) return std::move(stack).error();
+        auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
+        if (!log) return std::move(log).error();
+        replay::ReplayOptions options;
+        options.interrupted = at.interrupted;
+        options.progress = at.progress;
+        options.kept = at.kept;
+        auto summary = replay::Engine(trace, **stack, options, *log).run();
+        at.words.push_back(held.to_text());
+        return summary;
+      };
+      std::vector<std::string> words;
+      auto summary = run_apart(
+          {.trace = trace,
+           .manager = manager,
+           .interrupted = &interrupted(),
+           .progress = [&](std::uint64_t done,
+                           std::uint64_t total) { console.progress("replay", done, total); },
+           .open_log = [&](const log::LogOptions&) -> Result<log::RecordSink*> { return &sink; },
+           .work = work},
+          words);
+      console.end_progress();
+      if (!summary) return std::move(summary).error();
+      if (summary->interrupted) return fail(Errc::interrupted, "interrupted while {}", "replaying");
+      if (summary->abnormal) console.say(summary->abnormal->words);
+      sink.summary = log::to_json(*summary);
+      if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
+    }
+    console.step(text::format("{}: curves and addresses", names.back()));
+    traces.push_back(report::trace_part(recorded, lifetimes, replayed,
+                                        known_blocks(recorded.recording(), lifetimes, of_pytorch),
+                                        path));
+    if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
+        !advised) {
+      return advised.error();
+    }
+    if (auto tuned = tune(console, trace, of_pytorch, path, results); !tuned) return tuned.error();
+  }
+  auto title = title_.empty() ? names.front() : title_;
+  if (title_.empty() && names.size() == 2) title += " and " + names.back();
+  if (title_.empty() && names.size() > 2)
+    title += text::format(" and {} more", text::grouped(names.size() - 1));
+  console.step("page");
+  return report::page(origin_of(std::move(title)), traces, results);
+}
+
+Status ReportInputs::advise(Console& console, const inspect::Recording& recording,
+                            const trace::Lifetimes& lifetimes, const pytorch::Recording& of_pytorch,
+                            report::Part& part) const {
+  const auto ooms = inspect::find_ooms(recording, lifetimes);
+  if (!of_pytorch.is_recording() || ooms.all.empty() ||
+      ooms.all.front().device != of_pytorch.device())
+    return {};
+  const auto& oom = ooms.all.front();
+  const auto advice =
+      trial::advise(of_pytorch, recording.trace(), oom.event, trial::capacity_at(oom, of_pytorch),
+                    {.peer_program = console.program(),
+                     .interrupted = &interrupted(),
+                     .progress = [&](std::uint64_t done, std::uint64_t total) {
+                       console.progress("remedies", done, total);
+                     }});
+  console.end_progress();
+  if (!advice) return advice.error();
+  part.json.insert(part.json.rfind('}'),
+                   ",\"advice\":{" + trial::to_json_members(*advice, recording.trace()) + "}");
+  return {};
+}
+
+Status ReportInputs::tune(Console& console, const trace::Trace& trace,
+                          const pytorch::Recording& recording, const std::string& path,
+                          std::vector<report::Part>& results) const {
+  bool refused = false;
+  for (std::size_t event = 0; event < trace.size() && !refused; ++event)
+    refused = trace::is_refused(trace[event]);
+  if (!recording.is_recording() || recording.allocations() == 0 || !(refused || tune_)) return {};
+  const auto tuning = trial::tune(pytorch::program_of(recording, recording.settings()), trace,
+                                  {.peer_program = console.program(),
+                                   .interrupted = &interrupted(),
+                                   .progress = [&](std::uint64_t done, std::uint64_t total) {
+                                     console.progress("settings", done, total);
+                                   }});
+  console.end_progress();
+  if (!tuning) return tuning.error();
+  const auto json = format::parse_json(trial::to_json(*tuning, trace), path);
+  if (!json) return json.error();
+  results.push_back(report::result_part(*json, path));
+  return {};
+}
+
+}  // namespace emm::cli

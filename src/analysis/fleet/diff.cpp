@@ -1,0 +1,468 @@
+#include "fleet/diff.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+
+#include "base/text.hpp"
+#include "fleet/alignment.hpp"
+#include "inspect/growth.hpp"
+#include "trace/lifetimes.hpp"
+
+namespace emm::fleet {
+namespace {
+
+using trace::kNever;
+
+constexpr std::size_t kAgainLeast = 4;         // allocations that must be kept to look like a leak
+constexpr std::uint64_t kPercentMatched = 90;  // of the shorter run, for a match by size
+constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
+                                                {"reserved", true},
+                                                {"live_at_end", true},
+                                                {"requests", false},
+                                                {"refused", false},
+                                                {"changes", false}}};
+
+/// Names what is counted together: a call site or, without one, a size, as in autograd's threads.
+using Group = std::uint64_t;
+constexpr Group kIsSite = std::uint64_t{1} << 63;
+
+bool has_sites(const Run& run) {
+  return std::any_of(run.allocations.begin(), run.allocations.end(),
+                     [](const Allocation& each) { return each.site != 0; });
+}
+
+/// Makes a key for each request. Requests without a call site are all alike if `nameless`, else
+/// those of one size are.
+std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size, bool nameless = false) {
+  std::vector<std::uint64_t> keys;
+  keys.reserve(run.allocations.size());
+  for (const auto& each : run.allocations) {
+    std::uint64_t key = site && each.site != 0 ? each.site * 0xbf58476d1ce4e5b9 : 0;
+    if (size || (key == 0 && !nameless)) key ^= (each.size + 1) * 0x9e3779b97f4a7c15;
+    keys.push_back(key ^ (key >> 31));
+  }
+  return keys;
+}
+
+Alignment by_place(std::size_t count_a, std::size_t count_b) {
+  Alignment out;
+  out.of_a.assign(count_a, kUnmatched);
+  out.of_b.assign(count_b, kUnmatched);
+  for (std::uint32_t i = 0; i < std::min(count_a, count_b); ++i) out.of_a[i] = out.of_b[i] = i;
+  out.matched = std::min(count_a, count_b);
+  return out;
+}
+
+/// Matches requests by site and size if nearly all agree, else by site alone, because a batch may
+/// be larger.
+Alignment matched(const Run& a, const Run& b, bool sites) {
+  const auto shorter = std::min(a.allocations.size(), b.allocations.size());
+  auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
+  if (out.matched * 100 >= shorter * kPercentMatched) return out;
+  if (sites) {
+    // Requests of autograd's threads have no call site. If both runs have as many, only sizes
+    // differ.
+    const auto nameless = [](const Run& run) {
+      return std::count_if(run.allocations.begin(), run.allocations.end(),
+                           [](const Allocation& each) { return each.site == 0; });
+    };
+    const bool as_many = nameless(a) == nameless(b);
+    return align(keys_of(a, true, false, as_many), keys_of(b, true, false, as_many));
+  }
+  // Without call sites, the place may tell which request is which.
+  if (a.allocations.size() != b.allocations.size()) return out;
+  std::uint64_t same = 0;
+  for (std::size_t i = 0; i < shorter; ++i)
+    same += a.allocations[i].size == b.allocations[i].size ? 1 : 0;
+  return same * 2 >= out.matched ? by_place(shorter, shorter) : out;
+}
+
+/// A stretch of consecutive requests that one run makes and the other does not.
+struct Stretch {
+  std::size_t begin = 0, end = 0;  // places
+  bool has(std::size_t place) const noexcept { return begin <= place && place < end; }
+};
+
+/// Finds the stretch that holds nearly all unmatched requests, if it is long.
+Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
+  constexpr std::size_t kLeast = 64, kBetween = 2;  // matched strays in it
+  Stretch best, current, whole;
+  std::size_t unmatched = 0;
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (matches[i] != kUnmatched) continue;
+    if (++unmatched == 1) whole.begin = i;
+    whole.end = i + 1;
+    if (current.end == 0 || i > current.end + kBetween) current.begin = i;
+    current.end = i + 1;
+    if (current.end - current.begin > best.end - best.begin) best = current;
+  }
+  // A warm-up has some requests that the first step makes too.
+  if (unmatched >= kLeast && unmatched * 4 >= (whole.end - whole.begin) * 3) return whole;
+  const auto length = best.end - best.begin;
+  return length >= kLeast && length * 10 >= unmatched * 9 ? best : Stretch();
+}
+
+bool live_at_peak(const Run& run, const Allocation& each) noexcept {
+  return each.birth <= run.peak_event && run.peak_event < each.death;
+}
+
+std::int64_t signed_of(std::uint64_t bytes) noexcept { return static_cast<std::int64_t>(bytes); }
+
+/// Adds up what one call site does in both runs.
+struct Account {
+  std::uint64_t count_a = 0, count_b = 0;  // allocations
+  std::uint64_t end_a = 0, end_b = 0;      // live at the end
+  std::int64_t end_bytes = 0;
+  std::uint64_t larger = 0, matched_a = 0, matched_b = 0;  // pairs of two sizes, and their bytes
+  std::int64_t larger_at_peak = 0;
+  std::int64_t at_peak = 0;  // of all requests
+  std::uint32_t since_larger = kNever, since_more = kNever, since_fewer = kNever,
+                since_kept = kNever, since_longer = kNever;
+  std::vector<std::uint32_t> kept;  // births
+};
+
+/// Returns how many births each step has, if all steps have the same number. Returns 0 if not, or
+/// if too few steps are known.
+std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& births) {
+  constexpr std::size_t kStepsLeast = 3;
+  if (run.step_events.size() < kStepsLeast) return 0;
+  std::uint64_t each = 0;
+  for (const auto& [first, last] : run.step_events) {
+    const auto from = std::lower_bound(births.begin(), births.end(), first);
+    const auto to = std::upper_bound(from, births.end(), last);
+    const auto count = static_cast<std::uint64_t>(to - from);
+    if (count == 0 || (each != 0 && count != each)) return 0;
+    each = count;
+  }
+  return each;
+}
+
+std::uint32_t earlier(std::uint32_t a, std::uint32_t b) noexcept { return std::min(a, b); }
+
+/// Collects the findings. Call sites whose ratio agrees to a hundredth are one finding.
+class Findings {
+ public:
+  void add(Change change, double times, const SiteChange& site) {
+    // Sizes without a call site are one finding, whatever their ratios are.
+    const bool alike = change != Change::kept && change != Change::longer && site.site != 0;
+    auto& finding =
+        all_[{static_cast<int>(change), site.site != 0, alike ? std::lround(times * 100) : 0}];
+    finding.change = change;
+    finding.times = times;
+    finding.bytes += site.bytes;
+    finding.since = finding.sites.empty() ? site.since : earlier(finding.since, site.since);
+    finding.sites.push_back(site);
+  }
+  void add(Finding stretch) { stretches_.push_back(std::move(stretch)); }
+  std::vector<Finding> take() {
+    auto out = std::move(stretches_);
+    for (auto& [key, finding] : all_) {
+      std::uint64_t before = 0, after = 0;
+      for (const auto& site : finding.sites) {
+        before += finding.change == Change::larger ? site.asked_a : site.count_a;
+        after += finding.change == Change::larger ? site.asked_b : site.count_b;
+      }
+      if (before > 0) finding.times = static_cast<double>(after) / static_cast<double>(before);
+      std::stable_sort(finding.sites.begin(), finding.sites.end(),
+                       [](const SiteChange& a, const SiteChange& b) {
+                         return std::abs(a.bytes) > std::abs(b.bytes);
+                       });
+      out.push_back(std::move(finding));
+    }
+    std::stable_sort(out.begin(), out.end(), [](const Finding& a, const Finding& b) {
+      if (a.bytes != b.bytes) return a.bytes > b.bytes;
+      return a.since < b.since;
+    });
+    return out;
+  }
+
+ private:
+  std::map<std::tuple<int, bool, long>, Finding> all_;
+  std::vector<Finding> stretches_;
+};
+
+}  // namespace
+
+std::string_view name(Change change) noexcept {
+  switch (change) {
+    case Change::kept:
+      return "kept";
+    case Change::larger:
+      return "larger";
+    case Change::more:
+      return "more";
+    case Change::added:
+      return "added";
+    case Change::longer:
+      return "longer";
+    case Change::inserted:
+      return "inserted";
+    case Change::removed:
+      return "removed";
+    case Change::fewer:
+      break;
+  }
+  return "fewer";
+}
+
+Run run_of(const inspect::Recording& recording, Sites& sites) {
+  using What = trace::Lifetime::What;
+  const auto& trace = recording.trace();
+  const trace::Lifetimes lifetimes(trace);
+  SiteNumbers numbers(trace, sites);
+  Run run;
+  run.name = trace.source();
+  run.events = trace.size();
+  std::uint64_t live = 0, count = 0, reserved = 0;
+  lifetimes.walk(
+      [&](std::uint32_t event, AllocId id) {
+        const auto& each = lifetimes[id];
+        if (each.what == What::backing) {
+          reserved += each.size;
+          run.reserved = std::max(run.reserved.value_or(0), reserved);
+        } else if (each.what == What::device) {
+          live += each.size;
+          ++count;
+          run.allocations.push_back({event, each.death, numbers.of(each.site), each.size});
+        }
+      },
+      [&](std::uint32_t, AllocId id) {
+        const auto& each = lifetimes[id];
+        if (each.what == What::backing) {
+          reserved -= std::min(reserved, each.size);
+        } else if (each.what == What::device) {
+          live -= each.size;
+          --count;
+        }
+      },
+      [&](std::uint32_t event) {
+        run.refused += trace::is_refused(trace[event]);
+        if (live <= run.peak_live) return;
+        run.peak_live = live;
+        run.peak_count = count;
+        run.peak_event = event;
+      });
+  run.live_at_end = live;
+  const auto growth = inspect::growth(lifetimes);
+  if (growth.source != inspect::Growth::Source::floors) {
+    run.steps = growth.iterations.size();
+    for (const auto& each : growth.iterations) run.step_events.emplace_back(each.first, each.last);
+  }
+  return run;
+}
+
+bool Diff::is_nothing() const noexcept {
+  return findings.empty() && a.peak_live == b.peak_live && a.reserved == b.reserved &&
+         a.refused == b.refused;
+}
+
+Diff diff(Run first, Run second) {
+  Diff out;
+  out.a = std::move(first);
+  out.b = std::move(second);
+  const auto& a = out.a;
+  const auto& b = out.b;
+  out.by_site = has_sites(a) && has_sites(b);
+  const auto alignment = matched(a, b, out.by_site);
+  out.matched = alignment.matched;
+  const auto shorter = std::min(a.allocations.size(), b.allocations.size());
+  const bool alike = alignment.matched * 2 >= shorter;  // else they are other programs
+  const auto gone = alike ? stretch_of(alignment.of_a) : Stretch();
+  const auto come = alike ? stretch_of(alignment.of_b) : Stretch();
+  const auto group = [&](const Allocation& each) -> Group {
+    return out.by_site && each.site != 0 ? kIsSite | each.site : each.size;
+  };
+  std::map<Group, Account> accounts;
+  for (std::size_t i = 0; i < a.allocations.size(); ++i) {
+    const auto& each = a.allocations[i];
+    const auto other = alignment.of_a[i];
+    // A matched request of another size belongs to its group in B.
+    auto& account = accounts[other == kUnmatched || (out.by_site && each.site != 0)
+                                 ? group(each)
+                                 : group(b.allocations[other])];
+    if (gone.has(i) && other == kUnmatched && each.death != kNever) continue;
+    ++account.count_a;
+    if (each.death == kNever) {
+      ++account.end_a;
+      account.end_bytes -= signed_of(each.size);
+    }
+    if (live_at_peak(a, each)) account.at_peak -= signed_of(each.size);
+    if (other == kUnmatched) account.since_fewer = earlier(account.since_fewer, each.birth);
+  }
+  for (std::size_t i = 0; i < b.allocations.size(); ++i) {
+    const auto& each = b.allocations[i];
+    auto& account = accounts[group(each)];
+    const auto other = alignment.of_b[i];
+    if (come.has(i) && other == kUnmatched && each.death != kNever) continue;
+    ++account.count_b;
+    const auto* before = other == kUnmatched ? nullptr : &a.allocations[other];
+    if (each.death == kNever) {
+      ++account.end_b;
+      account.end_bytes += signed_of(each.size);
+      if (before == nullptr || before->death != kNever) {
+        account.since_kept = earlier(account.since_kept, each.birth);
+        account.kept.push_back(each.birth);
+      }
+    }
+    if (live_at_peak(b, each)) {
+      account.at_peak += signed_of(each.size);
+      if (before != nullptr && !live_at_peak(a, *before))
+        account.since_longer = earlier(account.since_longer, each.birth);
+    }
+    if (before == nullptr) {
+      account.since_more = earlier(account.since_more, each.birth);
+    } else if (before->size != each.size) {
+      ++account.larger;
+      account.matched_a += before->size;
+      account.matched_b += each.size;
+      account.since_larger = earlier(account.since_larger, each.birth);
+      if (live_at_peak(b, each)) account.larger_at_peak += signed_of(each.size);
+      if (live_at_peak(a, *before)) account.larger_at_peak -= signed_of(before->size);
+    }
+  }
+  Findings findings;
+  for (const auto& [key, account] : accounts) {
+    const auto site = (key & kIsSite) != 0 ? static_cast<std::uint32_t>(key) : 0;
+    const auto times = [](std::uint64_t more, std::uint64_t less) {
+      return less == 0 ? 0 : static_cast<double>(more) / static_cast<double>(less);
+    };
+    // If A keeps all of a site too, such as parameters, B merely has more of them.
+    const bool kept = account.end_b > account.end_a && account.since_kept != kNever &&
+                      (account.count_a == 0 || account.end_a < account.count_a);
+    if (kept) {
+      findings.add(
+          Change::kept, 1,
+          {.site = site,
+           .count_a = account.end_a,
+           .count_b = account.end_b,
+           .bytes = account.end_bytes,
+           .since = account.since_kept,
+           .a_step = in_each_step(b, account.kept),
+           .again = account.kept.size() >= kAgainLeast &&
+                    std::uint64_t{2} * (account.kept.back() - account.kept.front()) >= b.events});
+    }
+    if (account.larger > 0) {
+      findings.add(Change::larger, times(account.matched_b, account.matched_a),
+                   {.site = site,
+                    .count_a = account.larger,
+                    .count_b = account.larger,
+                    .asked_a = account.matched_a,
+                    .asked_b = account.matched_b,
+                    .bytes = account.larger_at_peak,
+                    .since = account.since_larger});
+    }
+    const auto more = account.count_b > account.count_a;
+    const auto rest = account.at_peak - account.larger_at_peak;
+    const bool same_as_kept =
+        kept && account.count_b - account.count_a == account.end_b - account.end_a;
+    if (account.count_b != account.count_a && !same_as_kept) {
+      const auto change = !more                  ? Change::fewer
+                          : account.count_a == 0 ? Change::added
+                                                 : Change::more;
+      auto since = more ? account.since_more : account.since_fewer;
+      if (since == kNever) since = 0;
+      findings.add(change, times(account.count_b, account.count_a),
+                   {.site = site,
+                    .count_a = account.count_a,
+                    .count_b = account.count_b,
+                    .bytes = rest,
+                    .since = since});
+    } else if (rest > 0 && !kept && account.since_longer != kNever) {
+      findings.add(Change::longer, 1,
+                   {.site = site,
+                    .count_a = account.count_a,
+                    .count_b = account.count_b,
+                    .bytes = rest,
+                    .since = account.since_longer});
+    }
+  }
+  const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch,
+                               const std::vector<std::uint32_t>& matches) {
+    if (stretch.end == 0) return;
+    const auto& earliest = run.allocations[stretch.begin];
+    const auto& latest = run.allocations[stretch.end - 1];
+    const bool at_peak = earliest.birth <= run.peak_event && run.peak_event <= latest.birth;
+    findings.add({.change = change,
+                  .bytes = at_peak ? signed_of(b.peak_live) - signed_of(a.peak_live) : 0,
+                  .sites = {},
+                  .since = earliest.birth,
+                  .count = static_cast<std::uint64_t>(std::count(
+                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
+                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.end), kUnmatched)),
+                  .until = latest.birth,
+                  .at_end = stretch.end == run.allocations.size()});
+  };
+  add_stretch(Change::inserted, b, come, alignment.of_b);
+  add_stretch(Change::removed, a, gone, alignment.of_a);
+  out.findings = findings.take();
+
+  std::map<Group, AtPeaks> at_peaks;
+  for (const auto& each : a.allocations) {
+    if (!live_at_peak(a, each)) continue;
+    auto& sum = at_peaks[group(each)];
+    ++sum.count_a;
+    sum.bytes_a += each.size;
+  }
+  for (const auto& each : b.allocations) {
+    if (!live_at_peak(b, each)) continue;
+    auto& sum = at_peaks[group(each)];
+    ++sum.count_b;
+    sum.bytes_b += each.size;
+  }
+  for (auto& [key, sum] : at_peaks) {
+    if (sum.bytes_a == sum.bytes_b) continue;
+    if ((key & kIsSite) != 0) {
+      sum.site = static_cast<std::uint32_t>(key);
+    } else {
+      sum.size = key;
+    }
+    const auto& account = accounts[key];
+    auto since = earlier(account.since_larger, earlier(account.since_more, account.since_kept));
+    if (since == kNever) since = account.since_longer;
+    if (sum.bytes_b < sum.bytes_a && since == kNever) since = account.since_fewer;
+    sum.differs = since != kNever;
+    sum.since = sum.differs ? since : 0;
+    out.at_peaks.push_back(sum);
+  }
+  const auto change = [](const AtPeaks& each) {
+    return std::llabs(signed_of(each.bytes_b) - signed_of(each.bytes_a));
+  };
+  std::stable_sort(out.at_peaks.begin(), out.at_peaks.end(),
+                   [&](const auto& x, const auto& y) { return change(x) > change(y); });
+  return out;
+}
+
+std::span<const MeasureName> diff_measures() noexcept { return kMeasures; }
+
+std::optional<std::string> failure(const Condition& condition, const Diff& diff) {
+  const auto value_of = [&](const Run& run) {
+    const auto measure = condition.measure();
+    if (measure == "peak") return run.peak_live;
+    if (measure == "reserved") return run.reserved.value_or(run.peak_live);
+    if (measure == "live_at_end") return run.live_at_end;
+    if (measure == "requests") return std::uint64_t{run.allocations.size()};
+    if (measure == "refused") return run.refused;
+    return &run == &diff.a ? std::uint64_t{0} : std::uint64_t{diff.findings.size()};
+  };
+  const auto value = static_cast<double>(value_of(diff.b));
+  const auto before = static_cast<double>(value_of(diff.a));
+  const auto bound = condition.is_relative() ? condition.bound() * before : condition.bound();
+  if (!condition.holds(value, value, bound)) return std::nullopt;
+  auto than = condition.shown(bound);
+  if (condition.is_relative()) {
+    than += text::format(", {} times the {} of {}", text::fixed(condition.bound(), 3),
+                         condition.shown(before), diff.a.name);
+  }
+  return text::format("--fail-if {}: {} of {} is {}, {} than {}", condition.words(),
+                      condition.measure(), diff.b.name, condition.shown(value),
+                      condition.or_equal() ? "no better"
+                      : condition.above()  ? "more"
+                                           : "less",
+                      than);
+}
+
+}  // namespace emm::fleet

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "fleet/diff.hpp"
+#include "format/columns.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/report_parts.hpp"
+
+namespace emm::fleet {
+namespace {
+
+std::string signed_bytes(std::int64_t bytes) {
+  return (bytes < 0 ? "-" : "+") + units::bytes(static_cast<std::uint64_t>(std::llabs(bytes)));
+}
+
+std::string times_words(double times) { return text::fixed(times, 2) + " times"; }
+
+std::string ratio(std::uint64_t b, std::uint64_t a) {
+  return a == 0 ? std::string("-")
+                : text::fixed(static_cast<double>(b) / static_cast<double>(a), 3);
+}
+
+/// Names the call site, or counts several: "2 call sites, most at ...".
+std::string where(const Finding& finding, const Sites& sites) {
+  if (finding.sites.size() == 1 && finding.sites[0].site != 0)
+    return sites.name(finding.sites[0].site);
+  if (finding.sites.front().site == 0) return inspect::counted(finding.sites.size(), "size");
+  return text::format("{}, most at {}", inspect::counted(finding.sites.size(), "call site"),
+                      sites.name(finding.sites.front().site));
+}
+
+std::string finding_words(const Finding& finding, const Sites& sites) {
+  if (finding.sites.empty()) {
+    const bool more = finding.change == Change::inserted;
+    const auto count = inspect::counted(finding.count, "request");
+    if (finding.at_end) {
+      return more ? text::format("it goes on for {}, from event {}", count,
+                                 text::grouped(finding.since))
+                  : text::format(
+                        "it ends earlier: {} of the other's, from its event {}, are not made",
+                        count, text::grouped(finding.since));
+    }
+    return text::format("{} in one stretch, events {} to {}{}, {}", count,
+                        text::grouped(finding.since), text::grouped(finding.until),
+                        more ? "" : " of the other",
+                        more ? "that were not there" : "that are not made");
+  }
+  std::uint64_t count_a = 0, count_b = 0;
+  for (const auto& site : finding.sites) {
+    count_a += site.count_a;
+    count_b += site.count_b;
+  }
+  const auto place =
+      text::format("{}; since event {}", where(finding, sites), text::grouped(finding.since));
+  switch (finding.change) {
+    case Change::kept: {
+      const auto more = count_b - count_a;
+      auto words = text::format("{} it keeps to its end", inspect::counted(more, "allocation"));
+      const auto& site = finding.sites.front();
+      if (finding.sites.size() == 1 && site.a_step > 0) {
+        words += site.a_step == 1 ? std::string(", one a step: a leak")
+                                  : text::format(", {} a step: a leak", text::grouped(site.a_step));
+      } else if (finding.sites.size() == 1 && site.again) {
+        words += ", over the whole run: as a leak does";
+      }
+      return text::format("{}: {}", words, place);
+    }
+    case Change::larger:
+      return text::format("{} are {} as large: {}", inspect::counted(count_b, "request"),
+                          times_words(finding.times), place);
+    case Change::more:
+      return text::format("{} where there were {}, {} as many: {}",
+                          inspect::counted(count_b, "request"), text::grouped(count_a),
+                          times_words(finding.times), place);
+    case Change::added:
+      return text::format("{} that were not there: {}", inspect::counted(count_b, "request"),
+                          place);
+    case Change::longer:
+      return text::format("as many requests, of which more are live at the peak: {}", place);
+    case Change::inserted:
+    case Change::removed:
+    case Change::fewer:
+      break;
+  }
+  return text::format("{} where there were {}: {}", inspect::counted(count_b, "request"),
+                      text::grouped(count_a), where(finding, sites));
+}
+
+std::string first_line(const Diff& diff) {
+  const auto& a = diff.a;
+  const auto& b = diff.b;
+  if (diff.is_nothing()) {
+    return text::format("Nothing differs: both make the same {} and peak at {}.",
+                        inspect::counted(b.allocations.size(), "request"),
+                        units::bytes(b.peak_live));
+  }
+  const auto name = text::printable(b.name, 100);
+  if (a.peak_live == b.peak_live) {
+    auto words = text::format("{} peaks at {}, as {} does", name, units::bytes(b.peak_live),
+                              text::printable(a.name, 100));
+    if (diff.findings.empty()) words += ", with the same requests";
+    if (a.reserved && b.reserved && *a.reserved != *b.reserved) {
+      const bool more = *b.reserved > *a.reserved;
+      words +=
+          text::format("; its manager holds {} at most, {} {}", units::bytes(*b.reserved),
+                       units::bytes(more ? *b.reserved - *a.reserved : *a.reserved - *b.reserved),
+                       more ? "more" : "less");
+    }
+    return words + '.';
+  }
+  const bool more = b.peak_live > a.peak_live;
+  return text::format("{} peaks at {}, {} {} than {}: {} times its {}.", name,
+                      units::bytes(b.peak_live),
+                      units::bytes(more ? b.peak_live - a.peak_live : a.peak_live - b.peak_live),
+                      more ? "more" : "less", text::printable(a.name, 100),
+                      ratio(b.peak_live, a.peak_live), units::bytes(a.peak_live));
+}
+
+std::string table(const Diff& diff) {
+  const auto& a = diff.a;
+  const auto& b = diff.b;
+  std::vector<std::vector<std::string>> rows{{"", "before", "after", "times"}};
+  const auto bytes = [&](std::string_view what, std::uint64_t of_a, std::uint64_t of_b) {
+    rows.push_back({std::string(what), units::bytes(of_a), units::bytes(of_b), ratio(of_b, of_a)});
+  };
+  const auto count = [&](std::string_view what, std::uint64_t of_a, std::uint64_t of_b) {
+    rows.push_back(
+        {std::string(what), text::grouped(of_a), text::grouped(of_b), ratio(of_b, of_a)});
+  };
+  bytes("peak live", a.peak_live, b.peak_live);
+  if (a.reserved && b.reserved) bytes("peak reserved", *a.reserved, *b.reserved);
+  bytes("live at the end", a.live_at_end, b.live_at_end);
+  count("requests", a.allocations.size(), b.allocations.size());
+  if (a.refused + b.refused > 0) count("refused", a.refused, b.refused);
+  if (a.steps + b.steps > 0) count("steps", a.steps, b.steps);
+  return format::columns("lrrr", rows);
+}
+
+}  // namespace
+
+std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown) {
+  auto out = first_line(diff) + '\n';
+  if (diff.is_nothing()) return out;
+  const auto count = std::min(shown.top, diff.findings.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& finding = diff.findings[i];
+    out += text::format("  {} {}\n", signed_bytes(finding.bytes), finding_words(finding, sites));
+  }
+  if (diff.findings.size() > count)
+    out += text::format("  and {} smaller changes\n", diff.findings.size() - count);
+  out += '\n' + table(diff);
+  const auto shorter = std::min(diff.a.allocations.size(), diff.b.allocations.size());
+  out += text::format("\n{} of the {} requests of the shorter run match one of the other, by {}.\n",
+                      text::grouped(diff.matched), text::grouped(shorter),
+                      diff.by_site ? "call site and order" : "size and order");
+  if (diff.at_peaks.empty()) return out;
+  out += "\nLive at the peaks, where it differs\n";
+  std::vector<std::vector<std::string>> rows{
+      {"change", "before", "count", "after", "count", "since event", ""}};
+  std::size_t left = 0;
+  for (const auto& each : diff.at_peaks) {
+    if (rows.size() > shown.top) {
+      ++left;
+      continue;
+    }
+    rows.push_back({signed_bytes(static_cast<std::int64_t>(each.bytes_b) -
+                                 static_cast<std::int64_t>(each.bytes_a)),
+                    units::bytes(each.bytes_a), text::grouped(each.count_a),
+                    units::bytes(each.bytes_b), text::grouped(each.count_b),
+                    each.differs ? text::grouped(each.since) : "-",
+                    each.size != 0 ? text::format("of {} bytes", text::grouped(each.size))
+                                   : sites.name(each.site)});
+  }
+  if (left > 0) rows.push_back({"", "", "", "", "", "", text::format("... and {} more", left)});
+  return out + format::columns("rrrrrrl", rows);
+}
+
+std::string to_json(const Diff& diff, const Sites& sites,
+                    const std::vector<std::string>& failures) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  const auto site = [&](std::uint32_t number) {
+    json.key("call_site");
+    number == 0 ? json.null() : json.value(sites.name(number));
+  };
+  const auto run = [&](std::string_view name, const Run& of) {
+    json.key(name)
+        .begin_object()
+        .member("trace", of.name)
+        .member("events", of.events)
+        .member("requests", std::uint64_t{of.allocations.size()})
+        .member("refused", of.refused)
+        .member("steps", of.steps)
+        .member("peak_live_bytes", of.peak_live)
+        .member("peak_event", of.peak_event)
+        .member("live_at_end_bytes", of.live_at_end);
+    json.key("peak_reserved_bytes").value(of.reserved);
+    json.end_object();
+  };
+  json.begin_object().member("schema", "emmctl.diff/1").member("same", diff.is_nothing());
+  run("a", diff.a);
+  run("b", diff.b);
+  json.member("matched", diff.matched)
+      .member("matched_by", diff.by_site ? "call site" : "size")
+      .key("changes")
+      .begin_array();
+  for (const auto& finding : diff.findings) {
+    json.begin_object()
+        .member("change", name(finding.change))
+        .member("times", finding.times)
+        .member("bytes", finding.bytes)
+        .member("since_event", finding.since)
+        .member("requests", finding.count)
+        .member("words", finding_words(finding, sites))
+        .key("sites")
+        .begin_array();
+    for (const auto& each : finding.sites) {
+      json.begin_object();
+      site(each.site);
+      json.member("count_a", each.count_a)
+          .member("count_b", each.count_b)
+          .member("bytes", each.bytes)
+          .member("since_event", each.since)
+          .end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().key("at_peaks").begin_array();
+  for (const auto& each : diff.at_peaks) {
+    json.begin_object();
+    site(each.site);
+    json.key("size");
+    each.size == 0 ? json.null() : json.value(each.size);
+    json.member("count_a", each.count_a)
+        .member("bytes_a", each.bytes_a)
+        .member("count_b", each.count_b)
+        .member("bytes_b", each.bytes_b)
+        .end_object();
+  }
+  json.end_array().key("failures").begin_array();
+  for (const auto& words : failures) json.value(words);
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+}  // namespace emm::fleet

@@ -1,0 +1,144 @@
+#include "inspect/need.hpp"
+
+#include <map>
+
+#include "base/text.hpp"
+#include "format/columns.hpp"
+#include "inspect/report_parts.hpp"
+#include "inspect/stream_need.hpp"
+#include "limit/bounds.hpp"
+#include "limit/solve.hpp"
+
+namespace emm::inspect {
+namespace {
+
+constexpr double kGap = 0.01;
+
+/// The requests to one device.
+struct Part {
+  std::vector<limit::Buffer> buffers;
+  std::uint64_t refused = 0;
+};
+
+std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace::Asked asked) {
+  const auto& trace = lifetimes.trace();
+  std::map<std::uint32_t, Part> parts;
+  for (const auto& lifetime : lifetimes.all()) {
+    if (lifetime.what != trace::Lifetime::What::device) continue;
+    const auto end = lifetime.death == trace::kNever ? std::uint64_t{trace.size()}
+                                                     : std::uint64_t{lifetime.death};
+    parts[lifetimes.device(lifetime)].buffers.push_back(
+        {.lower = lifetime.birth, .upper = end, .size = lifetime.size});
+  }
+  for (std::uint64_t at = 0; asked == trace::Asked::all && at < trace.size(); ++at) {
+    if (!trace::is_refused(trace[at])) continue;
+    auto& part = parts[trace.contexts()[index(trace[at].context)].device];
+    part.buffers.push_back({.lower = at, .upper = at + 1, .size = trace[at].size});
+    ++part.refused;
+  }
+  return parts;
+}
+
+Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part,
+           trace::Asked asked) {
+  Need need;
+  need.device = device;
+  need.allocs = part.buffers.size() - part.refused;
+  need.refused = part.refused;
+  need.peak_live = limit::requested_bound(part.buffers);
+  need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
+  need.paged = limit::paged_bound(part.buffers, Need::kPage);
+  need.no_wait = stream_need(lifetimes, device, asked);
+  return need;
+}
+
+void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
+  const auto over =
+      need.lower == 0
+          ? 0
+          : 100 * (static_cast<double>(need.upper) / static_cast<double>(need.lower) - 1);
+  rows.push_back({"proven", bytes_in_full(need.lower)});
+  rows.push_back(
+      {"enough", text::format("{}, a layout that was checked;", bytes_in_full(need.upper))});
+  rows.push_back({"", text::format("{} % over what is proven", text::fixed(over, 2))});
+  rows.push_back(
+      {"", text::format("{} by the best greedy order alone", bytes_in_full(need.greedy))});
+}
+
+}  // namespace
+
+std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked) {
+  std::vector<Need> out;
+  for (const auto& [device, part] : parts_of(lifetimes, asked))
+    out.push_back(bound(lifetimes, device, part, asked));
+  return out;
+}
+
+std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
+                        std::uint64_t search_ns, trace::Asked asked) {
+  std::vector<Need> out;
+  for (const auto& [device, part] : parts_of(lifetimes, asked)) {
+    const auto bracket =
+        limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
+    auto need = bound(lifetimes, device, part, asked);
+    need.laid_out = true;
+    need.lower = bracket.lower;
+    need.greedy = bracket.greedy_height;
+    need.upper = bracket.upper;
+    out.push_back(need);
+  }
+  return out;
+}
+
+std::string to_text(const std::vector<Need>& needs) {
+  if (needs.empty()) return "\nWhat the program needs: nothing, as it asks for no device memory\n";
+  std::string out;
+  for (const auto& need : needs) {
+    out += needs.size() > 1 ? text::format("\nWhat the program needs of device {}\n", need.device)
+                            : std::string("\nWhat the program needs\n");
+    std::vector<std::vector<std::string>> rows{
+        {"peak live",
+         text::format("{}; no manager serves it with less", bytes_in_full(need.peak_live))},
+        {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned),
+                          Need::kAlignment)},
+        {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))}};
+    if (need.refused != 0) {
+      rows.push_back(
+          {"", text::format("{} the recording refused counts at its moment",
+                            need.refused == 1 ? std::string("the request that")
+                                              : text::format("each of the {} requests that",
+                                                             text::grouped(need.refused)))});
+    }
+    if (need.no_wait > need.peak_live) {
+      rows.push_back({"no-wait need", text::format("{}, of a manager that never waits;",
+                                                   bytes_in_full(need.no_wait))});
+      rows.push_back({"", "one that makes streams wait for each other may need less"});
+    }
+    if (need.laid_out) add_layout(rows, need);
+    out += format::columns("ll", rows);
+  }
+  return out;
+}
+
+void to_json(format::JsonWriter& json, const std::vector<Need>& needs) {
+  json.begin_array();
+  for (const auto& need : needs) {
+    json.begin_object()
+        .member("device", need.device)
+        .member("allocs", need.allocs)
+        .member("refused", need.refused);
+    json.member("peak_live_bytes", need.peak_live)
+        .member("aligned_bytes", need.aligned)
+        .member("paged_bytes", need.paged);
+    json.member("no_wait_need_bytes", need.no_wait);
+    if (need.laid_out) {
+      json.member("lower_bytes", need.lower)
+          .member("greedy_bytes", need.greedy)
+          .member("upper_bytes", need.upper);
+    }
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace emm::inspect

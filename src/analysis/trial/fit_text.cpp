@@ -1,0 +1,294 @@
+#include "trial/fit_text.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/columns.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/report_parts.hpp"
+#include "log/writer.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::bytes_in_full;
+
+/// Capacities are multiples of 2 MiB, so this is exact.
+std::string mib(std::uint64_t capacity) {
+  return text::format("{} MiB", text::grouped(capacity >> 20));
+}
+
+/// Formats "508 to 522 MiB and 534 MiB", in lines that fit a row.
+std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
+  constexpr std::size_t kShown = 12, kWidth = 66;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
+  for (const auto capacity : capacities) {
+    if (!runs.empty() && runs.back().second + kStep == capacity) {
+      runs.back().second = capacity;
+    } else {
+      runs.emplace_back(capacity, capacity);
+    }
+  }
+  std::string words;
+  for (std::size_t i = 0; i < runs.size() && i < kShown; ++i) {
+    const auto [from, to] = runs[i];
+    const bool last = i + 1 == runs.size();
+    words += from == to ? mib(from) : text::format("{} to {}", text::grouped(from >> 20), mib(to));
+    if (!last) words += i + 2 == runs.size() ? " and " : ", ";
+  }
+  if (runs.size() > kShown) words += text::format("and others, {} in all", capacities.size());
+  std::vector<std::string> lines;
+  auto left = format::wrapped(words, kWidth);
+  for (std::size_t end = 0; (end = left.find('\n')) != left.npos; left.erase(0, end + 1))
+    lines.push_back(left.substr(0, end));
+  return lines;
+}
+
+std::string each_of(const FitShown& shown) {
+  const auto devices = shown.trace.device_count();
+  return devices > 1 ? text::format(" on each of {} devices", devices) : std::string();
+}
+
+std::string refused_words(std::uint64_t refused) {
+  return refused == 1
+             ? "the request that the recording refused"
+             : text::format("the {} requests that the recording refused", text::grouped(refused));
+}
+
+/// Names what is served, as the object of a sentence.
+std::string asked_words(const Fit& fit) {
+  if (fit.refused == 0) return "the trace";
+  if (fit.asked == trace::Asked::served) return "what the recording served";
+  return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
+}
+
+/// Says what the program needs, and what the manager takes beyond that.
+std::string waste(const Fit& fit, const FitShown& shown) {
+  const auto capacity = *fit.answer.capacity;
+  const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
+  if (need == 0) return " The program asks for no device memory.";
+  const bool in_part = fit.refused != 0 && fit.asked == trace::Asked::served;
+  auto words =
+      text::format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
+  if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
+  words += ", whoever serves it";
+  if (no_wait > need)
+    words += text::format(", and {} of a manager that never waits", bytes_in_full(no_wait));
+  if (capacity == need) return words + "; this one takes no more than the first.";
+  if (capacity < need) {
+    return words +
+           ". The manager declined some of it, or served it with memory that is not the device's.";
+  }
+  const auto more = capacity - need;
+  const auto percent = text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
+  return words + (no_wait > need ? text::format("; this one takes {} ({} %) more than the first.",
+                                                units::bytes(more), percent)
+                                 : text::format("; the other {} ({} %) are the manager's waste.",
+                                                units::bytes(more), percent));
+}
+
+/// Says the answer in a few sentences.
+std::string answer(const Fit& fit, const FitShown& shown) {
+  const auto& found = fit.answer;
+  if (!found.capacity) {
+    if (fit.interrupted)
+      return text::format("Interrupted before {} was found to fit.", shown.manager);
+    auto words =
+        text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}",
+                     shown.manager, found.trials.size(), units::bytes(kCapacityMost));
+    if (fit.asked == trace::Asked::all && fit.refused != 0)
+      words += text::format(", with {} served", refused_words(fit.refused));
+    return words + '.';
+  }
+  const auto capacity = *found.capacity;
+  auto words = text::format("{} serves {} with {}{}", shown.manager, asked_words(fit),
+                            bytes_in_full(capacity), each_of(shown));
+  if (found.is_least()) words += ", and not with 2 MiB less";
+  if (capacity == kStep) words += ", the least that a device can have";
+  words += '.';
+  if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
+    words += text::format(" {} are enough by luck: some capacities in between fail.", mib(least));
+  }
+  if (shown.range && shown.range->high > capacity)
+    words += text::format(" With other addresses of the driver it takes up to {}.",
+                          bytes_in_full(shown.range->high));
+  if (found.fails_from) {
+    words += text::format(" From {} on it fails again.", mib(*found.fails_from));
+  }
+  return words + waste(fit, shown);
+}
+
+using Rows = std::vector<std::vector<std::string>>;
+
+void add_lines(Rows& rows, std::string_view name, std::string_view lead,
+               const std::vector<std::string>& lines) {
+  rows.push_back({std::string(name), std::string(lead)});
+  for (const auto& line : lines) rows.push_back({"", "  " + line});
+}
+
+/// Says the answer to the other question.
+std::string other_answer(const Fit& fit) {
+  const bool all = fit.asked == trace::Asked::all;
+  const auto* other = fit.of(all ? trace::Asked::served : trace::Asked::all);
+  const auto what =
+      all ? std::string("what the recording served") : std::string("all that the trace asks for");
+  if (other == nullptr || (!other->capacity && fit.interrupted))
+    return "not known: interrupted before";
+  if (!other->capacity) return text::format("no capacity that was tried is enough for {}", what);
+  return text::format("{} for {}", bytes_in_full(*other->capacity), what);
+}
+
+void add_tried(Rows& rows, const Answer& found) {
+  const auto above = found.above(false), failing_above = found.above(true);
+  if (!above.empty()) {
+    const auto lead =
+        text::format("{} larger ones tried, up to {}; the trace ", above.size(), mib(above.back()));
+    rows.push_back({"above", lead + (failing_above.empty()
+                                         ? std::string("passes at all")
+                                         : text::format("fails at {}", failing_above.size()))});
+  }
+  const auto below = found.below(false), passing = found.below(true);
+  if (below.empty()) return;
+  rows.push_back({"below", text::format("{} smaller ones tried, from {}; the trace passes at {}",
+                                        below.size(), mib(below.front()),
+                                        passing.empty() ? std::string("none")
+                                                        : text::format("{}", passing.size()))});
+  if (passing.empty()) return;
+  add_lines(rows, "", "it passes all the same at", ranges(passing));
+  std::vector<std::uint64_t> failing;
+  std::set_difference(below.begin(), below.end(), passing.begin(), passing.end(),
+                      std::back_inserter(failing));
+  failing.erase(failing.begin(), std::upper_bound(failing.begin(), failing.end(), passing.front()));
+  add_lines(rows, "", "and fails at more than that:", ranges(failing));
+}
+
+Rows rows(const Fit& fit, const std::optional<FitRange>& range, bool several_devices) {
+  const auto& found = fit.answer;
+  Rows out;
+  if (!found.capacity) {
+    for (auto trial = found.trials.rbegin(); trial != found.trials.rend(); ++trial) {
+      if (!trial->second) {
+        out.push_back({"fails", text::format("at {}", bytes_in_full(trial->first))});
+        break;
+      }
+    }
+    if (const auto least = found.least_passing())
+      out.push_back({"passes", text::format("at {}", bytes_in_full(*least))});
+  } else {
+    out.push_back({"reserved", text::format("{} at most{}", bytes_in_full(fit.peak_reserved),
+                                            several_devices ? ", of all devices together" : "")});
+  }
+  if (fit.refused != 0) {
+    const bool all = fit.asked == trace::Asked::all;
+    out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
+    if (fit.asked == trace::Asked::served) {
+      out.push_back(
+          {"refused", text::format("here too: {} of the {} that the recording refused",
+                                   text::grouped(fit.refused_again), text::grouped(fit.refused))});
+    }
+  }
+  if (found.capacity && range && !range->is_exact)
+    out.push_back({"addresses", text::format("decide between free blocks of one size: {} to {}",
+                                             mib(range->low), mib(range->high))});
+  add_tried(out, found);
+  out.push_back({"trials", text::grouped(fit.trials)});
+  return out;
+}
+
+/// Returns the range, widened to include the answer with the simulated device's addresses.
+std::optional<FitRange> range_of(const Fit& fit, const FitShown& shown) {
+  auto range = shown.range;
+  if (range && fit.answer.capacity) {
+    range->is_exact = range->is_exact && range->high == *fit.answer.capacity;
+    range->low = std::min(range->low, *fit.answer.capacity);
+    range->high = std::max(range->high, *fit.answer.capacity);
+  }
+  return range;
+}
+
+}  // namespace
+
+std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept {
+  std::uint64_t most = 0;
+  for (const auto& need : needs) most = std::max(most, need.paged);
+  return most;
+}
+
+std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept {
+  std::uint64_t most = 0;
+  for (const auto& need : needs) most = std::max(most, need.no_wait);
+  return most;
+}
+
+std::string to_text(const Fit& fit, const FitShown& shown) {
+  auto out = format::wrapped(answer(fit, shown), static_cast<std::size_t>(shown.width)) + '\n';
+  out += format::columns("ll", rows(fit, range_of(fit, shown), shown.trace.device_count() > 1));
+  out += inspect::to_text(shown.needs);
+  const auto add_failure = [&](const std::string& heading, const std::optional<log::Summary>& of) {
+    if (!of || !of->first_failure) return;
+    out += log::failure_to_text(heading, *of->first_failure, shown.width, shown.all_frames);
+    out.pop_back();
+  };
+  const auto& found = fit.answer;
+  add_failure(found.capacity ? text::format("\nWith 2 MiB less ({} bytes) it fails",
+                                            text::grouped(*found.capacity - kStep))
+                             : text::format("\nWith {} it fails", bytes_in_full(kCapacityMost)),
+              fit.below);
+  if (found.fails_from)
+    add_failure(text::format("\nWith {} it fails", bytes_in_full(*found.fails_from)), fit.above);
+  return out;
+}
+
+std::string to_json(const Fit& fit, const FitShown& shown) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  const auto& found = fit.answer;
+  const auto list = [&](std::string_view name, const std::vector<std::uint64_t>& capacities) {
+    json.key(name).begin_array();
+    for (const auto capacity : capacities) json.value(capacity);
+    json.end_array();
+  };
+  const auto answered = [&](trace::Asked asked) {
+    const auto* of = fit.of(asked);
+    return of == nullptr ? std::nullopt : of->capacity;
+  };
+  json.begin_object().member("schema", "emmctl.fit/2").member("trace", shown.trace.source());
+  json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
+  json.member("devices", std::uint64_t{shown.trace.device_count()});
+  json.member("complete", !fit.interrupted && !fit.hung)
+      .member("as_recorded", fit.asked == trace::Asked::served);
+  const auto need = need_of(shown.needs);
+  json.member("capacity_bytes", found.capacity);
+  json.member("least_passing_bytes", found.least_passing());
+  json.member("fails_from_bytes", found.fails_from);
+  const auto range = range_of(fit, shown);
+  json.member("capacity_low_bytes", range ? std::optional(range->low) : found.capacity);
+  json.member("capacity_high_bytes", range ? std::optional(range->high) : found.capacity);
+  json.member("all_served_bytes", answered(trace::Asked::all));
+  json.member("as_recorded_bytes", answered(trace::Asked::served));
+  json.member("need_bytes", need).member("no_wait_need_bytes", no_wait_need_of(shown.needs));
+  std::optional<std::uint64_t> waste_bytes, fails_at;
+  if (found.capacity) waste_bytes = *found.capacity - std::min(need, *found.capacity);
+  if (fit.below) fails_at = found.capacity ? *found.capacity - kStep : kCapacityMost;
+  json.member("waste_bytes", waste_bytes);
+  json.member("peak_reserved_bytes", fit.peak_reserved);
+  json.member("refused", fit.refused).member("refused_again", fit.refused_again);
+  json.member("fails_at_bytes", fails_at);
+  log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);
+  log::failure_to_json(json, "failure_above", fit.above ? fit.above->first_failure : std::nullopt);
+  list("tried_below", found.below(false));
+  list("passing_below", found.below(true));
+  list("tried_above", found.above(false));
+  list("failing_above", found.above(true));
+  json.key("trials").begin_array();
+  for (const auto& [capacity, passes] : found.trials) {
+    json.begin_object().member("capacity_bytes", capacity).member("passes", passes).end_object();
+  }
+  json.end_array().key("needs");
+  inspect::to_json(json, shown.needs);
+  json.end_object();
+  return out + '\n';
+}
+
+}  // namespace emm::trial

@@ -1,0 +1,211 @@
+#include "trial/gap_remedies.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/columns.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/report_parts.hpp"
+#include "trial/habits.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::Beyond;
+using pytorch::Settings;
+
+class RemedyTrials {
+ public:
+  RemedyTrials(const pytorch::Program& program, const std::atomic<bool>* interrupted,
+               GapRemedies& found)
+      : program_(program), interrupted_(interrupted), found_(found) {
+    const auto today = outcome(program.settings, program);
+    found_.reserved = today.reserved;
+    found_.device_calls = today.device_calls;
+  }
+
+  /// Tries several settings, and adds the one that reserves least.
+  void settings(Beyond cause, const std::vector<Settings>& some) {
+    std::optional<GapRemedy> best;
+    for (const auto& each : some) {
+      if (each == program_.settings) continue;
+      auto tried = outcome(each, program_);
+      tried.cause = cause;
+      tried.how = how_of(each);
+      if (!best || tried.reserved < best->reserved) best = std::move(tried);
+    }
+    if (best) add(std::move(*best));
+  }
+  void habit(Beyond cause, std::string how, const pytorch::Program& program) {
+    auto tried = outcome(program_.settings, program);
+    tried.cause = cause;
+    tried.how = std::move(how);
+    add(std::move(tried));
+  }
+
+ private:
+  GapRemedy outcome(const Settings& settings, const pytorch::Program& program) {
+    GapRemedy tried;
+    tried.reserved = found_.reserved;
+    if (interrupted_ != nullptr && interrupted_->load(std::memory_order_relaxed)) {
+      found_.interrupted = true;
+      return tried;
+    }
+    const auto outcome = run(program, {.settings = settings});
+    // A setting with which a request fails does not help.
+    if (!outcome.fails_at) tried.reserved = outcome.reserved;
+    tried.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
+    return tried;
+  }
+  void add(GapRemedy remedy) {
+    if (remedy.reserved < found_.reserved) found_.remedies.push_back(std::move(remedy));
+  }
+
+  const pytorch::Program& program_;
+  const std::atomic<bool>* interrupted_;
+  GapRemedies& found_;
+};
+
+/// Returns the recording's settings with one change.
+template <class Change>
+Settings changed(const pytorch::Program& program, const Change& change) {
+  auto settings = program.settings;
+  change(settings);
+  return settings;
+}
+
+std::vector<Settings> against_free_memory(const pytorch::Program& program) {
+  std::vector<Settings> some{
+      changed(program, [](Settings& to) { to.expandable_segments = !to.expandable_segments; })};
+  constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+  for (const auto split : {32, 64, 128, 256}) {
+    some.push_back(changed(program, [&](Settings& to) {
+      to.max_split_size = static_cast<std::uint64_t>(split) * kMebi;
+    }));
+  }
+  some.push_back(changed(program, [](Settings& to) { to.max_split_size = pytorch::kNoLimit; }));
+  for (const std::uint64_t divisions : {0, 4, 8}) {
+    some.push_back(
+        changed(program, [&](Settings& to) { to.roundup_power2_divisions.fill(divisions); }));
+  }
+  return some;
+}
+
+}  // namespace
+
+namespace {
+
+/// Tries the remedies for the causes on device `only`, or on every device if it is empty.
+GapRemedies of_device(const pytorch::Program& program, const inspect::Gap& gap,
+                      std::optional<std::uint32_t> only, const std::atomic<bool>* interrupted) {
+  GapRemedies found;
+  const auto part = up_to(program, gap.event);
+  std::array<bool, inspect::kBeyondCauses> seen{};
+  RemedyTrials trials(part, interrupted, found);
+  for (const auto& each : gap.parts) {  // The greatest come first.
+    if (only && each.device != *only) continue;
+    auto& told = seen[static_cast<std::size_t>(each.cause)];
+    if (std::exchange(told, true)) continue;
+    switch (each.cause) {
+      case Beyond::rounding:
+        trials.settings(each.cause,
+                        {changed(part, [](Settings& to) { to.roundup_power2_divisions.fill(0); })});
+        break;
+      case Beyond::unsplit_remainder:
+        trials.settings(
+            each.cause,
+            {changed(part, [](Settings& to) { to.expandable_segments = true; }),
+             changed(part, [](Settings& to) { to.max_split_size = pytorch::kNoLimit; })});
+        break;
+      case Beyond::waiting:
+        trials.habit(each.cause, std::string(kNoWaiting), without_waiting(part));
+        break;
+      case Beyond::free_private:
+        trials.habit(each.cause, std::string(kOnePool), with_one_pool(part));
+        break;
+      case Beyond::free_small:
+      case Beyond::free_large:
+      case Beyond::free:
+        trials.settings(each.cause, against_free_memory(part));
+        trials.habit(each.cause, "torch.cuda.empty_cache() then",
+                     with_empty_cache_at_end(part, gap.event));
+        break;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspect::Gap& gap,
+                         const std::atomic<bool>* interrupted) {
+  GapRemedies all;
+  all.event = gap.event;
+  std::vector<GapRemedies> found;
+  for (const auto& [device, program] : programs) {
+    const auto only = programs.size() > 1 ? std::optional(device) : std::nullopt;
+    auto& one = found.emplace_back(of_device(program, gap, only, interrupted));
+    all.reserved += one.reserved;
+    all.device_calls += one.device_calls;
+    all.interrupted = all.interrupted || one.interrupted;
+  }
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    for (auto& each : found[i].remedies) {
+      each.device = programs[i].device;
+      // The other devices stay as they are today.
+      each.reserved += all.reserved - found[i].reserved;
+      each.device_calls += all.device_calls - found[i].device_calls;
+      all.remedies.push_back(std::move(each));
+    }
+  }
+  return all;
+}
+
+std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap) {
+  if (gap.parts.empty()) return {};
+  const auto has_several = std::any_of(
+      gap.parts.begin(), gap.parts.end(),
+      [&](const inspect::Gap::Part& part) { return part.device != gap.parts.front().device; });
+  const auto words = [&](const inspect::Gap::Part& part) {
+    return has_several ? text::format("{}, device {}", inspect::name(part.cause), part.device)
+                       : std::string(inspect::name(part.cause));
+  };
+  auto out = std::string("\nWhat would lower it, each tried by a replay up to then\n");
+  std::vector<std::vector<std::string>> rows;
+  std::set<std::pair<inspect::Beyond, std::uint32_t>> seen;
+  for (const auto& part : gap.parts) {
+    if (!seen.insert({part.cause, part.device}).second) continue;
+    bool any = false;
+    for (const auto& each : remedies.remedies) {
+      if (each.cause != part.cause || (has_several && each.device != part.device)) continue;
+      rows.push_back({any ? std::string() : words(part),
+                      "-" + units::bytes(remedies.reserved - each.reserved), each.how});
+      any = true;
+    }
+    if (!any) rows.push_back({words(part), "", "nothing that was tried"});
+  }
+  return out + format::columns("lrl", rows);
+}
+
+std::string to_json(const GapRemedies& remedies) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object().member("event", remedies.event).member("reserved_bytes", remedies.reserved);
+  json.member("device_calls", remedies.device_calls).key("remedies").begin_array();
+  for (const auto& each : remedies.remedies) {
+    json.begin_object().member("cause", inspect::name(each.cause)).member("how", each.how);
+    json.member("device", each.device);
+    json.member("reserved_bytes", each.reserved);
+    json.member("saved_bytes", remedies.reserved - each.reserved);
+    json.member("device_calls", each.device_calls).end_object();
+  }
+  json.end_array().end_object();
+  return out;
+}
+
+}  // namespace emm::trial

@@ -1,0 +1,316 @@
+#include "trial/remedies.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <string_view>
+#include <tuple>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/columns.hpp"
+#include "format/json_writer.hpp"
+#include "inspect/report_parts.hpp"
+#include "trial/habits.hpp"
+
+namespace emm::trial {
+namespace {
+
+using inspect::bytes_in_full;
+
+/// Answers whether the request of `event` and all before it were served.
+bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
+  return !fails_at || *fails_at > event;
+}
+
+/// Returns the program with every request above kSmallSize made smaller by `part` eighths.
+pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
+  auto made = program;
+  for (auto& call : made.calls) {
+    if (call.size > pytorch::kSmallSize) call.size -= call.size / 8 * part;
+  }
+  return made;
+}
+
+Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
+                std::uint64_t event, std::uint64_t capacity) {
+  Remedy remedy{.what = std::move(what), .how = std::move(how)};
+  const auto outcome = run(
+      program, {.settings = program.settings, .capacity = capacity, .refused_are_needed = true});
+  remedy.served = serves(outcome.fails_at, event);
+  remedy.peak_reserved = outcome.counts.peak_reserved;
+  return remedy;
+}
+
+constexpr std::string_view kPool = "pool", kExpandable = "pytorch:expandable_segments=True";
+
+/// Takes the best three settings, and always expandable segments and the pool. Settings that
+/// reserve and need the same are taken once.
+class Chosen {
+ public:
+  bool take(const Tuned& each) {
+    const auto always = each.manager == kPool || each.manager == kExpandable;
+    if (each.is_today || (!always && !wants_more())) return false;
+    const auto what = std::make_pair(each.peak_reserved, each.fit_bytes());
+    const auto is_new = std::find(taken_.begin(), taken_.end(), what) == taken_.end();
+    if (!always && !is_new) return false;
+    taken_.push_back(what);
+    settings_ += always ? 0 : 1;
+    return true;
+  }
+  bool wants_more() const noexcept { return settings_ < 3; }
+
+ private:
+  std::size_t settings_ = 0;
+  std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> taken_;
+};
+
+auto rank(const Remedy& remedy) {
+  return std::make_tuple(!remedy.served, remedy.fit_bytes.value_or(pytorch::kNoLimit),
+                         remedy.peak_reserved);
+}
+
+/// The parts of a gap with one cause and one call site, added up.
+struct ShownPart {
+  pytorch::GapCause cause{};
+  SiteId site{};
+  bool has_site = false;
+  std::uint64_t bytes = 0, blocks = 0;
+};
+std::vector<ShownPart> by_site(const pytorch::Gap& gap, const trace::Trace& trace) {
+  std::map<std::pair<pytorch::GapCause, std::uint32_t>, ShownPart> sums;
+  for (const auto& part : gap.parts) {
+    const auto site = part.event ? trace[static_cast<std::size_t>(*part.event)].site : SiteId{};
+    auto& sum = sums[{part.cause, static_cast<std::uint32_t>(site)}];
+    sum.cause = part.cause;
+    sum.site = site;
+    sum.has_site = part.event && site != SiteId{};
+    sum.bytes += part.bytes;
+    sum.blocks += part.blocks;
+  }
+  std::vector<ShownPart> shown;
+  for (const auto& [key, sum] : sums) shown.push_back(sum);
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return shown;
+}
+
+std::optional<std::uint64_t> outside_at(const pytorch::Recording& recording, std::uint64_t event) {
+  std::uint64_t reserved = 0;
+  for (const auto& step : recording.steps()) {
+    using Kind = pytorch::Step::Kind;
+    if (step.kind == Kind::segment_begin) reserved += step.size;
+    if (step.kind == Kind::segment_end) reserved -= std::min(reserved, step.size);
+    if (step.kind != Kind::refused || step.event != event) continue;
+    const auto total = recording.settings().total;
+    const auto known = step.device_free + reserved;
+    if (total == 0 || step.device_free == 0 || known > total) return std::nullopt;
+    return total - known;
+  }
+  return std::nullopt;
+}
+
+/// Returns changes of the program that may avoid the causes of the gap.
+std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice,
+                           std::uint64_t event, std::uint64_t capacity) {
+  std::vector<Remedy> found;
+  if (!advice.gap) return found;
+  const auto has = [&](std::initializer_list<pytorch::GapCause> causes) {
+    const auto& parts = advice.gap->parts;
+    return std::any_of(parts.begin(), parts.end(), [&](const pytorch::GapPart& part) {
+      return std::find(causes.begin(), causes.end(), part.cause) != causes.end();
+    });
+  };
+  const auto add = [&](std::string_view what, std::string_view how, const pytorch::Program& other) {
+    found.push_back(by_model(std::string(what), std::string(how), other, event, capacity));
+  };
+  using Cause = pytorch::GapCause;
+  if (has({Cause::waiting_for_event}))
+    add("streams that wait, no record_stream()", kNoWaiting, without_waiting(program));
+  if (has({Cause::private_pool})) {
+    add("one private pool for all", kOnePool, with_one_pool(program));
+    add("private pools that are done, dropped", kDropped, with_pools_dropped(program, event));
+  }
+  if (has({Cause::too_small, Cause::small_pool, Cause::large_pool, Cause::kept_whole,
+           Cause::other_stream}))
+    add("what stays, in a MemPool of its own", kPoolOfItsOwn, with_lasting_apart(program, event));
+  return found;
+}
+
+}  // namespace
+
+std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording) {
+  const auto held = oom.reserved.value_or(oom.live);
+  if (oom.cause != inspect::Cause::limit)
+    return oom.device_free ? held + *oom.device_free : oom.capacity.value_or(held);
+  std::uint64_t reserved = 0, most = held;
+  for (const auto& step : recording.steps()) {
+    if (step.kind == pytorch::Step::Kind::segment_begin) reserved += step.size;
+    if (step.kind == pytorch::Step::Kind::segment_end) reserved -= std::min(reserved, step.size);
+    most = std::max(most, reserved);
+  }
+  return most;
+}
+
+Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& trace,
+                      std::uint64_t event, std::uint64_t capacity, const TuneOptions& options) {
+  Advice advice;
+  advice.event = event;
+  advice.capacity = capacity;
+  auto program = program_of(recording, recording.settings());
+  auto tuning_options = options;
+  tuning_options.capacity = capacity;
+  tuning_options.also = {std::string(kPool), std::string(kExpandable)};
+  tuning_options.wants = [chosen = Chosen()](const Tuned& each) mutable {
+    chosen.take(each);
+    return chosen.wants_more();
+  };
+  const auto tuning = tune(program, trace, tuning_options);
+  if (!tuning) return tuning.error();
+  advice.need = tuning->peak_live;
+  advice.interrupted = tuning->interrupted;
+  advice.pool_untried = tuning->pool_untried;
+  advice.inferred_limit = inferred_limit(recording);
+  advice.gap = gap_at(recording, recording.settings(), event);
+  advice.outside = outside_at(recording, event);
+
+  Chosen chosen;
+  for (const auto& each : tuning->ranking) {
+    if (!chosen.take(each)) continue;
+    advice.remedies.push_back({.what = each.manager == kPool       ? "the pool"
+                                       : each.manager == "pytorch" ? "PyTorch's default settings"
+                                                                   : each.manager.substr(8),
+                               .how = each.how,
+                               .served = serves(each.fails_at, event),
+                               .peak_reserved = each.peak_reserved,
+                               .fit_bytes = each.fit_bytes()});
+  }
+  const auto asks = std::find_if(program.calls.begin(), program.calls.end(),
+                                 [&](const pytorch::Call& call) { return asks_at(call, event); });
+  const auto in_capture = asks != program.calls.end() && !asks->pool.is_default();
+  advice.remedies.push_back(by_model(
+      in_capture ? "empty_cache() in front of its capture" : "empty_cache() in front of it",
+      "torch.cuda.empty_cache()", with_empty_cache(program, event), event, capacity));
+  for (auto& each : habits(program, advice, event, capacity)) {
+    if (each.served) advice.remedies.push_back(std::move(each));
+  }
+  for (const auto part : {1, 2, 4}) {
+    auto remedy = by_model(text::format("requests {} smaller", part == 1   ? "1/8"
+                                                               : part == 2 ? "1/4"
+                                                                           : "1/2"),
+                           "a smaller batch, shorter sequences",
+                           smaller(program, static_cast<std::uint64_t>(part)), event, capacity);
+    const auto enough = remedy.served;
+    if (enough || part == 4) advice.remedies.push_back(std::move(remedy));
+    if (enough) break;
+  }
+  if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
+    const auto more = std::max(today->fit->high, capacity) - capacity;
+    program.settings.drop_limit();  // More memory is also a higher fraction.
+    auto remedy = by_model("today's setting and more memory",
+                           text::format("{} more for the allocator", units::bytes(more)), program,
+                           event, today->fit->high);
+    remedy.fit_bytes = today->fit_bytes();
+    advice.remedies.push_back(std::move(remedy));
+  }
+  std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
+                   [](const Remedy& a, const Remedy& b) { return rank(a) < rank(b); });
+  // More memory is the last resort.
+  std::stable_partition(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& each) {
+    return each.what != "today's setting and more memory";
+  });
+  return advice;
+}
+
+std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t top, int width) {
+  std::string out;
+  if (advice.gap && advice.gap->reserved > advice.gap->live) {
+    const auto& gap = *advice.gap;
+    out += text::format("\nReserved beyond what was live then: {}\n",
+                        bytes_in_full(gap.reserved - gap.live));
+    std::vector<std::vector<std::string>> rows;
+    const auto shown = by_site(gap, trace);
+    std::uint64_t rest = 0;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      const auto& part = shown[i];
+      if (i >= top) {
+        rest += part.bytes;
+        continue;
+      }
+      auto words = std::string(pytorch::name(part.cause));
+      if (part.has_site) words += ": " + inspect::site_name(trace, part.site, 40);
+      rows.push_back({units::bytes(part.bytes), text::grouped(part.blocks), words});
+    }
+    if (rest != 0) rows.push_back({units::bytes(rest), "", "other parts"});
+    out += format::columns("rrl", rows);
+  }
+  if (advice.outside)
+    out += "\n" + format::wrapped(
+                      text::format("Outside of the allocator, {}: the context, other libraries and "
+                                   "other processes. No setting of the allocator changes that.",
+                                   bytes_in_full(*advice.outside)),
+                      static_cast<std::size_t>(width));
+  out += text::format("\nWhat to do, each tried by a replay with {}\n",
+                      bytes_in_full(advice.capacity));
+  std::vector<std::vector<std::string>> rows{{"the request", "the whole program", ""}};
+  for (const auto& each : advice.remedies) {
+    const auto more = each.what == "today's setting and more memory";
+    rows.push_back({each.served ? "is served" : "fails",
+                    each.fit_bytes ? "fits " + units::bytes(*each.fit_bytes) : "",
+                    more ? text::format("{}: {}", each.what, each.how) : each.what});
+  }
+  out += format::columns("lll", rows);
+  const auto first = std::find_if(advice.remedies.begin(), advice.remedies.end(),
+                                  [](const Remedy& each) { return each.served; });
+  std::string words;
+  if (first != advice.remedies.end()) words = text::format("First try: {}. ", first->how);
+  words += text::format("The whole program, with every request served, needs {}.",
+                        bytes_in_full(advice.need));
+  if (!advice.pool_untried.empty()) words += text::format(" {}", advice.pool_untried);
+  out += format::wrapped(words, static_cast<std::size_t>(width));
+  return out;
+}
+
+std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object();
+  json.key("remedies").begin_array();
+  for (const auto& each : advice.remedies) {
+    json.begin_object().member("what", each.what).member("how", each.how);
+    json.member("served", each.served).member("peak_reserved_bytes", each.peak_reserved);
+    json.key("fit_bytes");
+    if (each.fit_bytes) {
+      json.value(*each.fit_bytes);
+    } else {
+      json.null();
+    }
+    json.end_object();
+  }
+  json.end_array().key("gap").begin_array();
+  if (advice.gap) {
+    for (const auto& part : by_site(*advice.gap, trace)) {
+      json.begin_object().member("cause", pytorch::name(part.cause)).member("bytes", part.bytes);
+      json.key("site");
+      if (part.has_site) {
+        json.value(inspect::site_name(trace, part.site, 200));
+      } else {
+        json.null();
+      }
+      json.end_object();
+    }
+  }
+  json.end_array();
+  json.key("outside_bytes");
+  if (advice.outside) {
+    json.value(*advice.outside);
+  } else {
+    json.null();
+  }
+  write_inferred_limit(json, advice.inferred_limit);
+  json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
+  json.end_object();
+  return out.substr(1, out.size() - 2);
+}
+
+}  // namespace emm::trial

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/result.hpp"
+#include "driver/types.hpp"
+#include "emm/manager_entry.hpp"
+#include "log/summary.hpp"
+#include "trace/trace.hpp"
+
+namespace emm::trial {
+
+inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;  ///< A page of the device.
+inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4}
+                                               << 40;  ///< No simulated device is larger.
+
+/// What all trials of a trace have in common.
+struct Setting {
+  ManagerFactory manager{};
+  /// Makes the manager with a limit. If this is set, a trial's capacity is that limit, and the
+  /// device has more.
+  std::function<Result<ManagerFactory>(std::uint64_t capacity)> limited{};
+  Profile profile = Profile::standard;
+  bool refusals_fail = false;  ///< From ReplayOptions.
+  std::string peer_program{};  ///< This executable, for the second process of IPC sections.
+  const std::atomic<bool>* interrupted = nullptr;  ///< Ends a trial after its current event.
+};
+
+/// Replays `trace` on fresh simulated devices of `capacity` bytes each, up to the first request
+/// that unexpectedly runs out of memory. Trials share nothing. If a trial ends the process of a
+/// foreign manager, it has failed: see Summary::abnormal.
+Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
+
+/// Says which devices of `trace` the simulated devices stand for; empty if they are 0, 1, ...
+std::string renumbered(const trace::Trace& trace);
+
+}  // namespace emm::trial

@@ -1,0 +1,125 @@
+#include "trace/check.hpp"
+
+#include <memory>
+
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+#include "format/json_writer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+std::string_view name(trace::Finding::Severity severity) {
+  return severity == trace::Finding::Severity::error ? "error" : "warning";
+}
+
+std::string check_to_json(const std::string& source, const trace::Importer& importer,
+                          const trace::CheckReport& report) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object()
+      .member("schema", "emmctl.check/1")
+      .member("trace", source)
+      .member("format", importer.name);
+  if (report.rows) put_counts(json.key("rows").begin_object(), *report.rows);
+  json.member("operations", report.summary.operations)
+      .member("extensions", report.summary.extensions);
+  json.member("allocations", report.allocations).member("leaked", report.leaked);
+  json.member("leaked_bytes", report.leaked_bytes)
+      .member("peak_live_bytes", report.peak_live_bytes);
+  json.member("errors", report.errors)
+      .member("warnings", report.warnings)
+      .member("torn", report.summary.torn);
+  json.key("findings").begin_array();
+  for (const auto& finding : report.findings) {
+    json.begin_object().member("severity", name(finding.severity)).member("line", finding.line);
+    json.member("words", finding.words).end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+std::string to_text(const std::string& source, const trace::CheckReport& report) {
+  std::string out;
+  for (const auto& finding : report.findings)
+    out += text::format("{}: {}\n", name(finding.severity),
+                        text::printable(finding.words, std::string::npos));
+  const auto found = report.errors + report.warnings;
+  if (found > report.findings.size())
+    out += text::format("... and {} more\n", found - report.findings.size());
+  out += text::format("{}: {} operations, {} allocations, peak live {}; {} errors, {} warnings\n",
+                      text::printable(source, std::string::npos),
+                      text::grouped(report.summary.operations), text::grouped(report.allocations),
+                      units::bytes(report.peak_live_bytes), text::grouped(report.errors),
+                      text::grouped(report.warnings));
+  if (report.summary.torn && report.errors == 0) {
+    out += text::format(
+        "{}: the file was cut: what is there was judged, and what is missing could not be\n",
+        text::printable(source, std::string::npos));
+  }
+  return out;
+}
+
+class Check final : public CommandRun {
+ public:
+  explicit Check(Arguments& arguments) {
+    trace_.offer(arguments);
+    arguments.count("--top", top_, "How many findings to list");
+    arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
+    arguments.footer(
+        "Exit codes: 0 no errors, though there may be warnings; 3 no errors in the part of a cut "
+        "file that is there (--partial); 4 errors.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto source = format::ByteSource::open(trace_.path, &interrupted());
+    if (!source) return std::move(source).error();
+    auto importer = choose_importer(**source, trace_.format);
+    if (!importer) return std::move(importer).error();
+    const auto is_trace = (*importer)->name == kTraceFormat;
+    // Only a file can be read a second time, which is needed if its operations are out of order.
+    const bool streams = is_trace && (*source)->total() != 0;
+    const trace::ReadOptions options{.partial = trace_.partial};
+    auto report = is_trace ? trace::check(**source, options, top_, streams)
+                           : trace::check(**source, **importer, {.partial = trace_.partial}, top_);
+    if (report && report->needs_memory) {
+      source = format::ByteSource::open(trace_.path, &interrupted());
+      if (!source) return std::move(source).error();
+      report = trace::check(**source, options, top_);
+    }
+    if (!report) return std::move(report).error();
+    if (report->rows) {
+      console.say(describe(**importer, *report->rows));
+      for (const auto& note : report->rows->notes) console.say(note);
+    }
+    const auto& name = (*source)->name();
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, check_to_json(name, **importer, *report)); !written)
+        return written.error();
+    }
+    if (json_ != "-") console.result(to_text(name, *report));
+    if (report->errors > 0) return ExitCode::damaged;
+    return report->summary.torn ? ExitCode::inconclusive : ExitCode::fine;
+  }
+
+ private:
+  TraceArgument trace_;
+  std::string json_;
+  std::uint64_t top_ = 100;
+};
+
+}  // namespace
+
+extern constinit const Command check_command{
+    "check",
+    "Judge a trace without replaying it",
+    false,
+    make_run<Check>,
+    Heading::traces,
+    {{{"emmctl check run.jsonl", "Says whether the trace is sound."},
+      {"emmctl check run.jsonl --top 3 --json found.json", "Shows three findings, writes all."}}}};
+
+}  // namespace emm

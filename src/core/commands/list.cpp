@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "conformance/clause.hpp"
+#include "driver/device_entry.hpp"
+#include "emm/manager_entry.hpp"
+#include "format/columns.hpp"
+#include "format/json_writer.hpp"
+#include "log/writer.hpp"
+#include "plugin/child.hpp"
+#include "plugin/plugin.hpp"
+#include "trace/exporter.hpp"
+#include "trace/generate.hpp"
+#include "trace/importer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string cell(std::string_view value) { return std::string(value); }
+
+Rows managers() {
+  Rows rows{{"manager", "what it is", "options", "promise", "device memory", "judged as"}};
+  for (const auto* entry : bundled_managers()) {
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options),
+                    cell(name(entry->promise)),
+                    !entry->device_memory ? ""
+                    : entry->fills_device ? "yes"
+                                          : "a part",
+                    text::join(judged_specs(*entry), " ")});
+  }
+  return rows;
+}
+
+Rows adaptors() {
+  Rows rows{{"adaptor", "what it does", "options"}};
+  for (const auto* entry : bundled_adaptors()) {
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options)});
+  }
+  return rows;
+}
+
+Rows devices() {
+  Rows rows{{"device", "what it is", "options", "here"}};
+  for (const auto* entry : bundled_devices()) {
+    auto platform = entry->open("", {});
+    std::string here;
+    if (!platform) {
+      here = describe(platform.error());
+    } else if (entry->name == "sim") {
+      here = "always";
+    } else {
+      here = text::format("{} found", (*platform)->device_count());
+    }
+    rows.push_back({cell(entry->name), cell(entry->summary), cell(entry->options), here});
+  }
+  return rows;
+}
+
+Rows formats() {
+  Rows rows{{"format", "what it is", "read", "written"}};
+  const auto exporters = trace::bundled_exporters();
+  const auto written = [&](std::string_view name) {
+    return name == "emm" || std::any_of(exporters.begin(), exporters.end(),
+                                        [&](const auto* entry) { return entry->name == name; });
+  };
+  for (const auto* entry : trace::bundled_importers()) {
+    rows.push_back({cell(entry->name), cell(entry->summary),
+                    entry->from_documentation ? "written from documentation" : "yes",
+                    written(entry->name) ? "yes" : ""});
+  }
+  for (const auto* entry : exporters) {
+    if (trace::find_importer(entry->name)) continue;
+    rows.push_back({cell(entry->name), cell(entry->summary), "", "yes"});
+  }
+  for (const auto* entry : log::bundled_logs()) {
+    rows.push_back({cell(entry->name) + " (log)", cell(entry->summary), "",
+                    "--log-format " + cell(entry->name)});
+  }
+  return rows;
+}
+
+Rows generators() {
+  Rows rows{{"kind", "what it makes"}};
+  for (const auto& kind : trace::generate_kinds())
+    rows.push_back({cell(kind.name), cell(kind.summary)});
+  return rows;
+}
+
+Rows clauses() {
+  Rows rows{{"clause", "asked of", "level", "rule"}};
+  for (const auto* group : conformance::clause_groups()) {
+    for (const auto& clause : group->clauses) {
+      rows.push_back(
+          {cell(clause.id), cell(name(clause.scope)), cell(name(clause.level)), cell(clause.rule)});
+    }
+  }
+  for (const auto& clause : conformance::unjudged_clauses()) {
+    rows.push_back({cell(clause.id), "nobody", cell(clause.why), cell(clause.rule)});
+  }
+  return rows;
+}
+
+/// Lists the managers of a shared object. A child process loads it, since that may do harm.
+Result<Rows> managers_in(const std::string& file) {
+  constexpr std::chrono::seconds kDeadline{60};
+  constexpr char kPart = '\1', kRow = '\2';
+  const auto end = plugin::run_in_child(kDeadline, [&] {
+    const auto all = plugin::managers_of(file);
+    if (!all) return "E" + all.error().message;
+    std::string bytes = "M";
+    for (const auto& one : *all)
+      bytes += one.name + kPart + one.summary + kPart + one.options + kRow;
+    return bytes;
+  });
+  if (!end) return end.error();
+  const bool answered = end->kind == plugin::ChildEnd::Kind::answered;
+  if (!answered || end->bytes[0] == 'E') {
+    return fail(Errc::usage, "list managers {}: {}", file,
+                answered ? end->bytes.substr(1) : plugin::describe(*end, kDeadline));
+  }
+  Rows rows{{"manager", "what it is", "options"}};
+  std::string_view rest = std::string_view(end->bytes).substr(1);
+  while (!rest.empty()) {
+    rows.emplace_back();
+    for (const char stop : {kPart, kPart, kRow}) {
+      const auto at = rest.find(stop);
+      rows.back().push_back(cell(rest.substr(0, at)));
+      rest.remove_prefix(at + 1);
+    }
+  }
+  return rows;
+}
+
+struct Listing {
+  std::string_view name;
+  Rows (*rows)();
+  std::size_t shown = 4;  ///< Columns that the table shows. JSON has all.
+};
+constexpr Listing kListings[] = {{"managers", managers, 3},  {"adaptors", adaptors},
+                                 {"devices", devices},       {"formats", formats},
+                                 {"generators", generators}, {"clauses", clauses}};
+
+std::vector<std::string> listing_names() {
+  std::vector<std::string> names;
+  for (const auto& listing : kListings) names.emplace_back(listing.name);
+  return names;
+}
+
+/// The rows as JSON objects, with the words of the heading as keys.
+std::string rows_to_json(std::string_view what, const Rows& rows) {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object().member("schema", "emmctl.list/1").member("what", what);
+  json.key("rows").begin_array();
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    json.begin_object();
+    for (std::size_t i = 0; i < rows[row].size(); ++i) {
+      auto key = rows[0][i];
+      std::replace(key.begin(), key.end(), ' ', '_');
+      json.member(key, rows[row][i]);
+    }
+    json.end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+class List final : public CommandRun {
+ public:
+  explicit List(Arguments& arguments) {
+    arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
+    arguments.input("FILE", file_,
+                    "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    for (const auto& listing : kListings) {
+      if (listing.name != what_) continue;
+      if (!file_.empty() && what_ != "managers")
+        return fail(Errc::usage, "list {}: it takes no file", what_);
+      auto of_file = file_.empty() ? Result<Rows>(listing.rows()) : managers_in(file_);
+      if (!of_file) return std::move(of_file).error();
+      auto& rows = *of_file;
+      if (!json_.empty()) {
+        if (auto written = console.write(json_, rows_to_json(what_, rows)); !written)
+          return written.error();
+      }
+      for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
+      if (json_ != "-")
+        console.result(format::columns(std::string(rows.front().size(), 'l'), rows, ""));
+      return ExitCode::fine;
+    }
+    return fail(Errc::usage, "list {}: expected one of {}", what_, text::join(listing_names()));
+  }
+
+ private:
+  std::string what_, file_, json_;
+};
+
+}  // namespace
+
+extern constinit const Command list_command{
+    "list",
+    "What there is: managers, adaptors, devices, formats, generators, clauses",
+    false,
+    make_run<List>,
+    Heading::about,
+    {{{"emmctl list managers", "Lists the bundled managers with their options."},
+      {"emmctl list formats --json -", "Lists the formats, as JSON."}}}};
+
+}  // namespace emm

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::format {
+
+/// Lays rows out as columns that line up. `sides` has 'l' or 'r' for each column.
+std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows,
+                    std::string_view indent = "  ");
+
+/// Breaks `words` at spaces into lines of at most `width` characters.
+std::string wrapped(std::string_view words, std::size_t width);
+
+}  // namespace emm::format

@@ -1,0 +1,681 @@
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/run_files.hpp"
+#include "base/shell_word.hpp"
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "cli/load.hpp"
+#include "commands/recorded_program.hpp"
+#include "format/whole_file.hpp"
+#include "raw/raw.hpp"
+#include "record/room_ahead.hpp"
+#include "trace/importer.hpp"
+#include "trace/live_bytes.hpp"
+#include "trace/merge_levels.hpp"
+#include "trace/writer.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// Passes a recording on and counts what the line about its trace reports.
+class Counting final : public trace::OperationSink {
+ public:
+  explicit Counting(trace::OperationSink& to) : to_(to) {}
+
+  Status on_header(const trace::Header& header) override { return to_.on_header(header); }
+  Status on_operation(const trace::Operation& operation) override {
+    using trace::Op;
+    // below the requests that are counted
+    if (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing)
+      return to_.on_operation(operation);
+    const bool worked = operation.result.outcome == trace::Outcome::none ||
+                        operation.result.outcome == trace::Outcome::ok;
+    switch (operation.op) {
+      case Op::memalloc:
+      case Op::memallocmanaged:
+        if (!worked) ++refused_;
+        wanted_memory_ = wanted_memory_ || operation.result.outcome == trace::Outcome::oom;
+        if (worked) allocated_ += operation.size;
+        [[fallthrough]];
+      case Op::free:
+      case Op::reset:
+      case Op::context_destroy:
+        live_.take(operation);
+        peak_ = std::max(peak_, live_.bytes().value());
+        break;
+      default:
+        break;
+    }
+    return to_.on_operation(operation);
+  }
+  Status finish() override { return to_.finish(); }
+
+  std::uint64_t allocated() const noexcept { return allocated_; }
+  std::uint64_t peak() const noexcept { return peak_; }
+  std::uint64_t refused() const noexcept { return refused_; }
+  /// Was one of those refused for want of memory, which `explain` explains?
+  bool wanted_memory() const noexcept { return wanted_memory_; }
+
+ private:
+  trace::OperationSink& to_;
+  trace::LiveBytes live_;  // of the device
+  std::uint64_t allocated_ = 0, peak_ = 0, refused_ = 0;
+  bool wanted_memory_ = false;
+};
+
+/// The cost of a recorded call on this machine in nanoseconds, as the recorder measures it. 0 if it
+/// cannot.
+double cost_of_call(const std::string& recorder) {
+  void* const library = dlopen(recorder.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return 0;
+  const auto measure = reinterpret_cast<double (*)()>(dlsym(library, "emm_record_cost"));
+  // never unloaded, since threads may still run its exit code
+  return measure != nullptr ? measure() : 0;
+}
+
+/// The folder of the raw recordings. make() creates it; remove() deletes it after all traces are
+/// written.
+class RawFolder {
+ public:
+  static Result<RawFolder> make(const std::string& output) {
+    RawFolder made;
+    for (int again = 1; again < 1000; ++again) {
+      made.path_ = again == 1 ? output + ".raw" : text::format("{}.{}.raw", output, again);
+      if (mkdir(made.path_.c_str(), 0777) == 0) break;
+      if (errno != EEXIST)
+        return fail(Errc::usage, "{}: {}: expected a folder that can be made", made.path_,
+                    std::strerror(errno));
+      made.path_.clear();
+    }
+    if (made.path_.empty()) return fail(Errc::usage, "{}: {}", output, std::strerror(EEXIST));
+    char absolute[PATH_MAX];
+    if (realpath(made.path_.c_str(), absolute) == nullptr)
+      return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
+    made.path_ = absolute;
+    const int file =
+        ::open(made.control_path().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(errno));
+    const record::Control on{.on = 1};
+    const bool wrote = ::write(file, &on, sizeof on) == static_cast<ssize_t>(sizeof on);
+    void* const page =
+        wrote ? mmap(nullptr, sizeof on, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    ::close(file);
+    if (page == MAP_FAILED)
+      return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(ENOSPC));
+    made.control_ = static_cast<record::Control*>(page);
+    return made;
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  /// Starts recording for the `window`-th time. 0 stops it.
+  void set(std::uint32_t window) const noexcept {
+    std::atomic_ref<std::uint32_t>(control_->on).store(window);
+  }
+  void stop() const noexcept { set(0); }
+  record::Control& control() const noexcept { return *control_; }
+  /// What the driver answered to a cuInit that failed; 0 if none did.
+  std::int32_t init_code() const noexcept {
+    return std::atomic_ref<std::int32_t>(control_->init_code).load();
+  }
+  /// How many processes could not record.
+  std::uint64_t failed() const noexcept {
+    return std::atomic_ref<std::uint64_t>(control_->failed).load();
+  }
+
+  /// The raw files: those of the process `first` come first, then the others by name.
+  std::vector<std::string> files(pid_t first, std::string_view suffix = ".emmraw") const {
+    std::vector<std::string> found;
+    DIR* const folder = opendir(path_.c_str());
+    if (folder == nullptr) return found;
+    while (const auto* entry = readdir(folder)) {
+      const std::string name = entry->d_name;
+      if (name.ends_with(suffix)) found.push_back(path_ + "/" + name);
+    }
+    closedir(folder);
+    const auto begin = text::format("{}/{}.", path_, first);
+    std::sort(found.begin(), found.end(), [&](const std::string& a, const std::string& b) {
+      const bool a_first = a.starts_with(begin), b_first = b.starts_with(begin);
+      if (a_first != b_first) return a_first;
+      return a.size() != b.size() ? a.size() < b.size() : a < b;
+    });
+    return found;
+  }
+  void remove_files() const {
+    for (const auto& file : files(0)) unlink(file.c_str());
+  }
+  void remove() const {
+    unlink(control_path().c_str());
+    rmdir(path_.c_str());
+  }
+
+ private:
+  std::string control_path() const { return path_ + "/control"; }
+  std::string path_;
+  record::Control* control_ = nullptr;
+};
+
+class RecordProgram final : public CommandRun {
+ public:
+  explicit RecordProgram(Arguments& arguments) {
+    arguments.program("PROGRAM", program_,
+                      "The program and its arguments, best after --: it runs as itself");
+    arguments.text("-o,--output", output_, "FILE",
+                   "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
+                   "pack; %p is the number of the process");
+    arguments.text("--duration", duration_, "TIME",
+                   "Records so long, writes the trace, and lets the program run on");
+    arguments.text("--on-signal", signal_, "SIGNAL",
+                   "Records from when emmctl gets this signal, until the next or for --duration: "
+                   "USR1, USR2, HUP or CONT");
+    arguments.text(
+        "--max-file-size", most_, "SIZE",
+        "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
+        "for each thread that records at the same time");
+    arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
+                     "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
+                     "a program passes the library by");
+    arguments.choice("--stacks", stacks_, {"python", "native", "both"},
+                     "Keeps the call stack of each call that gives or takes memory");
+    arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");
+    arguments.choice("--level", level_, {"driver", "request", "both"},
+                     "What is recorded: the calls that the program and its libraries make to the "
+                     "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
+    arguments.footer(
+        "The program finds a libcuda.so.1 of emmctl's before the driver's, by LD_LIBRARY_PATH; it "
+        "passes every call on. Each process that the program starts has a trace of its own. A "
+        "program that is killed leaves FILE.raw, which every command reads as it reads traces. The "
+        "exit code is the program's.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
+    if (output_.empty() || output_ == "-")
+      return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
+    if (struct stat about{}; stat(output_.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
+      return fail(Errc::usage, "-o {}: it is a folder: expected a file", output_);
+    if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
+    ProgramStart start{.command = program_};
+    std::uint64_t most = 0;
+    std::optional<std::uint64_t> duration;
+    if (!duration_.empty()) {
+      auto time = units::parse_ns(duration_);
+      if (!time) return std::move(time).error();
+      if (*time == 0 || duration_.find_first_not_of("0123456789.") == duration_.npos)
+        return fail(Errc::usage, "--duration {}: expected a time such as 500ms, 60s, 5min or 1h",
+                    duration_);
+      duration = *time;
+    }
+    if (!signal_.empty()) {
+      start.signal = number_of_signal(signal_);
+      if (start.signal == 0)
+        return fail(Errc::usage, "--on-signal {}: expected USR1, USR2, HUP or CONT", signal_);
+    }
+    if (!most_.empty()) {
+      auto size = units::parse_bytes(most_);
+      if (!size) return std::move(size).error();
+      constexpr std::uint64_t kLeast = std::uint64_t{1} << 20, kMost = std::uint64_t{4} << 30;
+      if (*size < kLeast || *size > kMost)
+        return fail(Errc::usage, "--max-file-size {}: expected 1MiB to 4GiB", most_);
+      most = *size;
+    }
+    if (depth_ < 1 || depth_ > 64)
+      return fail(Errc::usage, "--stack-depth {}: expected 1 to 64", depth_);
+    const bool asks = level_ != "driver", calls = level_ != "request";
+    if (asks && !(duration_.empty() && signal_.empty()))
+      return fail(Errc::usage, "--level {}: expected no --duration and no --on-signal", level_);
+    std::string hooks;
+    if (asks) {
+      auto found = python_hooks(console.program());
+      if (!found) return std::move(found).error();
+      hooks = *std::move(found);
+    }
+    auto folder = RawFolder::make(plain_name());
+    if (!folder) return std::move(folder).error();
+    if (asks) {
+      const char* const paths = std::getenv("PYTHONPATH");
+      start.variables.emplace_back(
+          "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
+      start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
+      // The package writes rows through it. It looks here where it finds none of its own.
+      if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
+        start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
+    }
+    if (!calls) return record_requests(console, *folder, start);
+    const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
+      folder->remove();
+      console.say(text::format("the program runs unrecorded: {}", why.message));
+      auto end = run_program({.command = program_});
+      if (!end) return std::move(end).error();
+      return static_cast<ExitCode>(end->code);
+    };
+    auto shim = DriverShim::open(folder->path(), console.program());
+    if (!shim) return unrecorded(shim.error());
+    if (through_ != "cupti") {
+      for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
+    }
+    // An injection by another tool is kept unless the user asked for CUPTI.
+    const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
+    if (through_ == "cupti" || (through_ == "auto" && !profiled_by_nsight_compute() &&
+                                (injected == nullptr || *injected == '\0')))
+      start.variables.push_back(shim->injection());
+    start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
+    if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", shim->recorder());
+    if (!stacks_.empty()) {
+      start.variables.emplace_back("EMM_RECORD_STACKS",
+                                   stacks_ == "both" ? "python,native" : stacks_);
+      start.variables.emplace_back("EMM_RECORD_DEPTH", text::format("{}", depth_));
+    }
+    if (most != 0) start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", most));
+    if (start.signal != 0) {
+      start.variables.emplace_back("EMM_RECORD_KEEP", "1");
+      folder->stop();
+    }
+    if (through_ != "cupti") {
+      if (auto written = shim->write(start.variables); !written) {
+        shim->remove();
+        return unrecorded(written.error());
+      }
+    }
+    std::uint32_t windows = start.signal != 0 ? 0 : 1;
+    bool on = windows != 0, unwritten = false;
+    const auto cost = cost_of_call(shim->recorder());
+    std::optional<record::RoomAhead> room;  // made after the fork, since it starts a thread
+    const auto make_room = [&] {
+      room.emplace(folder->path(), folder->control(),
+                   record::RoomAhead::Limits{.file_bytes = most});
+    };
+    start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
+      if (why == Wake::begun) {
+        make_room();
+        if (on) return duration;
+        console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
+        return std::nullopt;
+      }
+      if (why == Wake::signal && !on) {
+        on = true;
+        folder->set(++windows);
+        console.say("recording");
+        return duration;
+      }
+      on = false;
+      stop_recording(*folder, 0);
+      room.reset();  // no block moves while it is read
+      unwritten = write_traces(console, *folder, process, cost, false);
+      make_room();
+      return std::nullopt;
+    };
+    auto end = run_program(start);
+    stop_recording(*folder, end ? end->process : 0);  // for the processes that live on
+    room.reset();
+    if (on && end) say_who_goes_on(console, *folder);
+    if (!end) {
+      shim->remove();
+      folder->remove();
+      return std::move(end).error();
+    }
+    bool kept = false;
+    if (windows == 0) {
+      console.say(text::format("nothing was recorded: no {} came", signal_));
+      folder->remove_files();
+    } else if (on || unwritten) {
+      kept = write_traces(console, *folder, end->process, cost, true);
+    } else {
+      folder->remove_files();  // their traces were written when the recording ended
+    }
+    shim->remove();
+    if (!kept) folder->remove();
+    return code_of(*end);
+  }
+
+ private:
+  /// Returns the output's name without "%p", the place of a process's number.
+  std::string plain_name() const { return with_number(""); }
+  std::string with_number(const std::string& process) const {
+    std::string name;
+    std::size_t begin = 0;
+    for (auto at = output_.find("%p"); at != output_.npos; at = output_.find("%p", begin)) {
+      name.append(output_, begin, at - begin).append(process);
+      begin = at + 2;
+    }
+    return name.append(output_, begin);
+  }
+  /// The process that left a file: its number, and behind a dot which of the programs it was that
+  /// the process ran, from the second on.
+  static std::string process_of(const std::string& file) {
+    auto name = file.substr(file.rfind('/') + 1);
+    name.resize(std::min({name.find(".requests"), name.find(".emmraw"), name.size()}));
+    if (const auto torch = name.find("-torch"); torch != name.npos)
+      name.erase(torch, std::strlen("-torch"));
+    return name;
+  }
+  /// Names the trace of one process. Where the output has no %p, the process `first` gets its name
+  /// as it is, and the others get their number put into it.
+  std::string name_for(const std::string& process, const std::string& first) const {
+    if (output_.find("%p") != output_.npos) return with_number(process);
+    auto name = output_;
+    if (process == first) return name;
+    const auto slash = name.rfind('/');
+    const auto dot = name.find('.', slash == name.npos ? 1 : slash + 2);
+    return name.insert(dot == name.npos ? name.size() : dot, "." + process);
+  }
+
+  /// Does Nsight Compute run the program, or did it start this process? Nsight Compute ends with an
+  /// error if another tool injects code.
+  bool profiled_by_nsight_compute() const {
+    const auto& path = program_.front();
+    const auto name = path.substr(path.rfind('/') + 1);
+    return name == "ncu" || name == "nv-nsight-cu-cli" ||
+           std::getenv("NV_COMPUTE_PROFILER_PERFWORKS_DIR") != nullptr;
+  }
+
+  /// Explains why no process left a recording.
+  std::string why_nothing(const RawFolder& folder, bool end) const {
+    if (const auto failed = folder.failed(); failed != 0) {
+      return text::format("nothing was recorded: {} {} could not open a file, as said above",
+                          failed, failed == 1 ? "process" : "processes");
+    }
+    if (access(folder.path().c_str(), F_OK) != 0) {
+      return text::format("nothing was recorded: the folder {} is gone", folder.path());
+    }
+    if (const auto code = folder.init_code(); code != 0) {
+      return text::format("nothing was recorded: the driver answered cuInit with {}, {}", code,
+                          native_name(code));
+    }
+    if (!end) return "nothing was recorded: no process had called cuInit by then";
+    if (profiled_by_nsight_compute()) {
+      return "nothing was recorded: Nsight Compute puts its own library before the driver; record "
+             "the program without it";
+    }
+    if (through_ == "cupti") {
+      return "nothing was recorded: no process loaded the recorder in cuInit, which a profiler in "
+             "between prevents; --through forwarding goes beside one";
+    }
+    return "nothing was recorded: no process called cuInit with success through libcuda.so.1 as "
+           "the loader finds it (docs/recording.md says which programs are not seen)";
+  }
+
+  /// Did the process call cuInit and nothing that is recorded? Helpers of profilers do that.
+  static bool has_no_calls(const std::string& raw) {
+    std::ifstream file(raw, std::ios::binary);
+    record::FileHeader header{};
+    return file.read(reinterpret_cast<char*>(&header), sizeof header) && header.blocks == 0 &&
+           header.stopped == 0 && header.lost == 0 && header.bypassed == 0;
+  }
+
+  /// Stops the recording. First notes in the raw files of processes that live on that the recording
+  /// was cut. `ended` has ended, and another process may have its id by now.
+  static void stop_recording(const RawFolder& folder, pid_t ended) {
+    for (const auto& raw : folder.files(ended)) {
+      std::fstream file(raw, std::ios::binary | std::ios::in | std::ios::out);
+      record::FileHeader header{};
+      if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) continue;
+      if (static_cast<pid_t>(header.pid) == ended || !is_alive(header.pid)) continue;
+      const std::uint64_t cut = 1;
+      file.seekp(offsetof(record::FileHeader, cut));
+      file.write(reinterpret_cast<const char*>(&cut), sizeof cut);
+    }
+    folder.stop();
+  }
+  /// Names the processes that live on and have the library between them and the driver. Nothing of
+  /// them is recorded from here on.
+  static void say_who_goes_on(Console& console, const RawFolder& folder) {
+    DIR* const processes = opendir("/proc");
+    if (processes == nullptr) return;
+    std::vector<std::uint64_t> found;
+    while (const auto* entry = readdir(processes)) {
+      const auto process = text::to_u64(entry->d_name);
+      if (!process || static_cast<pid_t>(*process) == getpid() || !is_alive(*process)) continue;
+      std::ifstream maps(text::format("/proc/{}/maps", *process));
+      for (std::string line; std::getline(maps, line);) {
+        if (line.find(folder.path() + "/") == line.npos) continue;
+        found.push_back(*process);
+        break;
+      }
+    }
+    closedir(processes);
+    std::sort(found.begin(), found.end());
+    for (const auto process : found)
+      console.say(text::format("process {} goes on, and is not recorded any more", process));
+  }
+  static bool is_alive(std::uint64_t process) {
+    std::ifstream file(text::format("/proc/{}/stat", process));
+    std::string line;
+    if (!std::getline(file, line)) return false;
+    const auto state = line.rfind(") ");  // skips the process name, which may contain anything
+    return state != line.npos && line.find_first_of("ZX", state) != state + 2;
+  }
+
+  /// The folder of the module that Python imports first.
+  static Result<std::string> python_hooks(const std::string& program) {
+    const char* const given = std::getenv("EMM_PYTHON_PACKAGE");
+    const auto folder = program.substr(0, program.rfind('/') + 1);
+    std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout
+                                       folder + "../../../emmctl",               // a wheel
+                                       folder + "../lib/python3/dist-packages/emmctl"};
+    if (given != nullptr && *given != '\0') places = {given};
+    for (const auto& place : places) {
+      char absolute[PATH_MAX];
+      if (realpath((place + "/_at_start").c_str(), absolute) != nullptr)
+        return std::string(absolute);
+    }
+    return fail(Errc::usage,
+                "--level: emmctl's Python package is not here: expected EMM_PYTHON_PACKAGE to name "
+                "its folder");
+  }
+
+  /// Runs the program and records what Python requests, without driver calls.
+  Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
+                                   const ProgramStart& start) const {
+    auto end = run_program(start);
+    if (!end) {
+      folder.remove();
+      return std::move(end).error();
+    }
+    std::string first;
+    const bool kept = write_requests(console, folder, end->process, first);
+    if (first.empty())
+      console.say("nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
+    if (!kept) folder.remove();
+    return code_of(*end);
+  }
+
+  /// The program's own exit code, even if a trace could not be written; that was reported.
+  static ExitCode code_of(const ProgramEnd& end) {
+    run_files::forget_write_error();
+    return static_cast<ExitCode>(end.code);
+  }
+
+  /// Makes traces of what processes asked for, and removes what they left. Where no process has the
+  /// output's name yet, `first` becomes the one that does. Returns whether a trace could not be
+  /// made, so that what the process left is kept.
+  bool write_requests(Console& console, const RawFolder& folder, pid_t process,
+                      std::string& first) const {
+    bool kept = false;
+    for (const auto& file : folder.files(process, ".jsonl")) {
+      struct stat about {};
+      if (stat(file.c_str(), &about) != 0 || about.st_size == 0) {  // it asked for nothing
+        unlink(file.c_str());
+        continue;
+      }
+      const auto asked = process_of(file);
+      if (first.empty()) first = asked;
+      auto name = name_for(asked, first);
+      // PyTorch's history goes into a file beside the one with the process's own name.
+      if (file.find("-torch.", file.rfind('/')) != file.npos ||
+          (level_ == "both" && !names_calls(file))) {
+        const auto dot = name.find('.', name.rfind('/') + 1);
+        name.insert(dot == name.npos ? name.size() : dot, "-torch");
+      }
+      const About about_it{.what = "operations", .reserved = name == output_};
+      if (auto done = write_trace(console, file, name, about_it); !done) {
+        console.say(describe(done.error()));
+        console.say(text::format("what was recorded is kept: {}", file));
+        kept = true;
+        continue;
+      }
+      unlink(file.c_str());
+    }
+    for (const auto& sign : folder.files(process, ".history")) {
+      const auto number = sign.substr(sign.rfind('/') + 1);
+      console.say(text::format(
+          "PyTorch's history of process {} is lost: PyTorch writes it when Python ends, and this "
+          "process ended before, by a signal, os._exit or exec",
+          number.substr(0, number.find('.'))));
+      if (first.empty()) first = number;  // so much was recorded
+      unlink(sign.c_str());
+    }
+    return kept;
+  }
+
+  /// Do these requests carry numbers that relate them to the driver's calls? PyTorch's history does
+  /// not.
+  static bool names_calls(const std::string& file) {
+    auto source = format::ByteSource::open(file);
+    if (!source) return false;
+    constexpr std::size_t kHeader = 4096;
+    const auto begin = (*source)->peek(kHeader);
+    return begin && begin->find("\"tool\":\"emmctl.record\"") != begin->npos;
+  }
+
+  static int number_of_signal(std::string_view name) {
+    if (name.starts_with("SIG")) name.remove_prefix(3);
+    return name == "USR1"   ? SIGUSR1
+           : name == "USR2" ? SIGUSR2
+           : name == "HUP"  ? SIGHUP
+           : name == "CONT" ? SIGCONT
+                            : 0;
+  }
+
+  /// Writes the traces of all processes. Returns true if a raw file gave no trace. Before the
+  /// program's `end` all raw files are kept; at the end only those that gave none.
+  bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost,
+                    bool end) const {
+    auto files = folder.files(process);
+    if (files.empty()) console.say(why_nothing(folder, end));
+    const auto without =
+        std::stable_partition(files.begin(), files.end(), std::not_fn(has_no_calls));
+    if (const auto count = files.end() - without; count != 0 && without != files.begin()) {
+      for (auto file = without; end && file != files.end(); ++file) unlink(file->c_str());
+      files.erase(without, files.end());
+      console.say(text::format("{} more {} cuInit, and made no call that is recorded", count,
+                               count == 1 ? "process called" : "processes called"));
+    }
+    std::string first = files.empty() ? std::string() : process_of(files.front());
+    bool kept = false;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const auto name = name_for(process_of(files[i]), first);
+      const About about{.what = "calls", .cost = cost, .reserved = name == output_};
+      const auto requests =
+          files[i].substr(0, files[i].size() - std::strlen(".emmraw")) + ".requests.jsonl";
+      struct stat asked {};
+      const bool asked_for = stat(requests.c_str(), &asked) == 0 && asked.st_size != 0;
+      const bool has_requests = asked_for && names_calls(requests);
+      // PyTorch's history also keeps its own file: it has the allocator's settings and no memory of
+      // other libraries.
+      const bool has_history = asked_for && !has_requests;
+      auto done = write_trace(console, files[i], name, about, asked_for ? requests : std::string(),
+                              has_history ? trace::merge_history : trace::merge_levels);
+      if (!done && has_history) {
+        console.say(describe(done.error()));
+        done = write_trace(console, files[i], name, about);
+      }
+      if (done) {
+        if (end) unlink(files[i].c_str());
+        if (end && has_requests) unlink(requests.c_str());
+        continue;
+      }
+      kept = true;
+      console.say(describe(done.error()));
+      if (end) console.say(text::format("the raw recording is kept: {}", files[i]));
+    }
+    // The files that are left are of processes that called no driver, or are PyTorch's own
+    // histories.
+    return write_requests(console, folder, process, first) || kept;
+  }
+
+  /// What the line about a trace says of its source.
+  struct About {
+    std::string_view what;  ///< The noun for what is counted.
+    double cost = 0;        ///< ns to record one; 0 if not known.
+    bool reserved = false;  ///< It is the output that the user named.
+  };
+
+  static Result<trace::ImportCounts> read(const std::string& path, trace::OperationSink& sink) {
+    auto source = format::ByteSource::open(path);
+    if (!source) return std::move(source).error();
+    auto importer = trace::detect(**source);
+    if (!importer) return std::move(importer).error();
+    return (*importer)->read(**source, sink, {.partial = true});
+  }
+
+  static Status write_trace(Console& console, const std::string& raw, const std::string& name,
+                            const About& about, const std::string& requests = {},
+                            decltype(trace::merge_levels)* merge = trace::merge_levels) {
+    auto sink =
+        format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
+    if (!sink) return std::move(sink).error();
+    const auto writer = trace::make_writer(**sink, form_of(name));
+    Counting counting(*writer);
+    trace::EndingSink ending(counting);  // of a Python that was killed
+    auto counts = requests.empty() ? read(raw, ending) : merge(requests, raw, counting);
+    if (!counts) return std::move(counts).error();
+    if (auto closed = (*sink)->close(); !closed) return closed.error();
+    for (const auto& note : counts->notes) console.say(text::format("{}: {}", name, note));
+    const auto count = counts->rows;
+    auto words =
+        text::format("{}: {} {}, {} allocated, at most {} live", name, text::grouped(count),
+                     about.what.substr(0, about.what.size() - (count == 1 ? 1 : 0)),
+                     units::bytes(counting.allocated()), units::bytes(counting.peak()));
+    if (counting.refused() != 0) words += text::format(", {} refused", counting.refused());
+    if (about.cost > 0) {
+      words +=
+          text::format("; recording took about {} a call and {} in all, without its file",
+                       units::ns(about.cost), units::ns(about.cost * static_cast<double>(count)));
+    }
+    words += text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
+                          text::shell_word(name));
+    console.say(words);
+    return {};
+  }
+
+  std::vector<std::string> program_;
+  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto";
+  std::uint64_t depth_ = 16;
+};
+
+}  // namespace
+
+extern constinit const Command record_command{
+    "record",
+    "Run any CUDA program and record its memory calls as a trace",
+    false,
+    make_run<RecordProgram>,
+    Heading::traces,
+    {{{"emmctl record -o run.emmb -- ./program", "Records a program from its start to its end."},
+      {"emmctl record -o 'run.%p.emmb' --duration 60s -- python train.py",
+       "Records each process of it for a minute."}}}};
+
+}  // namespace emm

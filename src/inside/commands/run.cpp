@@ -1,0 +1,207 @@
+#include "record/run.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.hpp"
+#include "cli/command.hpp"
+#include "commands/recorded_program.hpp"
+#include "driver/decorate/fault_injector.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// The calls that can be made to fail, by their names in emmctl.
+struct CallName {
+  constexpr CallName(std::string_view given, record::Call call)
+      : name(given), kind(static_cast<unsigned>(call)) {}
+  constexpr CallName(std::string_view given, record::FaultKind fault) : name(given), kind(fault) {}
+
+  std::string_view name;
+  unsigned kind;
+};
+constexpr CallName kCallNames[] = {
+    {"mem_alloc", record::Call::mem_alloc},
+    {"mem_free", record::Call::mem_free},
+    {"mem_alloc_managed", record::Call::mem_alloc_managed},
+    {"mem_host_alloc", record::Call::mem_host_alloc},
+    {"mem_free_host", record::Call::mem_free_host},
+    {"mem_host_register", record::Call::mem_host_register},
+    {"mem_host_unregister", record::Call::mem_host_unregister},
+    {"mem_get_info", record::Call::mem_get_info},
+    {"ipc_get_mem_handle", record::Call::ipc_get_mem_handle},
+    {"ipc_open_mem_handle", record::Call::ipc_open_mem_handle},
+    {"ipc_close_mem_handle", record::Call::ipc_close_mem_handle},
+    {"event_create", record::Call::event_create},
+    {"event_destroy", record::Call::event_destroy},
+    {"event_record", record::Call::event_record},
+    {"event_query", record::kFaultEventQuery},
+    {"event_synchronize", record::Call::event_synchronize},
+    {"stream_create", record::Call::stream_create},
+    {"stream_destroy", record::Call::stream_destroy},
+    {"stream_query", record::kFaultStreamQuery},
+    {"stream_synchronize", record::Call::stream_synchronize},
+    {"stream_wait_event", record::Call::stream_wait_event},
+    {"launch_host_func", record::Call::host_function},
+    {"ctx_synchronize", record::Call::ctx_synchronize},
+    {"mem_address_reserve", record::Call::mem_address_reserve},
+    {"mem_address_free", record::Call::mem_address_free},
+    {"mem_create", record::Call::mem_create},
+    {"mem_release", record::Call::mem_release},
+    {"mem_map", record::Call::mem_map},
+    {"mem_unmap", record::Call::mem_unmap},
+    {"mem_set_access", record::Call::mem_set_access},
+    {"mem_pool_create", record::Call::pool_create},
+    {"mem_pool_destroy", record::Call::pool_destroy},
+    {"mem_pool_trim_to", record::Call::pool_trim},
+    {"mem_alloc_async", record::Call::mem_alloc_async},
+    {"mem_alloc_from_pool_async", record::kFaultAllocFromPool},
+    {"mem_free_async", record::Call::mem_free_async},
+    {"ctx_enable_peer_access", record::Call::peer_enable},
+};
+
+Result<std::string> fault_words(const std::string& given) {
+  auto plan = FaultPlan::parse(given);
+  if (!plan) return std::move(plan).error();
+  unsigned kind = record::kFaultAny;
+  if (plan->call) {
+    const auto wanted = call_info(*plan->call).name;
+    for (const auto& known : kCallNames) {
+      if (known.name == wanted) kind = known.kind;
+    }
+    if (kind == record::kFaultAny)
+      return fail(Errc::usage, "--fault {}: `emmctl run` does not see {}", given, wanted);
+  }
+  if (plan->rate != 0) {
+    return text::format("rate,{},{},{};", plan->rate, plan->seed, kind);
+  }
+  return text::format("{},{},{};", kind, plan->nth, plan->native);
+}
+
+/// The file in which the program's processes report to emmctl. The destructor removes it.
+class ReportFile {
+ public:
+  explicit ReportFile(std::string path)
+      : path_(std::move(path)),
+        file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
+    constexpr record::RunReport kEmpty;
+    if (file_ >= 0 && ::pwrite(file_, &kEmpty, sizeof kEmpty, 0) < 0) unlink(path_.c_str());
+  }
+  ReportFile(const ReportFile&) = delete;
+  ReportFile& operator=(const ReportFile&) = delete;
+  ~ReportFile() {
+    if (file_ >= 0) ::close(file_);
+    unlink(path_.c_str());
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  record::RunReport read() const noexcept {
+    record::RunReport found;
+    if (file_ < 0 || ::pread(file_, &found, sizeof found, 0) != sizeof found) return {};
+    return found;
+  }
+
+ private:
+  std::string path_;
+  int file_;
+};
+
+class RunProgram final : public CommandRun {
+ public:
+  explicit RunProgram(Arguments& arguments) {
+    arguments.program("PROGRAM", program_,
+                      "The program and its arguments, best after --: it runs as itself");
+    arguments.text("--capacity", capacity_, "SIZE",
+                   "The program sees devices with no more memory than that: what goes beyond is "
+                   "refused, as the driver refuses");
+    arguments.list("--fault", faults_, "CALL:N|rate=R,seed=S",
+                   "The N-th call of that kind fails, or each with a probability; repeatable");
+    arguments.footer(
+        "The program finds a libcuda.so.1 of emmctl's before the driver's, as under `emmctl "
+        "record`. What counts against --capacity is what the process asks of the driver: each "
+        "process has its own. A call that fails as --fault says does not reach the driver. The "
+        "exit code is the program's.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
+    if (capacity_.empty() && faults_.empty())
+      return fail(Errc::usage, "emmctl run: expected --capacity SIZE, --fault CALL:N, or both");
+    ProgramStart start{.command = program_};
+    std::string words;
+    for (const auto& given : faults_) {
+      auto one = fault_words(given);
+      if (!one) return std::move(one).error();
+      words += *one;
+    }
+    if (!words.empty()) start.variables.emplace_back("EMM_RUN_FAULTS", words);
+    if (!capacity_.empty()) {
+      auto size = units::parse_bytes(capacity_);
+      if (!size) return std::move(size).error();
+      if (*size == 0)
+        return fail(Errc::usage, "--capacity {}: expected at least a byte", capacity_);
+      start.variables.emplace_back("EMM_RUN_CAPACITY", text::format("{}", *size));
+    }
+    const auto folder = make_temporary_folder("run");
+    if (!folder) return folder.error();
+    const auto end = run_in(console, *folder, start);
+    rmdir(folder->c_str());
+    if (!end) return end.error();
+    return static_cast<ExitCode>(end->code);
+  }
+
+ private:
+  static Result<ProgramEnd> run_in(Console& console, const std::string& folder,
+                                   ProgramStart& start) {
+    auto shim = DriverShim::open(folder, console.program());
+    if (!shim) return std::move(shim).error();
+    for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
+    const ReportFile report(folder + "/seen");
+    start.variables.emplace_back("EMM_RUN_SEEN", report.path());
+    if (auto written = shim->write(start.variables); !written) {
+      shim->remove();
+      return written.error();
+    }
+    auto end = run_program(start);
+    shim->remove();
+    if (!end) return end;
+    const auto said = report.read();
+    if (said.seen == 0) {
+      console.say(
+          "nothing was refused: no process called cuInit with success through libcuda.so.1 as the "
+          "loader finds it (docs/recording.md says which programs are not seen)");
+    }
+    if (said.uncounted != 0) {
+      console.say(text::format(
+          "--capacity did not count {} allocations, since there was no memory for accounts of them",
+          said.uncounted));
+    }
+    return end;
+  }
+
+  std::vector<std::string> program_;
+  std::string capacity_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+extern constinit const Command run_command{
+    "run",
+    "Run a CUDA program on a device with less memory, or with driver calls that fail",
+    false,
+    make_run<RunProgram>,
+    Heading::traces,
+    {{{"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."},
+      {"emmctl run --fault mem_alloc:100 -- ./program", "Lets the hundredth request fail."}}}};
+
+}  // namespace emm

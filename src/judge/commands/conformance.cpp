@@ -1,0 +1,172 @@
+#include <filesystem>
+#include <memory>
+
+#include "base/prng.hpp"
+#include "cli/command.hpp"
+#include "cli/manager_choice.hpp"
+#include "commands/judge_apart.hpp"
+#include "conformance/suite.hpp"
+#include "driver/device_entry.hpp"
+#include "plugin/child.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+using namespace emm::conformance;
+using Kind = Verdict::Kind;
+
+class Conformance final : public CommandRun {
+ public:
+  explicit Conformance(Arguments& arguments) {
+    manager_.offer(arguments);
+    arguments.flag("--own", own_,
+                   "Judge emmctl's own context, pointers, IPC and selection, over `default`, "
+                   "instead of a manager");
+    arguments.choice("--as", as_, {"any", "host-only", "default"},
+                     "What the manager is held to; where not given, what a bundled one of that "
+                     "name promises, else any");
+    arguments.list("--clause", globs_, "GLOB",
+                   "Only the clauses whose id this names, as 'PD-*'; repeatable");
+    arguments.choice("--level", level_, {"must", "should", "quirk"},
+                     "Clauses of this level, and those that bind more");
+    arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
+    arguments.text("--seed", seed_, "N|random",
+                   "Of everything random; `random` takes another each time, and says which");
+    arguments.flag("--thorough", thorough_,
+                   "Takes minutes: 40 times as many random requests and programs");
+    arguments.count(
+        "--deadline", deadline_s_,
+        "Seconds that a step of a clause may take, a request or a free; the clause may take ten "
+        "times as long");
+    arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
+    arguments.output("--junit", junit_, "Writes them as JUnit XML");
+    arguments.output("--tap", tap_, "Writes them as TAP");
+    arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
+    arguments.text(
+        "--traces", traces_, "FOLDER",
+        "Writes for each failure that a trace can show, FOLDER/CLAUSE.json; makes FOLDER");
+    arguments.footer(
+        "Exit codes: 0 all that was judged passed; 1 a clause failed; 2 usage; 3 nothing was "
+        "judged, or a clause "
+        "could not be judged to its end; 5 no device.");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    auto spec = manager_.spec();
+    if (!spec) return std::move(spec).error();
+    const bool foreign = !own_ && is_foreign(*spec);
+    if (foreign) plugin::enter_heap_checks();
+    const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
+    if (!seed) return fail(Errc::usage, "--seed {}: expected a number or random", seed_);
+    if (seed_ == "random") console.say(text::format("seed {}", *seed));
+    Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_};
+    subject.foreign = foreign;
+    subject.is_pair = spec->starts_with("torch:") || spec->starts_with("cupy:");
+    subject.seed = *seed;
+    subject.thorough = thorough_;
+    if (as_ == "default") subject.promise = Scope::deflt;
+    if (as_ == "host-only") subject.promise = Scope::host;
+    if (as_ == "any") subject.promise = Scope::all;
+    const auto numba =
+        manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
+    subject.profile = numba ? Profile::numba : Profile::standard;
+    if (own_) {
+      auto factory = find_manager(numba ? "default:profile=numba" : "default");
+      if (!factory) return std::move(factory).error();
+      subject.factory = *std::move(factory);
+    }
+
+    Selection selection{.globs = globs_, .own = own_};
+    selection.level = level_ == "must"     ? Level::must
+                      : level_ == "should" ? Level::should
+                                           : Level::quirk;
+    const auto chosen = select(selection).size();
+    if (chosen == 0)
+      return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
+    constexpr std::uint64_t kThorough = 20;
+    Apart apart(manager_, subject, std::chrono::seconds(deadline_s_ * (thorough_ ? kThorough : 1)));
+    if (!own_) {
+      const auto why_not = apart.look();
+      if (!why_not) return why_not.error();
+      if (!why_not->empty()) {
+        console.say(text::format("nothing was judged: {}: {}", *spec, *why_not));
+        return ExitCode::inconclusive;
+      }
+    } else if (auto opens = open_platform(device_, {}); !opens) {
+      return std::move(opens).error();
+    }
+    handle_interrupts();
+    std::uint64_t done = 0;
+    const Judge elsewhere = [&](const Clause& clause, const Subject&) {
+      return apart.judge(clause);
+    };
+    const auto report =
+        run_suite(subject, selection, own_ ? Judge(judge) : elsewhere, [&](const Clause& clause) {
+          console.progress(clause.id, done++, chosen);
+          return !interrupted();
+        });
+    console.end_progress();
+
+    if (auto written = write(console, report); !written) return std::move(written).error();
+    if (report.count(Kind::fail) > 0) return ExitCode::failure;
+    if (report.count(Kind::pass) > 0 && report.count(Kind::inconclusive) == 0)
+      return ExitCode::fine;
+    if (report.count(Kind::pass) == 0) console.say("nothing was judged");
+    return ExitCode::inconclusive;
+  }
+
+ private:
+  Status write(Console& console, const Report& report) const {
+    bool on_stdout = false;
+    const auto write_as = [&](const std::string& path, const auto& form) -> Status {
+      if (path.empty()) return {};
+      on_stdout |= path == "-";
+      return console.write(path, form());
+    };
+    if (auto written = write_as(json_, [&] { return to_json(report, times_); }); !written)
+      return written;
+    if (auto written = write_as(junit_, [&] { return to_junit(report, times_); }); !written)
+      return written;
+    if (auto written = write_as(tap_, [&] { return to_tap(report); }); !written) return written;
+    if (!traces_.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(traces_, error);
+      if (error)
+        return fail(Errc::io_error, "--traces: {}: {}", text::printable(traces_, 200),
+                    error.message());
+    }
+    for (const auto& one : report.judged) {
+      if (traces_.empty() || one.verdict.trace.empty()) continue;
+      std::string name(one.clause->id);
+      for (auto& c : name) c = c == '/' ? '-' : c;
+      if (auto written =
+              console.write(traces_ + "/" + name + ".json", one.verdict.trace, "--traces");
+          !written)
+        return written;
+    }
+    if (!on_stdout) console.result(to_text(report));
+    return {};
+  }
+
+  ManagerChoice manager_;
+
+  std::string as_, level_ = "quirk", device_ = "sim", seed_ = "0", json_, junit_, tap_, traces_;
+  std::vector<std::string> globs_;
+  std::uint64_t deadline_s_ = 30;
+  bool own_ = false, times_ = false, thorough_ = false;
+};
+
+}  // namespace
+
+extern constinit const Command conformance_command{
+    "conformance",
+    "Judge a manager by the contract, clause by clause",
+    false,
+    make_run<Conformance>,
+    Heading::judge,
+    {{{"emmctl conformance --manager ./libemm-mine.so", "Judges a manager by every clause."},
+      {"emmctl conformance --manager pool --clause 'IPC-*' --junit verdict.xml",
+       "Judges some clauses, and writes JUnit for CI."}}}};
+
+}  // namespace emm

@@ -1,0 +1,127 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "cli/command.hpp"
+#include "commands/plugin_templates.hpp"
+#include "format/whole_file.hpp"
+
+namespace emm {
+namespace {
+
+using namespace emm::cli;
+
+/// A file of the project and its template.
+struct ProjectFile {
+  std::string to;
+  std::string_view from;
+};
+
+void replace_all(std::string& text, std::string_view word, std::string_view by) {
+  for (auto at = text.find(word); at != text.npos; at = text.find(word, at + by.size())) {
+    text.replace(at, word.size(), by);
+  }
+}
+
+bool is_name(std::string_view name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  return !name.empty() && name[0] >= 'a' && name[0] <= 'z' &&
+         std::all_of(name.begin(), name.end(), fits);
+}
+
+std::string_view text_of(std::string_view file) {
+  for (const auto& known : plugin_templates()) {
+    if (known.file == file) return known.text;
+  }
+  EMM_ASSERT(false);
+  return {};
+}
+
+Status make_folder(const std::string& path) {
+  if (mkdir(path.c_str(), 0777) == 0) return {};
+  return fail(Errc::usage, "cannot make the folder {}: {}", path, std::strerror(errno));
+}
+
+class Plugin final : public CommandRun {
+ public:
+  explicit Plugin(Arguments& arguments) {
+    arguments.positional(
+        "ACTION", action_,
+        "new: writes a project of a manager in a shared object, in the folder NAME");
+    arguments.positional("NAME", name_, "Of the manager; its library becomes libemm-NAME.so");
+    arguments.choice("--language", language_, {"c", "c++"}, "What it is written in");
+  }
+
+  Result<ExitCode> run(Console& console) override {
+    if (action_ != "new") return fail(Errc::usage, "plugin {}: expected new", action_);
+    if (!is_name(name_)) {
+      return fail(
+          Errc::usage,
+          "plugin new {}: expected a name of lower-case letters, digits, - and _, a letter first",
+          name_);
+    }
+    const bool plain = language_ == "c";
+    const std::vector<ProjectFile> files{
+        {plain ? name_ + ".c" : name_ + ".cpp", plain ? "plugin.c" : "plugin.cpp"},
+        {"CMakeLists.txt", "CMakeLists.txt.in"},
+        {"emm_plugin.h", "emm_plugin.h"},
+        {"README.md", "README.md.in"},
+        {"first.json", "first.json"},
+        {".github/workflows/emmctl.yml", "github.yml.in"},
+        {".gitlab-ci.yml", "gitlab.yml.in"}};
+    for (const auto* folder : {"", "/.github", "/.github/workflows"}) {
+      if (auto made = make_folder(name_ + folder); !made) return made.error();
+    }
+    std::string said;
+    for (const auto& file : files) {
+      std::string text(text_of(file.from));
+      if (file.from != "emm_plugin.h") fill_in(text, plain);
+      const auto path = name_ + "/" + file.to;
+      if (auto written = format::write_whole(path, text); !written) return written.error();
+      said += path + "\n";
+    }
+    console.result(said);
+    console.say(text::format("next: cmake -S {} -B {}/build && cmake --build {}/build", name_,
+                             name_, name_));
+    return ExitCode::fine;
+  }
+
+ private:
+  void fill_in(std::string& text, bool plain) const {
+    for (const auto& [word, by] :
+         {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
+                                                        plain ? "LANGUAGES C" : "LANGUAGES CXX"),
+          {"PRIVATE STANDARD", plain ? "PRIVATE c_std_11" : "PRIVATE cxx_std_20"},
+          {"NAME.SUFFIX", plain ? "NAME.c" : "NAME.cpp"}}) {
+      replace_all(text, word, by);
+    }
+    replace_name(text);
+  }
+  /// Replaces NAME, except in add_test(NAME ...), where it is CMake's keyword.
+  void replace_name(std::string& text) const {
+    constexpr std::string_view kKeyword = "add_test(NAME", kKept = "add_test(\1";
+    replace_all(text, kKeyword, kKept);
+    replace_all(text, "NAME", name_);
+    replace_all(text, kKept, kKeyword);
+  }
+
+  std::string action_, name_, language_ = "c";
+};
+
+}  // namespace
+
+extern constinit const Command plugin_command{
+    "plugin",
+    "Begin a memory manager of your own: a project that builds a shared object",
+    false,
+    make_run<Plugin>,
+    Heading::judge,
+    {{{"emmctl plugin new mine", "Makes a project in C, in the folder mine."},
+      {"emmctl plugin new yours --language c++", "Makes one in C++."}}}};
+
+}  // namespace emm
