@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lines.hpp"
+#include "replay/engine.hpp"
 
 namespace emm::trial {
 namespace {

@@ -10,6 +10,7 @@
 #include "format/byte_sink.hpp"
 #include "fragile_manager.hpp"
 #include "lines.hpp"
+#include "replay/engine.hpp"
 #include "trace/lifetimes.hpp"
 #include "trace/writer.hpp"
 #include "trial/fit.hpp"
