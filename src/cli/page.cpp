@@ -100,11 +100,20 @@ bool has(const Page& page, std::string_view name) {
                      [&](const auto& option) { return option.longest() == name; });
 }
 
+/// The commands that --help lists, in the order of their headings.
+std::vector<const Command*> listed_commands() {
+  std::vector<const Command*> listed;
+  for (const auto* command : bundled_commands()) {
+    if (!command->hidden) listed.push_back(command);
+  }
+  std::stable_sort(listed.begin(), listed.end(),
+                   [](const auto* a, const auto* b) { return a->heading < b->heading; });
+  return listed;
+}
+
 std::vector<Page> all_pages() {
   std::vector<Page> pages;
-  for (const auto* command : bundled_commands()) {
-    if (!command->hidden) pages.push_back(page_of(*command));
-  }
+  for (const auto* command : listed_commands()) pages.push_back(page_of(*command));
   return pages;
 }
 
@@ -406,9 +415,7 @@ std::string help_text(const Page& page, int width) {
 
 std::string no_such_command(std::string_view given) {
   std::vector<std::string_view> known;
-  for (const auto* command : bundled_commands()) {
-    if (!command->hidden) known.push_back(command->name);
-  }
+  for (const auto* command : listed_commands()) known.push_back(command->name);
   if (given.empty()) return text::format("expected a command: {}", text::join(known));
   if (given.starts_with('-'))
     return text::format("expected a command before {}: {}", given, text::join(known));
