@@ -56,7 +56,7 @@ constexpr Examples kExamples[] = {
       {"emmctl inspect run.jsonl --svg run.svg --limit", "Draws it, and says what it needs."}}},
     {"explain",
      {{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
-      {"emmctl explain run.jsonl --capacity 6GiB", "Says whether one would fail with 6 GiB."}}},
+      {"emmctl explain train.log", "Says what an out-of-memory message in a log comes to."}}},
     {"ranks",
      {{"emmctl ranks 'ranks/rank*.jsonl'", "Says which rank is the tightest, and why."},
       {"emmctl ranks ranks --capacity 8GiB", "Says what each has left of 8 GiB."}}},

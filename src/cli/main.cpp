@@ -359,13 +359,12 @@ int run(int argc, char** argv) {
       console.say(describe(named.error()));
       return finish(console, exit_code_of(named.error()));
     }
-    const auto words = what_is(path);
-    if (words) {
-      console.result(*words);
-    } else {
-      console.say(describe(words.error()));
+    const auto answer = what_is(path);
+    if (!answer) {
+      console.say(describe(answer.error()));
+      return finish(console, exit_code_of(answer.error()));
     }
-    return finish(console, words ? ExitCode::fine : exit_code_of(words.error()));
+    return finish(console, say(console, *answer));
   }
   // The words after `--` belong to the program, whatever they look like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));

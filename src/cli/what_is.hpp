@@ -3,11 +3,12 @@
 #include <string>
 
 #include "base/result.hpp"
+#include "cli/file_kind.hpp"
 
 namespace emm::cli {
 
-/// For `emmctl FILE`: says what a file is and which commands work on it. parse_error if no format
-/// matches.
-Result<std::string> what_is(const std::string& path);
+/// For `emmctl FILE`: says what a file is, and which commands work on it or what to record in its
+/// place.
+Result<FileAnswer> what_is(const std::string& path);
 
 }  // namespace emm::cli

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/explain_log.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
@@ -23,7 +24,8 @@ class Explain final : public CommandRun {
   explicit Explain(Arguments& arguments) {
     trace_.offer(arguments);
     arguments.count("--event", event_, "N",
-                    "The event of the failure to explain; the first failure, if not given");
+                    "The event of the failure to explain, or the line of its message in a log; the "
+                    "first failure, if not given");
     arguments.text("--capacity", capacity_, "SIZE",
                    "What each device has, if the trace does not say it, or wrongly; for a trace "
                    "without a failed request, ask whether one would fail with this");
@@ -36,8 +38,12 @@ class Explain final : public CommandRun {
     arguments.flag("--in-passes", in_passes_,
                    "Read the file again and again, and hold no more than what is live; no remedies "
                    "are tried then. So long traces are read");
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
+    arguments.output("--json", json_,
+                     "Writes the answer as JSON (emmctl.explain/2; of a log "
+                     "emmctl.explain-message/1)");
     arguments.footer(
+        "A log, a terminal's text or a pipe may be given in place of a trace: the out-of-memory "
+        "messages of PyTorch, TensorFlow, JAX, CuPy, RMM and others are found in it. "
         "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
         "memory, and no --capacity is asked about. A snapshot without history is always "
         "described.");
@@ -74,8 +80,13 @@ class Explain final : public CommandRun {
                     "its operations are not in the order of their seq, a free completes later than "
                     "it is asked for, or it has several streams");
     }
+    auto source = format::ByteSource::open(trace_.path, &interrupted());
+    if (!source) return std::move(source).error();
+    if (is_log(**source, trace_.format)) {
+      return explain_log(console, **source, {.path = trace_.path, .json = json_, .line = event_});
+    }
     allocators::pytorch::Recording pytorch;
-    auto recording = load_recording(console, trace_, &pytorch);
+    auto recording = load_recording(console, trace_, &pytorch, *std::move(source));
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
