@@ -133,8 +133,8 @@ Failure failure_of(const Judged& one, const Verdict& verdict, bool is_harm) {
     if (const auto operation = operation_in(verdict.words); !operation.empty())
       marks.insert("fails " + operation);
   }
-  failure.is_plain = !left.empty() || !verdict.cause.empty() || seen.find(kWrongEnds) != seen.npos ||
-                     (!answer.empty() && !is_out_of_memory);
+  failure.is_plain = !left.empty() || !verdict.cause.empty() ||
+                     seen.find(kWrongEnds) != seen.npos || (!answer.empty() && !is_out_of_memory);
   constexpr std::size_t kTelling = 3, kTellingAlone = 5;  // words
   const auto words = word_count(seen);
   if (answer.empty() && left.empty() && words >= kTelling) {
@@ -160,8 +160,9 @@ std::vector<Group> grouped(std::vector<Failure> failures) {
   };
   for (std::size_t i = 0; i < failures.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {
-      const bool share = std::any_of(failures[i].marks.begin(), failures[i].marks.end(),
-                                     [&](const auto& mark) { return failures[k].marks.count(mark); });
+      const bool share =
+          std::any_of(failures[i].marks.begin(), failures[i].marks.end(),
+                      [&](const auto& mark) { return failures[k].marks.count(mark); });
       if (!share) continue;
       const auto [least, most] = std::minmax(find(i), find(k));
       root[most] = least;
@@ -184,12 +185,12 @@ bool judges_all(const Clause& clause) { return clause.may_fail_with.starts_with(
 
 /// Answers whether `other` is what `group` may break besides.
 bool takes_in(const Group& group, const Group& other) {
-  const bool judges_more = std::any_of(
-      group.failures.begin(), group.failures.end(),
-      [](const Failure& one) { return !judges_all(*one.judged->clause); });
+  const bool judges_more =
+      std::any_of(group.failures.begin(), group.failures.end(),
+                  [](const Failure& one) { return !judges_all(*one.judged->clause); });
   return std::all_of(other.failures.begin(), other.failures.end(), [&](const Failure& theirs) {
     const auto& clause = *theirs.judged->clause;
-    if (judges_more && !other.is_plain && judges_all(clause)) return true;
+    if (judges_more && !theirs.is_plain && judges_all(clause)) return true;
     return std::any_of(group.failures.begin(), group.failures.end(), [&](const Failure& own) {
       return is_declared(own.judged->clause->may_fail_with, clause.id);
     });
@@ -238,13 +239,14 @@ Headline headline_of(const Report& report, const Failure& failure) {
   const auto answer = answer_in(seen);
   const auto operation = operation_in(verdict->words);
   if (failure.is_plain && !answer.empty() && !operation.empty()) {
-    return {text::format("{} answers {}", operation, answer), verdict->expected == "success" ? 5 : 4};
+    return {text::format("{} answers {}", operation, answer),
+            verdict->expected == "success" ? 5 : 4};
   }
   // A rule that is watched throughout says more where it was seen broken in other clauses, too.
   const bool is_watched = one->clause->may_fail_with.starts_with('*') && !judges_all(*one->clause);
-  const bool keeps_others = std::any_of(report.judged.begin(), report.judged.end(), [&](const Judged& other) {
-    return other.behind == one->clause;
-  });
+  const bool keeps_others =
+      std::any_of(report.judged.begin(), report.judged.end(),
+                  [&](const Judged& other) { return other.behind == one->clause; });
   const int worth = judges_all(*one->clause) ? 0 : is_watched ? (keeps_others ? 3 : 1) : 2;
   return {std::string(one->clause->rule), worth};
 }

@@ -46,13 +46,13 @@ std::string failure(const Report& report, const Judged& one) {
 }
 
 /// Why clauses were not judged, with their ids. `inconclusive_alone` leaves out those that are not
-/// applicable, and those that a finding or a signal has kept from it.
+/// applicable, and those that a finding has kept from it.
 std::map<std::string, std::string> why_unjudged(const Report& report, bool inconclusive_alone) {
   std::map<std::string, std::string> unjudged;
   for (const auto& one : report.judged) {
     if (one.verdict.kind == Kind::pass || one.verdict.kind == Kind::fail) continue;
-    if (inconclusive_alone && (one.verdict.kind != Kind::inconclusive || one.behind != nullptr ||
-                               one.verdict.words == kInterrupted))
+    if (one.verdict.words == kInterrupted) continue;  // told_interrupt() counts them
+    if (inconclusive_alone && (one.verdict.kind != Kind::inconclusive || one.behind != nullptr))
       continue;
     auto& ids =
         unjudged[text::format("{}: {}", name(one.verdict.kind), on_one_line(one.verdict.words))];
@@ -200,7 +200,7 @@ std::string to_brief_text(const Report& report) {
     add(text::format("and {} more findings\n", findings.size() - shown), 0);
   if (const auto why = why_unjudged(report, true); !why.empty()) {
     add(text::format("{}{}\n", cut_to_words(why.begin()->first, kHeadWords),
-                     why.size() > 1 ? text::format("; {} more reasons", why.size() - 1) : ""),
+                     why.size() > 1 ? text::format(" (and {} more)", why.size() - 1) : ""),
         0);
   }
   return out + interrupt + end;

@@ -29,7 +29,8 @@ class FindingsTest : public ::testing::Test {
     while (words >> word) ++count;
     return count;
   }
-  Report report_{.subject = {.manager = "mine.so"}, .again = "emmctl conformance --manager mine.so"};
+  Report report_{.subject = {.manager = "mine.so"},
+                 .again = "emmctl conformance --manager mine.so"};
 };
 
 TEST_F(FindingsTest, AnAnswerThatFailsManyClausesIsOne) {
@@ -44,7 +45,8 @@ TEST_F(FindingsTest, AnAnswerThatFailsManyClausesIsOne) {
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].says, "flush() answers CUDA_ERROR_NOT_FOUND (500): \"nothing\"");
   EXPECT_EQ(findings[0].failed.size(), 4u);
-  EXPECT_EQ(command_of(report_, findings[0]), "emmctl conformance --manager mine.so --clause ERR-5");
+  EXPECT_EQ(command_of(report_, findings[0]),
+            "emmctl conformance --manager mine.so --clause ERR-5");
 }
 
 TEST_F(FindingsTest, WhatOneOperationLeavesIsOneWhateverTheCount) {

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,6 +72,22 @@ def nothing_is_left_to_fill_in(folder):
             assert done.returncode in (0, 1) and done.stdout, (line, done)
 
 
+def the_command_is_whole_whatever_the_name(folder):
+    plugin = f"{folder}/a plugin's $HOME;.so"
+    shutil.copy(ONE_BUG, plugin)
+    run = subprocess.run([EMMCTL, "conformance", "--manager", f"{plugin}:wrong=live_bytes", "--clause", "accounts/live_bytes",
+                          "--seed", "7", "--deadline", "20"], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    again = next(line.split(None, 1)[1] for line in run.stdout.splitlines() if line.split()[:1] == ["again"])
+    done = subprocess.run(["sh", "-c", again], capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 1 and done.stdout == run.stdout, (again, done)
+
+
+def clauses_are_listed_briefly():
+    lists = [subprocess.run([EMMCTL, "list", "clauses", *more], capture_output=True, text=True, check=True).stdout
+             for more in ((), ("--more",))]
+    assert len(lists[0].split()) <= 130 and len(lists[1].splitlines()) > 200, lists
+
+
 def a_signal_leaves_a_whole_report(folder):
     hangs_at_load = {"ONE_BUG_HANGS_AT_LOAD": "1"}
     for number, wrong, more, pause in ((signal.SIGTERM, "flush_hangs", {}, 1.5), (signal.SIGINT, "flush_hangs", {}, 1.5),
@@ -101,4 +118,6 @@ def a_signal_leaves_a_whole_report(folder):
 with tempfile.TemporaryDirectory() as scratch:
     each_mistake_is_one_finding(scratch)
     nothing_is_left_to_fill_in(scratch)
+    the_command_is_whole_whatever_the_name(scratch)
+    clauses_are_listed_briefly()
     a_signal_leaves_a_whole_report(scratch)

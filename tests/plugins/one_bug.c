@@ -1,6 +1,6 @@
-/* A right manager with one mistake, or with two: "wrong=NAME" or "wrong=NAME+NAME". Each is one that
- * a first version of a plugin has, and each breaks many clauses at once. The suite is to say what is
- * wrong, once. */
+/* A right manager with one mistake, or with two: "wrong=NAME" or "wrong=NAME+NAME". Each is one
+ * that a first version of a plugin has, and each breaks many clauses at once. The suite is to say
+ * what is wrong, once. */
 #include <emm_plugin.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -58,8 +58,7 @@ static emm_status wrong_memalloc(emm_manager* self, uint64_t size, emm_stream st
     return is("unknown_out_of_memory") ? refuse(EMM_UNKNOWN_ERROR, "no room") : with_words(status);
   if (skewed) memory->device_pointer += 128;
   uint64_t none = 0;
-  if (is("same_address") &&
-      !atomic_compare_exchange_strong(&first, &none, memory->device_pointer))
+  if (is("same_address") && !atomic_compare_exchange_strong(&first, &none, memory->device_pointer))
     memory->device_pointer = first;
   if (is("short_block")) memory->device_pointer += 256;
   return status;
