@@ -1218,7 +1218,7 @@ constexpr Clause kAccountsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "* accounts/every_call_failed accounts/refused_frees suite/fill "
-                      "accounts/host_heap accounts/trim",
+                      "accounts/host_heap accounts/trim errors/frees_told",
      .check =
          [](Bench& b) {
            const auto failed = use_everything(b);

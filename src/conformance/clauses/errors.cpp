@@ -933,7 +933,7 @@ constexpr Clause kErrorsClauses[] = {
      .source = "emm_plugin.h, free_failed and flush; ERR-2",
      .level = Level::should,
      .scope = Scope::all,
-     .may_fail_with = "ERR-2 PD-11 stream/hazards",
+     .may_fail_with = "ERR-2 PD-11 stream/hazards abi/answers accounts/balance",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");

@@ -524,7 +524,7 @@ constexpr Clause kFlagsClauses[] = {
      .source = "drv:819-828; emm_plugin.h, memallocmanaged",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "MAN-1",
+     .may_fail_with = "MAN-1 MAN-4",
      .check =
          [](Bench& b) {
            check_with_and_without_refusal(b, [](Bench& on, bool refuses) {
