@@ -234,6 +234,7 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
       interrupted_at = std::chrono::steady_clock::now();
     }
     const bool stops = shared.interrupted.load();
+    if (stops && options.killed_when_interrupted) return {{}, Kind::interrupted, nullptr};
     if (stops && std::chrono::steady_clock::now() - interrupted_at >= kLastCall) {
       if (const auto* call = watch.overdue(kLastCall)) return {{}, Kind::interrupted, call};
     }

@@ -105,6 +105,20 @@ Rows clauses() {
   return rows;
 }
 
+/// The groups of clauses, with a pattern that names those of each.
+Rows groups_of_clauses() {
+  Rows rows{{"clauses", "what they judge", "the first"}};
+  for (const auto* group : conformance::clause_groups()) {
+    if (group->clauses.empty()) continue;
+    constexpr std::string_view kBeyond = "Beyond the catalogue: ";
+    auto title = cell(group->title);
+    if (title.starts_with(kBeyond)) title.erase(0, kBeyond.size());
+    rows.push_back(
+        {text::format("{}", group->clauses.size()), title, cell(group->clauses.front().id)});
+  }
+  return rows;
+}
+
 /// Lists the managers of a shared object. A child process loads it, since that may do harm.
 Result<Rows> managers_in(const std::string& file) {
   constexpr std::chrono::seconds kDeadline{60};
@@ -139,11 +153,13 @@ Result<Rows> managers_in(const std::string& file) {
 struct Listing {
   std::string_view name;
   Rows (*rows)();
-  std::size_t shown = 4;  ///< Columns that the table shows. JSON has all.
+  std::size_t shown = 4;      ///< Columns that the table shows. JSON has all.
+  Rows (*brief)() = nullptr;  ///< What is shown where --more is not given; null: the rows.
 };
-constexpr Listing kListings[] = {{"managers", managers, 3},  {"adaptors", adaptors},
-                                 {"devices", devices},       {"formats", formats},
-                                 {"generators", generators}, {"clauses", clauses}};
+constexpr Listing kListings[] = {
+    {"managers", managers, 3},  {"adaptors", adaptors},
+    {"devices", devices},       {"formats", formats},
+    {"generators", generators}, {"clauses", clauses, 4, groups_of_clauses}};
 
 std::vector<std::string> listing_names() {
   std::vector<std::string> names;
@@ -176,6 +192,7 @@ class List final : public CommandRun {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
     arguments.input("FILE", file_,
                     "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.flag("--more", more_, "Of clauses: each of them, not their groups");
     arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 
@@ -192,8 +209,12 @@ class List final : public CommandRun {
           return written.error();
       }
       for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
+      const bool is_brief = listing.brief != nullptr && !more_;
+      if (is_brief) rows = listing.brief();
       if (json_ != "-")
         console.result(inspect::columns(std::string(rows.front().size(), 'l'), rows, ""));
+      if (is_brief && json_ != "-")
+        console.result("--more lists each clause, and those that nobody is asked.\n");
       return ExitCode::fine;
     }
     return fail(Errc::usage, "list {}: expected one of {}", what_, text::join(listing_names()));
@@ -201,6 +222,7 @@ class List final : public CommandRun {
 
  private:
   std::string what_, file_, json_;
+  bool more_ = false;
 };
 
 }  // namespace
