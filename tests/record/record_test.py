@@ -755,6 +755,22 @@ if __name__ == "__main__":
         if how == "signal": os.kill(os.getpid(), 9)
         if how == "exec": os.execv(sys.executable, [sys.executable, __file__, "again"])
 """
+# A plugin as Numba's documentation shows it. The program imports it by itself, too.
+NUMBA_PLUGIN = """
+from numba import cuda
+class Plugin(cuda.HostOnlyCUDAMemoryManager):
+    def initialize(self): pass
+    def memalloc(self, size):
+        import ctypes
+        pointer = ctypes.c_uint64()
+        assert ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+        return cuda.MemoryPointer(self.context, pointer, size)
+    def get_memory_info(self): return cuda.MemoryInfo(1, 2)
+    def get_ipc_handle(self, memory): raise NotImplementedError
+    @property
+    def interface_version(self): return 1
+_numba_memory_manager = Plugin
+"""
 FAKE_TORCH = """
 import pickle
 class memory:
@@ -884,6 +900,17 @@ def levels(bench):
         nothing = bench.emmctl("record", "-o", "none.jsonl", "--level", level, "--", sys.executable, "ends.py", "nothing")
         expect("nothing was recorded" in nothing.stderr, True, nothing.stderr)
         expect(list(bench.folder.glob("none*")), [], "what is left of nothing")
+
+    # A plugin that imports numba.cuda, and one that the program imports before Numba asks for it.
+    (bench.folder / "plugin.py").write_text(NUMBA_PLUGIN)
+    for number, first in enumerate(("from numba import cuda", "import plugin; from numba import cuda", "import numba.cuda.cudadrv.driver; from numba import cuda")):
+        for level in ("request", "both"):
+            name = "plugin%d-%s.jsonl" % (number, level)
+            bench.emmctl("record", "-o", name, "--level", level, "--", sys.executable, "-c",
+                         first + "; a = cuda.device_array(1000, 'u1'); b = cuda.device_array(2000, 'u1'); "
+                         "assert 'Plugin' in type(cuda.current_context().memory_manager).__mro__[2].__name__", NUMBA_CUDA_MEMORY_MANAGER="plugin",
+                         PYTHONPATH=str(bench.folder))
+            expect([o["size"] for o in bench.operations(name) if o["op"] == "memalloc" and o.get("layer") != "backing"], [1000, 2000], name)
 
     (bench.folder / "fork.py").write_text(PYTHON_FORK)
     bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
