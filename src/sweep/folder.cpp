@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "format/csv_line.hpp"
 #include "format/file_bytes.hpp"
@@ -335,9 +336,11 @@ std::string to_text(const Progress& progress, const std::string& folder) {
     const auto& [words, failed] = by_words[i];
     out += text::format("  {} failed: {}\n", text::grouped(failed.size()),
                         text::printable(words, 300));
-    for (std::size_t k = 0; k < std::min(kCellsShown, failed.size()); ++k)
-      out += text::format("    {} emmctl {}\n", failed[k]->id,
-                          text::printable(text::join(failed[k]->command, " "), 300));
+    for (std::size_t k = 0; k < std::min(kCellsShown, failed.size()); ++k) {
+      out += text::format("    {} emmctl", failed[k]->id);
+      for (const auto& word : failed[k]->command) out += ' ' + text::shell_word(word);
+      out += '\n';
+    }
     if (failed.size() > kCellsShown)
       out += text::format("    and {} more\n", text::grouped(failed.size() - kCellsShown));
   }
