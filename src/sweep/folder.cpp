@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/run_files.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "format/csv_line.hpp"
@@ -36,8 +37,10 @@ std::string host() {
              : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
+constexpr std::string_view kWho = "the sweep's";
+
 Status write_whole(const std::string& path, std::string_view text) {
-  return format::write_whole(path, text, path);
+  return format::write_whole(path, text, kWho);
 }
 
 /// Calls `each` with the path of each entry of a folder, as far as the system lists them.
@@ -87,11 +90,22 @@ bool Folder::is_one(const std::string& path) {
   return fs::is_regular_file(path + "/sweep.jsonl", error);
 }
 
+constexpr std::string_view kParts[] = {"/cells", "/failed", "/batches", "/logs", "/times"};
+
 Status Folder::make() const {
-  for (const std::string_view part : {"/cells", "/failed", "/batches", "/logs", "/times"}) {
+  for (const auto part : kParts) {
     std::error_code error;
     fs::create_directories(path_ + std::string(part), error);
     if (error) return fail(Errc::io_error, "cannot make {}{}: {}", path_, part, error.message());
+  }
+  return {};
+}
+
+Status Folder::reserve() const {
+  if (auto apart = run_files::reserve(path_ + "/sweep.jsonl", kWho); !apart) return apart;
+  for (const auto part : kParts) {
+    if (auto apart = run_files::reserve_folder(path_ + std::string(part), kWho, true); !apart)
+      return apart;
   }
   return {};
 }

@@ -26,6 +26,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/program_files.hpp"
 #include "cli/recorded_program.hpp"
 #include "format/whole_file.hpp"
 #include "record/raw.hpp"
@@ -182,9 +183,10 @@ class RecordProgram final : public CommandRun {
   explicit RecordProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.text("-o,--output", output_, "FILE",
-                   "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
-                   "pack; %p is the number of the process");
+    arguments.output_file(
+        "-o,--output", output_,
+        "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
+        "pack; %p is the number of the process");
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
@@ -216,7 +218,7 @@ class RecordProgram final : public CommandRun {
       return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
     if (struct stat about{}; stat(output_.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
       return fail(Errc::usage, "-o {}: it is a folder: expected a file", output_);
-    if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
+    if (auto may = may_become_trace(output_); !may) return may.error();
     ProgramStart start{.command = program_};
     std::uint64_t most = 0;
     std::optional<std::uint64_t> duration;
@@ -634,6 +636,7 @@ class RecordProgram final : public CommandRun {
   static Status write_trace(Console& console, const std::string& raw, const std::string& name,
                             const About& about, const std::string& requests = {},
                             decltype(trace::merge_levels)* merge = trace::merge_levels) {
+    if (auto may = may_become_trace(name); !may) return may;
     auto sink =
         format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
     if (!sink) return std::move(sink).error();
