@@ -37,6 +37,7 @@ std::string host() {
              : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
+constexpr std::string_view kPlan = R"({"format":"emmctl-sweep")";
 constexpr std::string_view kWho = "the sweep's";
 
 Status write_whole(const std::string& path, std::string_view text) {
@@ -102,7 +103,14 @@ Status Folder::make() const {
 }
 
 Status Folder::reserve() const {
-  if (auto apart = run_files::reserve(path_ + "/sweep.jsonl", kWho); !apart) return apart;
+  const auto path = path_ + "/sweep.jsonl";
+  std::ifstream plan(path, std::ios::binary);
+  std::string begin(kPlan.size(), '\0');
+  plan.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (plan.gcount() != 0 && begin != kPlan)
+    return fail(Errc::usage, "{} is there and is no plan of a sweep: expected another folder",
+                path);
+  if (auto apart = run_files::reserve(path, kWho); !apart) return apart;
   for (const auto part : kParts) {
     if (auto apart = run_files::reserve_folder(path_ + std::string(part), kWho, true); !apart)
       return apart;

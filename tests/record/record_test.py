@@ -567,6 +567,31 @@ def uncollected(bench):
         shutil.rmtree(raw)
 
 
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        return print("no Numba: requests after a kill are not looked at")
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    # What Python asks, likewise.
+    asks = ("import os, time; from numba import cuda; a = cuda.device_array(1, 'u1'); open('begun', 'w'); "
+            "exec('while not os.path.exists(\"killed\"): time.sleep(0.01)'); [cuda.device_array(1, 'u1') for _ in range(4000)]; open('code', 'w')")
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--level", "request", "--", sys.executable, "-c", asks],
+                               cwd=bench.folder, env=dict(bench.environment, EMM_RECORD_UNCOLLECTED="2"), stderr=subprocess.DEVNULL)
+    while not (bench.folder / "begun").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (bench.folder / "killed").write_text("")
+    while not (bench.folder / "code").exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+    file, = raw.glob("*.requests.jsonl")
+    while '"end"' not in file.read_text()[-1000:] and time.monotonic() < limit:
+        time.sleep(0.01)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    expect((256 << 10) < file.stat().st_size < (256 << 10) + 1024 * 200, True, "%d bytes of 8000 requests" % file.stat().st_size)
+    bench.emmctl("check", file)
+
+
 DAEMON = """
 import ctypes, os, sys, time
 def take(count):
@@ -595,6 +620,7 @@ if len(sys.argv) > 2:
 PRELOADED = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1]).cuInit(0)
+print("ready", flush=True)
 input()
 """
 
@@ -646,8 +672,9 @@ def companions(bench):
     (bench.folder / "preloaded.py").write_text(PRELOADED)
     process = subprocess.Popen([bench.options.emmctl, "record", "-o", "none.jsonl", "--through", "forwarding", "--", "env",
                                 "LD_LIBRARY_PATH=" + str(other), python, "preloaded.py", "libcuda.so.1"], cwd=bench.folder,
-                               env=bench.environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
+                               env=bench.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    time.sleep(1.2)  # emmctl looks every half second
     said = process.communicate("\n", timeout=60)[1]
     expect("has %s/libcuda.so.1 where emmctl's library would stand; record the program without it" % other in said, True, said)
     done = bench.emmctl("record", "-o", "none.jsonl", "--through", "forwarding", "--", "env", "LD_PRELOAD=%s/libcuda.so.1" % other, python,

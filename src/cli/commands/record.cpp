@@ -162,6 +162,8 @@ class RawFolder {
   }
 
   const std::string& path() const noexcept { return path_; }
+  /// The file whose lock tells that somebody collects. Empty if there is no lock.
+  std::string lock() const { return lock_ >= 0 ? control_path() : std::string(); }
   /// Starts recording for the `window`-th time. 0 stops it.
   void set(std::uint32_t window) const noexcept {
     std::atomic_ref<std::uint32_t>(control_->on).store(window);
@@ -311,6 +313,8 @@ class RecordProgram final : public CommandRun {
       const char* const paths = std::getenv("PYTHONPATH");
       start.variables.emplace_back(
           "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
+      if (auto lock = folder->lock(); !lock.empty())
+        start.variables.emplace_back("EMM_RECORD_LOCK", std::move(lock));
       start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
       // The package writes rows through it. It looks here where it finds none of its own.
       if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
@@ -459,7 +463,7 @@ class RecordProgram final : public CommandRun {
   static void forget_outer() {
     RawFolder::tell_outer();
     for (const char* const name :
-         {"FOLDER", "STACKS", "DEPTH", "MOST", "KEEP", "REQUESTS", "LIBRARY"})
+         {"FOLDER", "STACKS", "DEPTH", "MOST", "KEEP", "REQUESTS", "LOCK", "LIBRARY"})
       unsetenv((std::string("EMM_RECORD_") + name).c_str());
   }
 
@@ -872,8 +876,11 @@ class RecordProgram final : public CommandRun {
           text::format("; recording took about {} a call and {} in all, without its file",
                        units::ns(about.cost), units::ns(about.cost * static_cast<double>(count)));
     }
-    words += text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
-                          text::shell_word(name));
+    if (struct stat made{}; stat(name.c_str(), &made) == 0 && S_ISREG(made.st_mode)) {
+      words +=
+          text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
+                       text::shell_word(name));
+    }
     console.say(words);
     return {};
   }

@@ -45,6 +45,7 @@ class Recorder:
         self._name = name
         self.first = next(Recorder._numbers)
         Recorder._numbers = itertools.count(self.first)
+        self.has_room = None  # called with the size of a row, where there is a limit
         self._devices = {}
         self._sources = []
         self._trace = None
@@ -134,6 +135,9 @@ class Recorder:
         try:
             text = json.dumps(row, default=operator.index)  # sizes may be NumPy's
         except TypeError:  # what no trace can say, as a size that is no number
+            self.lost += 1
+            return
+        if self.has_room is not None and not self.has_room(len(text)):
             self.lost += 1
             return
         status = self._append(trace, text.encode())
