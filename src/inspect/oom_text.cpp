@@ -435,7 +435,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
 /// Says who set the capacity, where it was emmctl: `record` writes it down.
 std::string set_by(const trace::Trace& trace, const Oom& oom) {
   const auto& options = trace.header().source_options;
-  if (trace.header().tool != "emmctl record" || options.empty()) return {};
+  if (!trace.header().tool.starts_with("emmctl") || options.empty()) return {};
   const auto said = format::parse_json(options, "the header");
   const auto* const limit = said ? said->find("run_capacity") : nullptr;
   if (limit == nullptr || limit->as_u64() != oom.capacity) return {};

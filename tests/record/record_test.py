@@ -1125,6 +1125,12 @@ def levels(bench):
                          "assert 'Plugin' in type(cuda.current_context().memory_manager).__mro__[2].__name__", NUMBA_CUDA_MEMORY_MANAGER="plugin",
                          PYTHONPATH=str(bench.folder))
             expect([o["size"] for o in bench.operations(name) if o["op"] == "memalloc" and o.get("layer") != "backing"], [1000, 2000], name)
+    # A limit that emmctl itself set is in the trace of what Python asked, too.
+    for level in ("request", "both"):
+        bench.emmctl("run", "--capacity", "8MiB", "--", bench.options.emmctl, "record", "-o", "less.jsonl", "--level", level, "--", sys.executable,
+                     "-c", "from numba import cuda; a = cuda.device_array(6 << 20, 'u1'); b = cuda.device_array(6 << 20, 'u1')", code=1)
+        said = re.sub(r"\s+", " ", bench.emmctl("explain", "less.jsonl", "--no-remedies").stdout)
+        expect("the device's 8.00 MiB" in said and "`emmctl run --capacity` let the program have 8.00 MiB of it" in said, True, said)
     # What cannot be recorded is said, and an exit code that a script sees.
     (bench.folder / "broken").mkdir()
     (bench.folder / "broken" / "cupy.py").write_text("")

@@ -80,6 +80,9 @@ class Recorder:
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot:
             header["clock"]["boot_id"] = boot.read().strip()
         header["source"] = {"tool": "emmctl.record", "framework": ", ".join(self._sources) or "none"}
+        limit = os.environ.get("EMM_RUN_CAPACITY", "")  # of `emmctl run`, which the device's figures below obey
+        if limit.isdigit():
+            header["source"]["options"] = {"run_capacity": int(limit)}
         if self._devices:
             header["devices"] = [self._devices[key] for key in sorted(self._devices)]
         return header
