@@ -16,11 +16,13 @@
 #include <optional>
 #include <sstream>
 
+#include "base/assert.hpp"
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
 #include "cli/page.hpp"
+#include "cli/program_files.hpp"
 #include "cli/rank_names.hpp"
 #include "cli/what_is.hpp"
 
@@ -42,7 +44,7 @@ class Cli11Arguments final : public Arguments {
       std::string who;
       std::vector<std::string>* paths;
     };
-    std::vector<Named> inputs, outputs;
+    std::vector<Named> inputs, outputs, folders;
     std::vector<Listed> input_lists;
     std::vector<std::string>* program = nullptr;
     std::string* device = nullptr;    ///< --device
@@ -64,6 +66,11 @@ class Cli11Arguments final : public Arguments {
   }
   void text(std::string_view name, std::string& into, std::string_view value,
             std::string_view help) override {
+    EMM_ASSERT(!is_path(value));
+    add_text(name, into, value, help);
+  }
+  void add_text(std::string_view name, std::string& into, std::string_view value,
+                std::string_view help) {
     app_.add_option(std::string(name), into, with_default(help, into))
         ->type_name(std::string(value));
     if (name == "--device") files_.device = &into;
@@ -71,13 +78,17 @@ class Cli11Arguments final : public Arguments {
   }
   void input(std::string_view name, std::string& into, std::string_view help,
              bool required) override {
-    positional(name, into, help, required);
+    if (name.starts_with('-')) {
+      add_text(name, into, "FILE", help);
+    } else {
+      positional(name, into, help, required);
+    }
     files_.inputs.push_back({std::string(name), &into});
   }
   void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
               std::string_view help) override {
     if (name.starts_with('-')) {
-      list(name, into, value, help);
+      add_list(name, into, value, help);
     } else {
       app_.add_option(std::string(name), into, std::string(help))->required()->type_name("");
     }
@@ -85,14 +96,32 @@ class Cli11Arguments final : public Arguments {
   }
   void output(std::string_view name, std::string& into, std::string_view help) override {
     if (name.starts_with('-')) {
-      text(name, into, "FILE|-", help);
+      add_text(name, into, "FILE|-", help);
     } else {
       positional(name, into, help, false);
     }
-    files_.outputs.push_back({std::string(name.substr(name.rfind(',') + 1)), &into});
+    files_.outputs.push_back({longest(name), &into});
+  }
+  void output_file(std::string_view name, std::string& into, std::string_view help) override {
+    add_text(name, into, "FILE", help);
+    files_.outputs.push_back({longest(name), &into});
+  }
+  void output_folder(std::string_view name, std::string& into, std::string_view value,
+                     std::string_view help) override {
+    if (name.starts_with('-')) {
+      add_text(name, into, value, help);
+    } else {
+      positional(name, into, help, true);
+    }
+    files_.folders.push_back({longest(name), &into});
   }
   void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
             std::string_view help) override {
+    EMM_ASSERT(!is_path(value));
+    add_list(name, into, value, help);
+  }
+  void add_list(std::string_view name, std::vector<std::string>& into, std::string_view value,
+                std::string_view help) {
     app_.add_option(std::string(name), into, std::string(help))
         ->type_name(std::string(value))
         ->expected(1)
@@ -129,6 +158,10 @@ class Cli11Arguments final : public Arguments {
   }
 
  private:
+  /// "--output" of "-o,--output".
+  static std::string longest(std::string_view names) {
+    return std::string(names.substr(names.rfind(',') + 1));
+  }
   /// Checks numbers here, because CLI11 would take -1 for the largest number.
   static std::string whole_number(const std::string& given) {
     return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
@@ -187,11 +220,16 @@ Status look_at_files(const Cli11Arguments::Files& files) {
       if (auto apart = run_files::reads(path, who); !apart) return apart;
     }
   }
+  if (files.program != nullptr) register_program(*files.program);
   for (const auto& [who, path] : files.outputs) {
     if (path->empty()) continue;
     if (auto named = name_rank(*path); !named) return named;
     if (run_files::descriptor_named(*path) == STDOUT_FILENO) *path = "-";
     if (auto apart = run_files::reserve(*path, who); !apart) return apart;
+  }
+  for (const auto& [who, path] : files.folders) {
+    if (path->empty() || *path == "none") continue;
+    if (auto apart = run_files::reserve_folder(*path, who); !apart) return apart;
   }
   return {};
 }
@@ -373,6 +411,7 @@ int run(int argc, char** argv) {
     for (auto word = rest + 1; word != argv + argc; ++word) files->program->emplace_back(*word);
     argc = static_cast<int>(rest - argv);
   }
+  run_files::begin();
   std::vector<std::string> words(argv, argv + argc);
   std::optional<Page> page;
   for (const auto* command : bundled_commands()) {
@@ -381,8 +420,9 @@ int run(int argc, char** argv) {
     const bool asks_for_help = std::any_of(words.begin(), words.end(), [](const auto& word) {
       return word == "-h" || word == "--help";
     });
-    if (command->hidden || asks_for_help || command->name == "doctor") continue;
-    const auto defaults = defaults_of(*page);
+    if (command->hidden || asks_for_help) continue;
+    const auto defaults = defaults_of(*page);  // also registers the file, as an input
+    if (command->name == "doctor") continue;   // which says itself what is wrong there
     if (!defaults) {
       console.say(describe(defaults.error()));
       return finish(console, exit_code_of(defaults.error()));
@@ -411,7 +451,6 @@ int run(int argc, char** argv) {
   }
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
-    run_files::begin();
     auto apart = apply_capacity(*files);
     if (apart) apart = look_at_files(*files);
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());

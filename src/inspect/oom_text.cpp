@@ -7,6 +7,7 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/json_value.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/columns.hpp"
 #include "inspect/profile.hpp"
@@ -431,10 +432,21 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
 
 }  // namespace
 
+/// Says who set the capacity, where it was emmctl: `record` writes it down.
+std::string set_by(const trace::Trace& trace, const Oom& oom) {
+  const auto& options = trace.header().source_options;
+  if (!trace.header().tool.starts_with("emmctl") || options.empty()) return {};
+  const auto said = format::parse_json(options, "the header");
+  const auto* const limit = said ? said->find("run_capacity") : nullptr;
+  if (limit == nullptr || limit->as_u64() != oom.capacity) return {};
+  return format(" The device had more: `emmctl run --capacity` let the program have {} of it.",
+                units::bytes(*oom.capacity));
+}
+
 std::string to_text(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const Shown& shown) {
   const auto& oom = report.all[which];
-  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + ' ' +
+  auto out = wrapped(happened(trace, oom) + ' ' + why(oom) + set_by(trace, oom) + ' ' +
                          of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) +
                          enough(report, oom),
                      kWidth);

@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/gates.hpp"
 #include "cli/load.hpp"
 #include "format/json_writer.hpp"
 
@@ -63,18 +64,24 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
   return out;
 }
 
+constexpr MeasureName kCheckMeasures[] = {
+    {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"errors"}, {"warnings"}};
+
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
     trace_.offer(arguments);
+    gates_.offer(arguments, "leaked > 0");
     arguments.count("--top", top_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.footer(
-        "Exit codes: 0 no errors, though there may be warnings; 3 no errors in the part of a cut "
+        "Exit codes: 0 no errors, though there may be warnings; 1 a condition of --fail-if holds; "
+        "3 no errors in the part of a cut "
         "file that is there (--partial); 4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (auto parsed = gates_.parse(); !parsed) return parsed.error();
     auto source = format::ByteSource::open(trace_.path, &interrupted());
     if (!source) return std::move(source).error();
     auto importer = choose_importer(**source, trace_.format);
@@ -102,11 +109,14 @@ class Check final : public CommandRun {
     }
     if (json_ != "-") console.result(to_text(name, *report));
     if (report->errors > 0) return ExitCode::damaged;
-    return report->summary.torn ? ExitCode::inconclusive : ExitCode::fine;
+    return gates_.judge(console, report->summary.torn ? ExitCode::inconclusive : ExitCode::fine,
+                        {report->leaked, report->leaked_bytes, report->peak_live_bytes,
+                         report->errors, report->warnings});
   }
 
  private:
   TraceArgument trace_;
+  Gates gates_{kCheckMeasures};
   std::string json_;
   std::uint64_t top_ = 100;
 };

@@ -66,7 +66,7 @@ class Compare final : public CommandRun {
     arguments.list(
         "--capacity", capacities_, "SIZE",
         "Compare on simulated devices of this capacity; repeatable, one comparison each");
-    arguments.text("--baseline", baseline_, "FILE", "A JSON that compare wrote before");
+    arguments.input("--baseline", baseline_, "A JSON that compare wrote before", false);
     arguments.list("--fail-if", gates_, "CONDITION",
                    "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
                    "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "

@@ -47,7 +47,7 @@ class Conformance final : public CommandRun {
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
     arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
-    arguments.text(
+    arguments.output_folder(
         "--traces", traces_, "FOLDER",
         "Writes for each failure that a trace can show, FOLDER/CLAUSE.json; makes FOLDER");
     arguments.footer(
