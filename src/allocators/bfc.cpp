@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::uint64_t kMinimum = 256;
 
+/// Twice the size, but at most 2^63: a trace may make a region double any number of times.
+constexpr std::uint64_t twice(std::uint64_t size) noexcept {
+  constexpr auto kMost = std::uint64_t{1} << 63;
+  return size < kMost / 2 ? size * 2 : kMost;
+}
+
 }  // namespace
 
 bool BfcPool::begin(const std::function<Room()>& room) {
@@ -52,10 +58,7 @@ bool BfcPool::extend(std::uint64_t size) {
   const auto available = (limit_ - std::min(limit_, held)) / kMinimum * kMinimum;
   if (size > available) return false;
   bool doubled = false;
-  while (size > region_) {
-    region_ *= 2;
-    doubled = true;
-  }
+  for (; size > region_ && region_ != twice(region_); doubled = true) region_ = twice(region_);
   auto bytes = std::min(region_, available);
   auto address = memory_.ask(bytes);
   while (!address) {
@@ -66,7 +69,7 @@ bool BfcPool::extend(std::uint64_t size) {
     ++memory_.counts.retries;
     address = memory_.ask(bytes);
   }
-  if (!doubled) region_ *= 2;
+  if (!doubled) region_ = twice(region_);
   heap_.add_region(*address, bytes, 0);
   return true;
 }
