@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::uint64_t kMinimum = 256;
 
+/// Twice the size, but at most 2^63: a trace may make a region double any number of times.
+constexpr std::uint64_t twice(std::uint64_t size) noexcept {
+  constexpr auto kMost = std::uint64_t{1} << 63;
+  return size < kMost / 2 ? size * 2 : kMost;
+}
+
 }  // namespace
 
 bool BfcPool::begin(const std::function<Room()>& room) {
@@ -53,10 +59,8 @@ bool BfcPool::extend(std::uint64_t size) {
   const auto available = (limit_ - std::min(limit_, held)) / kMinimum * kMinimum;
   if (size > available) return false;
   bool doubled = false;
-  while (!settings_.grows_as_asked && size > region_) {
-    region_ *= 2;
-    doubled = true;
-  }
+  for (; !settings_.grows_as_asked && size > region_ && region_ != twice(region_); doubled = true)
+    region_ = twice(region_);
   auto bytes = settings_.grows_as_asked ? size : std::min(region_, available);
   auto address = memory_.ask(bytes);
   while (!address) {
@@ -68,7 +72,7 @@ bool BfcPool::extend(std::uint64_t size) {
     address = memory_.ask(bytes);
   }
   if (!doubled && region_ < settings_.largest_doubled)
-    region_ = std::min(region_ * 2, settings_.largest_doubled);
+    region_ = std::min(twice(region_), settings_.largest_doubled);
   heap_.add_region(*address, bytes, 0);
   return true;
 }

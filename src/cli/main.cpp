@@ -1,4 +1,5 @@
 // The program. Only this file includes CLI11.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include "base/assert.hpp"
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
+#include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
 #include "cli/page.hpp"
@@ -205,12 +207,21 @@ void name_recordings(std::vector<std::string>& paths) {
   paths = std::move(named);
 }
 
+/// Fails if a command that reads one file is given a folder.
+Status expect_file(const std::string& path, std::string_view command) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(path, none)) return {};
+  return fail(Errc::usage, "{} is a folder, and {} takes one file: `emmctl ranks` takes a folder",
+              path, command);
+}
+
 /// Resolves the names of the files. Fails if an output is also an input or another output.
-Status look_at_files(const Cli11Arguments::Files& files) {
+Status look_at_files(const Cli11Arguments::Files& files, std::string_view command) {
   for (const auto& [who, path] : files.inputs) {
     if (path->empty()) continue;
     if (auto named = name_rank(*path); !named) return named;
     if (auto named = name_recording(*path); !named) return named;
+    if (auto file = expect_file(*path, command); !file) return file;
     if (auto apart = run_files::reads(*path, who); !apart) return apart;
   }
   for (const auto& [who, paths] : files.input_lists) {
@@ -240,6 +251,9 @@ Status apply_capacity(Cli11Arguments::Files& files) {
   constexpr std::string_view kOption = "capacity=";
   if (files.offered.empty()) return {};
   if (files.capacity == nullptr && files.device != nullptr) {
+    if (text::to_u64(files.offered)) {
+      if (auto size = units::parse_capacity(files.offered); !size) return size.error();
+    }
     auto& device = *files.device;
     const auto kind = std::string_view(device).substr(0, device.find(':'));
     if (kind != "sim" && device != "auto") {
@@ -321,6 +335,18 @@ std::string unknown_option(const Page& page, const std::vector<std::string>& wor
   return {};
 }
 
+/// Are there several files where the command takes one trace?
+bool names_several_files(const Page& page, const std::vector<std::string>& words) {
+  const bool takes_one =
+      std::any_of(page.positionals.begin(), page.positionals.end(),
+                  [](const PageOption& one) { return one.longest() == "TRACE"; });
+  const auto files = std::count_if(words.begin() + 2, words.end(), [](const std::string& word) {
+    std::error_code none;
+    return !word.starts_with('-') && std::filesystem::exists(word, none);
+  });
+  return takes_one && files > 1;
+}
+
 std::string executable_path() {
   char path[PATH_MAX];
   const auto size = readlink("/proc/self/exe", path, sizeof path);
@@ -383,8 +409,10 @@ int run(int argc, char** argv) {
     console.say(no_such_command(given) + "; see emmctl --help");
     return static_cast<int>(ExitCode::usage);
   };
-  // CLI11 would only say that a subcommand is required.
-  if (argc < 2) return refuse("");
+  if (argc < 2) {
+    console.result(overview(width));
+    return finish(console, ExitCode::usage);
+  }
   constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
   if (argv[1][0] == '-' &&
       std::find(std::begin(kAlone), std::end(kAlone), argv[1]) == std::end(kAlone))
@@ -444,6 +472,12 @@ int run(int argc, char** argv) {
       return finish(console, ExitCode::fine);
     }
     auto said = page ? unknown_option(*page, words) : std::string();
+    constexpr auto kExtras = static_cast<int>(CLI::ExitCodes::ExtrasError);
+    if (said.empty() && page && error.get_exit_code() == kExtras &&
+        names_several_files(*page, words)) {
+      said =
+          text::format("{} takes one file: `emmctl ranks` takes several, or a folder", page->name);
+    }
     if (said.empty()) said = error.what();
     console.say(text::format("{}; see emmctl {}--help", said,
                              page && !page->hidden ? text::format("{} ", page->name) : ""));
@@ -452,7 +486,7 @@ int run(int argc, char** argv) {
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
     auto apart = apply_capacity(*files);
-    if (apart) apart = look_at_files(*files);
+    if (apart) apart = look_at_files(*files, sub->get_name());
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
     command.reset();  // closes what the command left open, which may fail
     if (!code) {
@@ -476,9 +510,19 @@ void grow_stack() {
   *static_cast<volatile char*>(__builtin_alloca(kRoom)) = 0;
 }
 
+/// Opens the standard streams that were closed when the program began, in a way that refuses their
+/// use. The next file would otherwise take the number of standard output, and the answer with it.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const int refusing = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", refusing) < 0) return;
+  }
+}
+
 /// Runs before main and before the constructors of other files, which allocate.
 [[gnu::constructor(101)]] void begin() {
   end_where_host_memory_ends();
+  hold_standard_streams();
   grow_stack();
 }
 
@@ -487,6 +531,7 @@ void grow_stack() {
 int main(int argc, char** argv) {
   // makes a write beyond the file size limit (ulimit -f) fail, as on a full disk
   std::signal(SIGXFSZ, SIG_IGN);
+  obey_signals();
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -416,7 +416,6 @@ std::string no_such_command(std::string_view given) {
   for (const auto* command : bundled_commands()) {
     if (!command->hidden) known.push_back(command->name);
   }
-  if (given.empty()) return text::format("expected a command: {}", text::join(known));
   if (given.starts_with('-'))
     return text::format("expected a command before {}: {}", given, text::join(known));
   if (const auto meant = text::nearest(given, known.data(), known.size()))

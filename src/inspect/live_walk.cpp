@@ -21,7 +21,7 @@ LiveWalk::LiveWalk(std::string source, std::vector<LiveVisitor*> visitors)
 }
 
 void LiveWalk::begin_in_the_middle() {
-  trace_.set_fault_handler([](std::uint32_t, const Error&) {});
+  trace_.set_fault_handler([](std::uint32_t, const Error&, std::string_view) {});
 }
 
 Status LiveWalk::on_operation(const trace::Operation& operation) {

@@ -82,14 +82,11 @@ Trace& Trace::operator=(Trace&&) noexcept = default;
 
 void Trace::set_source(std::string source) { source_ = std::move(source); }
 
-void Trace::set_fault_handler(
-    std::function<void(std::uint32_t line, const Error& fault)> on_fault) {
-  on_fault_ = std::move(on_fault);
-}
+void Trace::set_fault_handler(FaultHandler on_fault) { on_fault_ = std::move(on_fault); }
 
-Status Trace::fault(std::uint32_t line, Error error) const {
+Status Trace::fault(std::uint32_t line, Error error, std::string_view id) const {
   if (on_fault_ == nullptr) return error;
-  on_fault_(line, error);
+  on_fault_(line, error, id);
   return {};
 }
 

@@ -71,9 +71,12 @@ class Trace final : public OperationSink {
 
   /// `source` names the trace in messages: a path, or "<stdin>".
   void set_source(std::string source);
+  /// `id` was made twice, was not made, or had ended before. Empty if the fault is another one.
+  using FaultHandler =
+      std::function<void(std::uint32_t line, const Error& fault, std::string_view id)>;
   /// Reports each fault to `on_fault` instead of failing. The trace may then be inspected but not
   /// replayed. REQUIRES: before the header.
-  void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
+  void set_fault_handler(FaultHandler on_fault);
   /// Reads a trace that is longer than memory, in two passes. The first pass keeps no event. The
   /// second pass, which begin_again() starts, keeps the events that release_before() has not
   /// released, and at least the last `events`. Each operation is judged as it comes. An AllocId is
@@ -178,7 +181,7 @@ class Trace final : public OperationSink {
   struct Building;  // State that only on_operation() needs; destroyed by finish().
 
   Event& at(std::size_t index) noexcept { return events_[index]; }
-  Status fault(std::uint32_t line, Error error) const;
+  Status fault(std::uint32_t line, Error error, std::string_view id = {}) const;
 
   Error too_many(const Operation& operation, std::string_view what) const;
 
@@ -191,6 +194,7 @@ class Trace final : public OperationSink {
   void note_seq(const Operation& operation, bool kept);
   Status sort_by_seq();
   Status judge();
+  Status add_up(const Event& event, std::uint64_t bytes, std::uint64_t& asked) const;
   void make_times_relative() noexcept;
 
   /// A detail index from here on names a detail in the ring of a window.
@@ -229,7 +233,7 @@ class Trace final : public OperationSink {
   std::size_t pools_ = 0;
   PoolSteps pool_steps_;
   std::uint64_t peak_live_ = 0;
-  std::function<void(std::uint32_t, const Error&)> on_fault_;
+  FaultHandler on_fault_;
   std::unique_ptr<Building> building_;
   std::unique_ptr<Window> window_;  ///< Null if all events are kept.
   std::size_t total_ = 0;  ///< The number of events of a window, known after the first pass.

@@ -220,7 +220,7 @@ class Compare final : public CommandRun {
       return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device_);
     std::vector<std::string> devices;
     for (const auto& capacity : capacities_) {
-      const auto bytes = units::parse_bytes(capacity);
+      const auto bytes = units::parse_capacity(capacity);
       if (!bytes) return bytes.error();
       devices.push_back(text::format("sim:capacity={}{}{}", *bytes, given ? "," : "",
                                      given ? std::string_view(device_).substr(4) : ""));

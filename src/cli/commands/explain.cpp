@@ -52,7 +52,7 @@ class Explain final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     std::optional<std::uint64_t> capacity;
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       capacity = *size;
     }

@@ -65,7 +65,7 @@ class Inspect final : public CommandRun {
     if (auto parsed = gates_.parse(); !parsed) return parsed.error();
     std::uint64_t capacity = 0;
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       if (svg_.empty())
         return fail(Errc::usage, "--capacity {}: expected --svg, which draws it", capacity_);

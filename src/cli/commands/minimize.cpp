@@ -179,7 +179,7 @@ class Minimize final : public CommandRun {
     auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       options.capacity = *size;
     }

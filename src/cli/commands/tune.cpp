@@ -162,7 +162,7 @@ class TuneRun final : public CommandRun {
       return fail(Errc::usage, "--for {}: expected \"fits BYTES\", and no --capacity", for_);
     const auto said = for_.empty() ? capacity_ : for_.substr(kFits.size());
     if (said.empty()) return {};
-    const auto bytes = units::parse_bytes(said);
+    const auto bytes = units::parse_capacity(said);
     if (!bytes) return bytes.error();
     capacity = *bytes;
     return {};
@@ -172,7 +172,7 @@ class TuneRun final : public CommandRun {
       return fail(Errc::usage,
                   "--fraction and --total are given together: the limit is their product");
     if (fraction_.empty()) return {};
-    auto total = units::parse_bytes(total_);
+    auto total = units::parse_capacity(total_);
     if (!total) return std::move(total).error();
     settings.total = *total;
     return read_conf("per_process_memory_fraction:" + fraction_, settings);
