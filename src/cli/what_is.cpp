@@ -5,6 +5,7 @@
 
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
+#include "cli/statistics_answer.hpp"
 #include "trace/importer.hpp"
 
 namespace emm::cli {
@@ -97,7 +98,10 @@ Result<std::string> what_is(const std::string& path) {
   auto source = format::ByteSource::open(path);
   if (!source) return std::move(source).error();
   const auto importer = trace::detect(**source);
-  if (!importer) return importer.error();
+  if (!importer) {
+    if (auto words = what_statistics(**source, path); !words.empty()) return words;
+    return importer.error();
+  }
   return of_recording(path, **importer);
 }
 
