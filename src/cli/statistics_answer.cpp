@@ -1,5 +1,7 @@
 #include "cli/statistics_answer.hpp"
 
+#include <memory>
+
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "inspect/statistics.hpp"

@@ -1,7 +1,6 @@
 // The lines "MA 14.51 GB Max_MA 14.6 GB CA 15.2 GB Max_CA 16 GB" of DeepSpeed's see_memory_usage(),
 // and its warnings of cache flushes, amid a log.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,5 +1,6 @@
 // torch.cuda.memory_stats() as JSON or as a printed dict, flat or nested; and the memory_stats() of
 // a device of JAX.
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>

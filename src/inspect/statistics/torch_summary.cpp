@@ -1,6 +1,5 @@
 // The text of torch.cuda.memory_summary(): a table for each device, in units that it rounds down
 // to.
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "format/block_row.hpp"
 #include "format/json_reader.hpp"
+#include "trace/field.hpp"
 #include "trace/importers/import_run.hpp"
 #include "trace/importers/total_steps.hpp"
 
