@@ -5,6 +5,7 @@
 
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
+#include "inspect/statistics.hpp"
 #include "message/message.hpp"
 #include "trace/importer.hpp"
 
@@ -83,6 +84,13 @@ FileAnswer of_recording(const std::string& path, const trace::Importer& importer
                 asked);
 }
 
+FileAnswer of_statistics(const std::string& path, const inspect::StatisticsReader& reader) {
+  return listed(text::format("{} is in the format {}: {}. It has figures and no events.", path,
+                             reader.name, reader.summary),
+                {{text::format("explain {}", text::shell_word(path)),
+                  "Says what the figures mean, and what they cannot tell."}});
+}
+
 /// A log with messages: what to ask of it.
 FileAnswer of_messages(const message::Messages& messages, const std::string& path) {
   const auto shown = text::shell_word(path);
@@ -139,6 +147,8 @@ Result<FileAnswer> what_is(const std::string& path) {
     if (!messages) return std::move(messages).error();
     return messages->all.empty() ? of_recording(path, **importer) : of_messages(*messages, path);
   }
+  const auto statistics = inspect::detect_statistics(**source);
+  if (statistics && *statistics) return of_statistics(path, **statistics);
   const auto prefix = (*source)->peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
   return of_log(**source, path, file_kind(*prefix, path));

@@ -133,6 +133,16 @@ Holding held_at_end(const Lifetimes& lifetimes, bool preexisting) {
   });
 }
 
+void leave_out_unknown(const trace::Header& header, Profile& out) {
+  const auto curve = trace::curve_of(header);
+  if (curve == trace::Curve::none) return;
+  out.lifetime_events = out.lifetime_ns = {};
+  if (curve == trace::Curve::blocks) return;
+  out.sizes = {};
+  out.size_classes.clear();
+  for (auto* held : {&out.at_peak, &out.leaked, &out.preexisting_at_end}) held->by_size.clear();
+}
+
 Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   const auto& trace = recording.trace();
   Profile out;
@@ -229,6 +239,8 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   out.at_peak = held_after(lifetimes, out.live.event);
   out.leaked = held_at_end(lifetimes, false);
   out.preexisting_at_end = held_at_end(lifetimes, true);
+  out.categories = recording.categories().use(out.live.event, trace.size());
+  leave_out_unknown(trace.header(), out);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include "inspect/lifetimes.hpp"
 #include "inspect/percentiles.hpp"
 #include "inspect/recording.hpp"
+#include "trace/curve.hpp"
 
 namespace emm::inspect {
 
@@ -96,8 +97,11 @@ struct Profile {
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
   Peak host;  ///< Memory of memhostalloc and mempin.
   Holding at_peak, leaked, preexisting_at_end;
+  std::vector<CategoryUse> categories;  ///< Empty where the recording names none.
   std::optional<Backing> backing;
 };
 Profile profile(const Recording& recording, const Lifetimes& lifetimes);
+/// Removes what a trace that tells only a curve does not tell: lifetimes, and of totals also sizes.
+void leave_out_unknown(const trace::Header& header, Profile& out);
 
 }  // namespace emm::inspect

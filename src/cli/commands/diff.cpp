@@ -5,6 +5,7 @@
 #include "base/condition.hpp"
 #include "cli/command.hpp"
 #include "cli/load_recording.hpp"
+#include "cli/statistics_answer.hpp"
 
 namespace emm {
 namespace {
@@ -45,6 +46,9 @@ class DiffRun final : public CommandRun {
     handle_interrupts();
     after_.format = before_.format;
     after_.partial = before_.partial;
+    auto stated = answer_statistics(console, before_, after_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     fleet::Sites sites(fleet::SameSite::function);
     fleet::Run runs[2];
     for (const int which : {0, 1}) {

@@ -10,6 +10,7 @@
 #include "cli/load_recording.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
+#include "cli/statistics_answer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
 #include "trial/remedies.hpp"
@@ -56,6 +57,9 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
+    auto stated = answer_statistics(console, trace_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     if (in_passes_ && !has_name(trace_.path)) {
       return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
                   trace_.path);

@@ -10,6 +10,7 @@
 #include "cli/load_recording.hpp"
 #include "cli/locale.hpp"
 #include "cli/passes.hpp"
+#include "cli/statistics_answer.hpp"
 #include "inspect/in_passes.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
@@ -77,6 +78,9 @@ class Inspect final : public CommandRun {
                                    : !gap_.empty() ? "--gap"
                                    : !svg_.empty() ? "--svg"
                                                    : "";
+    auto stated = answer_statistics(console, trace_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     if (!at_.empty()) return look(console, whole);
     if (in_passes_ && (!whole.empty() || !has_name(trace_.path))) {
       return fail(Errc::usage, "{}: --in-passes {}", trace_.path,
