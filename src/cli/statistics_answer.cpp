@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "inspect/statistics.hpp"
 
