@@ -46,8 +46,9 @@ Status Lifetimes::can_be_summed() const {
     const auto& each = trace_[event];
     if (each.op == Op::flush) {
       sum.add(trace_.detail(each).bytes);
-    } else if (makes_or_ends(each.op) && lifetimes_[index(each.id)].birth == event) {
-      sum.add(each.size);
+    } else if (makes_or_ends(each.op) && each.op != Op::free && each.op != Op::close_ipc_handle) {
+      const auto& made = lifetimes_[index(each.id)];
+      sum.add(made.birth == kNever ? 0 : made.size);
     }
     if (sum.exceeds()) {
       return fail(Errc::parse_error,
@@ -81,6 +82,7 @@ Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trac
     any_reset = trace[i].op == Op::reset || trace[i].op == Op::context_destroy;
   }
   std::map<std::pair<ContextId, std::uint32_t>, std::vector<AllocId>> born_there;
+  const auto first_moment = static_cast<std::uint32_t>(trace.first_moment());
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     const auto& event = trace[i];
     const bool backing = event.has(event_flag::backing);
@@ -102,6 +104,11 @@ Lifetimes::Lifetimes(const trace::Trace& trace) : trace_(trace), lifetimes_(trac
                   .what = what_of(event),
                   .preexisting = event.has(event_flag::preexisting)};
       if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
+      // The recording may name old memory only when the program frees it.
+      if (lifetime.preexisting && lifetime.birth != kNever && lifetime.birth > first_moment) {
+        lifetime.birth = first_moment;
+        named_late_.push_back(event.id);
+      }
       if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);
       }

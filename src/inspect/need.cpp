@@ -1,5 +1,6 @@
 #include "inspect/need.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.hpp"
@@ -27,8 +28,10 @@ std::map<std::uint32_t, Part> parts_of(const Lifetimes& lifetimes, Asked asked) 
     if (lifetime.what != Lifetime::What::device) continue;
     const auto end =
         lifetime.death == kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
+    const auto begin = std::max<std::uint64_t>(lifetime.birth, trace.first_moment());
+    if (end <= begin) continue;  // its free was asked for before the recording
     parts[lifetimes.device(lifetime)].buffers.push_back(
-        {.lower = lifetime.birth, .upper = end, .size = lifetime.size});
+        {.lower = begin, .upper = end, .size = lifetime.size});
   }
   for (std::uint64_t at = 0; asked == Asked::all && at < trace.size(); ++at) {
     if (!is_refused(trace[at])) continue;

@@ -103,9 +103,9 @@ void measure(const Lifetimes& lifetimes, Profile& out) {
       ++in.at_peak_count;
       in.at_peak_bytes += lifetime.size;
     }
-    if (lifetime.death == kNever) continue;
+    if (lifetime.death == kNever || lifetime.preexisting) continue;
     events.push_back(lifetime.death - lifetime.birth);
-    if (!out.has_times || lifetime.preexisting) continue;
+    if (!out.has_times) continue;
     const auto from = trace[lifetime.birth].time_ns, to = trace[lifetime.death].time_ns;
     times.push_back(to > from ? to - from : 0);
   }
@@ -122,6 +122,7 @@ void measure(const Lifetimes& lifetimes, Profile& out) {
 
 Holding held_after(const Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device) {
+  event = std::max(event, static_cast<std::uint32_t>(lifetimes.trace().first_moment()));
   return held(lifetimes, [&](const Lifetime& lifetime) {
     return lifetime.live_at(event) && (!device || lifetimes.device(lifetime) == *device);
   });
@@ -154,7 +155,9 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
   Level pending;
   Backing backing;
   bool any_backing = false;
-  out.live_over_events.resize(std::min(trace.size(), Profile::kCurveParts));
+  const auto moment = static_cast<std::uint32_t>(trace.first_moment());
+  const auto moments = trace.size() - moment;
+  out.live_over_events.resize(std::min(moments, Profile::kCurveParts));
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
     const auto step = [&](Level& level) {
@@ -191,7 +194,7 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
         break;
     }
   };
-  lifetimes.walk(
+  lifetimes.walk_moments(
       [&](std::uint32_t, AllocId id) { change(id, true); },
       [&](std::uint32_t, AllocId id) { change(id, false); },
       [&](std::uint32_t event) {
@@ -206,12 +209,18 @@ Profile profile(const Recording& recording, const Lifetimes& lifetimes) {
         active.update_peak(event);
         const auto& each = trace[event];
         auto& most = out.live_over_events[static_cast<std::size_t>(
-            std::uint64_t{event} * out.live_over_events.size() / trace.size())];
+            std::uint64_t{event - moment} * out.live_over_events.size() / moments)];
         most = std::max(most, live.bytes);
         if (live.update_peak(event)) backing.reserved_at_live = reserved.bytes;
         if (reserved.update_peak(event)) backing.live_at_reserved = live.bytes;
         host.update_peak(event);
-        if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
+        if (event == moment) {
+          for (auto* levels : {&by_thread, &by_stream}) {
+            for (auto& level : *levels) level.update_peak(event);
+          }
+        } else if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) {
+          return;
+        }
         for (auto& [device, level] : by_device) level.update_peak(event);
         by_thread[index(each.thread)].update_peak(event);
         by_stream[index(each.stream)].update_peak(event);

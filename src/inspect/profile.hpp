@@ -83,12 +83,13 @@ struct Profile {
   std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
   std::uint64_t span_ns = 0;                        ///< From the first event to the last.
-  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes count only memory that ended.
+  Percentiles sizes, lifetime_events, lifetime_ns;  ///< Lifetimes of what began and ended within.
   std::vector<SizeClass> size_classes;              ///< By size, without empty ones.
   std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
   Actions actions{};                                ///< What was done with device memory.
   Peak live;
-  /// The most that is live in each of at most kCurveParts equal parts of the trace.
+  /// The most that is live in each of at most kCurveParts equal parts of the trace, from its
+  /// first_moment() on.
   static constexpr std::size_t kCurveParts = 64;
   std::vector<std::uint64_t> live_over_events;
   Peak active;                                                 ///< Live, or freed and not free yet.

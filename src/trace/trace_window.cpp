@@ -94,6 +94,7 @@ std::size_t Trace::window_events() const noexcept { return window_->events; }
 
 void Trace::begin_again() {
   window_->begin_again();
+  in_beginning_ = true;
   auto& made = *building_;
   made.any_seq = false;
   made.last_seq.reset();

@@ -151,10 +151,10 @@ std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace) {
     const auto& each = lifetimes[id];
     if (each.what != inspect::Lifetime::What::backing) return;
     held = begins ? held + each.size : held - each.size;
-    most = std::max(most, held);
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); }, [](std::uint32_t) {});
+  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
+                         [&](std::uint32_t, AllocId id) { change(id, false); },
+                         [&](std::uint32_t) { most = std::max(most, held); });
   if (most == 0) return std::nullopt;
   const auto& header = trace.header();
   const bool torch = header.framework.starts_with("torch") || header.tool.starts_with("torch");

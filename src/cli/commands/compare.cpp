@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
@@ -157,6 +158,8 @@ class Compare final : public CommandRun {
       ModelRecording recording(model == managers_.end() ? "" : *model);
       auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
       if (!loaded) return std::move(loaded).error();
+      if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
+      say_what_was_before(console, loaded->trace);
       if (recording) {
         loaded->trace.set_pool_steps(recording.pool_steps(*model));
         say_what_others_do(console, loaded->trace.pool_steps(), managers_);

@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/explain_log.hpp"
+#include "cli/held_state.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
@@ -46,8 +47,10 @@ class Explain final : public CommandRun {
         "A log, a terminal's text or a pipe may be given in place of a trace: the out-of-memory "
         "messages of PyTorch, TensorFlow, JAX, CuPy, RMM and others are found in it. "
         "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
-        "memory, and no --capacity is asked about. A snapshot without history is always "
-        "described.");
+        "memory, no --capacity is asked about, and what the manager held is not recorded. Where it "
+        "is, as in a snapshot of PyTorch, the state at the end is described: what is active, what "
+        "of the rest PyTorch gives back before a request fails, and what is stuck; with --capacity "
+        "also, of a state without history, the largest request that would be served.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -102,7 +105,8 @@ class Explain final : public CommandRun {
     const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
     auto which = chosen(report);
     if (!which) return std::move(which).error();
-    const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    if (report.all.empty()) describe_states(fit_checks, pytorch);
     std::optional<trial::Advice> advice;
     const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
     if (is_tried) {
@@ -168,9 +172,8 @@ class Explain final : public CommandRun {
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
-      const bool state =
-          !fit_checks.empty() && std::none_of(fit_checks.begin(), fit_checks.end(),
-                                              [](const auto& each) { return each.has_history; });
+      const bool state = std::any_of(fit_checks.begin(), fit_checks.end(),
+                                     [](const auto& each) { return each.says_state(); });
       if (!fit_checks.empty() && (capacity || state)) {
         if (json_ != "-")
           console.result(inspect::to_text(trace, moments, fit_checks, trace_.path, shown));

@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
@@ -80,6 +81,8 @@ class FitRun final : public CommandRun {
     const auto models = static_cast<bool>(recording);
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
+    if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
+    say_what_was_before(console, loaded->trace);
     if (models) {
       const auto spec = recording.with_settings(console, *named, InferredLimitUse::is_the_capacity);
       manager = manager_.find_as(spec, *deadline);
@@ -185,6 +188,8 @@ class FitRun final : public CommandRun {
       auto trace = load_trace(
           console, {.path = path, .format = trace_.format, .partial = trace_.partial}, &recordings);
       if (!trace) return std::move(trace).error();
+      if (is_state_alone(console, trace->trace)) return ExitCode::inconclusive;
+      say_what_was_before(console, trace->trace);
       if (auto summed = inspect::Lifetimes(trace->trace).can_be_summed(); !summed)
         return summed.error();
       for (std::size_t i = 0; i < specs.size(); ++i) {

@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/gates.hpp"
+#include "cli/held_state.hpp"
 #include "cli/known_blocks.hpp"
 #include "cli/load_recording.hpp"
 #include "cli/locale.hpp"
@@ -129,13 +130,15 @@ class Inspect final : public CommandRun {
       console.step("gap");
       gap = inspect::gap_after(*recording, lifetimes,
                                known_blocks(*recording, lifetimes, of_pytorch), *event);
-      if (gap && of_pytorch.is_recording() && of_pytorch.allocations() != 0) {
+      const bool is_judged = of_pytorch.is_recording() && !trace.is_state();
+      if (gap && is_judged && of_pytorch.allocations() != 0) {
         handle_interrupts();
         console.step("remedies");
         remedies = trial::gap_remedies(programs_of(of_pytorch, trace), *gap, &interrupted());
       }
     }
     std::optional<std::vector<inspect::Need>> needs;
+    if (limit_ && is_state_alone(console, trace)) return ExitCode::inconclusive;
     if (limit_) {
       const auto asked = as_recorded_ ? inspect::Asked::served : inspect::Asked::all;
       console.step(text::format("least capacity, for at most {} a device", search_time_));

@@ -3,6 +3,7 @@
 #include "allocators/pytorch/program.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "trial/spare.hpp"
@@ -82,6 +83,7 @@ class TuneRun final : public CommandRun {
         say_limit_of_refusals(console, recording, "--fraction ... and --total ...");
     }
     if (auto read = read_limit(settings); !read) return std::move(read).error();
+    if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
     if (recording.allocations() == 0) {
       console.say("nothing was judged: the trace has no allocations of device memory");
       return ExitCode::inconclusive;
