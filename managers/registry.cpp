@@ -16,11 +16,14 @@ struct Chosen {
   Options options;
 };
 
+/// What follows "no manager 'NAME'".
 template <class Entry>
-std::string names_of(std::span<const Entry* const> known) {
+std::string known_or_meant(std::string_view name, std::span<const Entry* const> known) {
   std::vector<std::string_view> names;
   for (const auto* entry : known) names.push_back(entry->name);
-  return text::join(names);
+  if (const auto meant = text::nearest(name, names.data(), names.size()))
+    return text::format(", did you mean {}", *meant);
+  return ": known are " + text::join(names);
 }
 
 // "NAME[:key=value,...]". `family` is "manager" or "adaptor".
@@ -32,7 +35,7 @@ Result<Chosen<Entry>> choose(std::string_view family, std::string_view spec,
   const auto found = std::find_if(known.begin(), known.end(),
                                   [&](const Entry* entry) { return entry->name == name; });
   if (found == known.end()) {
-    return fail(Errc::usage, "no {} '{}': known are {}", family, name, names_of(known));
+    return fail(Errc::usage, "no {} '{}'{}", family, name, known_or_meant(name, known));
   }
   auto options =
       Options::parse(colon == std::string_view::npos ? std::string_view() : spec.substr(colon + 1));
@@ -57,7 +60,7 @@ Result<ManagerFactory> find_base(std::string_view spec) {
   const bool by_name = !name.empty() && tried.starts_with(plugin::library_names(name).front()) &&
                        !plugin::is_path(name);
   return fail(
-      Errc::usage, "no manager '{}': known are {}{}{}", spec, names_of(bundled_managers()),
+      Errc::usage, "no manager '{}'{}{}{}", spec, known_or_meant(name, bundled_managers()),
       tried.empty() ? "" : "; tried " + tried,
       by_name ? text::format("; a file is named with a slash, as ./{}, or ends in .so", name) : "");
 }

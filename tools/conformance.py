@@ -36,6 +36,10 @@ refused; no operation crashes or hangs. A broken rule fails its own clause, once
 applicable" to a manager that does not offer what the clause needs or whose own limit is too small for it. Where the clause
 says so, this also holds for a manager behind `emm_plugin.h`, because the clause cannot ask it through that header.
 
+What is wrong is said once for each cause. Failures that show the same answer, the same things left by the same operation or the
+same words are one finding, and so are those of a clause and of clauses that are declared to fail with it (`may_fail_with` in its
+entry). `--more` shows each clause that failed.
+
 A verdict without failures says that these clauses found none at this seed; it does not say that there are none. How many
 wrong managers they catch is measured behind `emm_plugin.h`, too: [wrong managers](notes/wrong_managers.md). In addition,
 {strangers} wrong managers were written from the contract before anybody looked at the clauses

@@ -1,6 +1,7 @@
 #include "cli/console.hpp"
 
 #include <sys/ioctl.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <optional>
 
 #include "base/run_files.hpp"
+#include "base/sudden_end.hpp"
 #include "base/text.hpp"
 #include "format/whole_file.hpp"
 
@@ -22,12 +24,21 @@ namespace emm::cli {
 namespace {
 
 std::atomic<bool> interrupted_flag{false};
+std::atomic<bool> looks_at_flag{false};  // handle_interrupts() was called
 std::atomic<int> interrupting{0};
 
+/// How long a command may take to answer with what it has. Some loops look at no flag.
+constexpr itimerval kPatience{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 700'000}};
+
 extern "C" void on_interrupt(int signal) {
-  interrupting.store(signal, std::memory_order_relaxed);
+  int none = 0;
+  const bool first = interrupting.compare_exchange_strong(none, signal);
+  if (!first || !looks_at_flag) end_suddenly(128 + signal);
   interrupted_flag.store(true, std::memory_order_relaxed);
+  setitimer(ITIMER_REAL, &kPatience, nullptr);
 }
+
+extern "C" void on_end_of_patience(int) { end_suddenly(128 + interrupting); }
 
 // Does not use SteadyClock: its first use measures for two milliseconds, and this runs at every
 // start.
@@ -249,16 +260,19 @@ int Console::width() const noexcept {
 std::atomic<bool>& interrupted() noexcept { return interrupted_flag; }
 int interrupting_signal() noexcept { return interrupting.load(std::memory_order_relaxed); }
 
-void handle_interrupts() {
+void obey_signals() {
   struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  action.sa_handler = on_end_of_patience;
+  sigaction(SIGALRM, &action, nullptr);
+  action.sa_handler = on_interrupt;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_IGN)
       sigaction(signal, &action, nullptr);
   }
 }
+
+void handle_interrupts() noexcept { looks_at_flag = true; }
 
 }  // namespace emm::cli

@@ -48,11 +48,14 @@ class Console {
   bool showing_ = false;
 };
 
-/// Set by SIGINT and SIGTERM after handle_interrupts(). A second signal ends the process at once. A
-/// signal that was ignored when the program began (nohup, a background job of a script) stays
+/// Makes SIGINT, SIGTERM and SIGHUP end the process with 128 + signal and without unfinished files.
+/// A signal that was ignored when the program began (nohup, a background job of a script) stays
 /// ignored.
+void obey_signals();
+/// From here on such a signal sets interrupted(), and the command ends with what it has. If that
+/// takes almost a second, or a second signal comes, the process ends without it.
+void handle_interrupts() noexcept;
 std::atomic<bool>& interrupted() noexcept;
 int interrupting_signal() noexcept;  ///< 0 if none came.
-void handle_interrupts();
 
 }  // namespace emm::cli

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <span>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "format/json_value.hpp"
 
@@ -88,6 +89,7 @@ Result<Defaults> defaults_of(const Page& page) {
       if (std::getenv("EMM_CONFIG") == nullptr) continue;
       return fail(Errc::usage, "EMM_CONFIG is {}: there is no such file", path);
     }
+    if (auto apart = run_files::reads(path, "the defaults of"); !apart) return apart.error();
     std::ifstream file(path, std::ios::binary);
     const std::string words((std::istreambuf_iterator<char>(file)), {});
     auto value = format::parse_json(words, path);

@@ -10,6 +10,7 @@
 #include "trace/compact/near.hpp"
 #include "trace/compact/operation_row.hpp"
 #include "trace/compact/reader.hpp"
+#include "trace/curve.hpp"
 #include "trace/exporter.hpp"
 
 namespace emm::cli {
@@ -227,6 +228,13 @@ Result<LoadedTrace> load_trace(Console& console, const TraceArgument& argument,
   auto& to = also != nullptr ? static_cast<trace::OperationSink&>(tee) : loaded.trace;
   auto read = read_and_say(console, **importer, **source, to, argument.partial, loaded);
   if (!read) return read.error();
+  if (trace::curve_of(loaded.trace.header()) != trace::Curve::none) {
+    return fail(
+        Errc::not_supported,
+        "{}: it tells what was live and not which block was freed, so it cannot be "
+        "replayed: expected a recording of each block; `emmctl inspect` shows what it tells",
+        argument.path);
+  }
   return loaded;
 }
 

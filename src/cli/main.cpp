@@ -1,4 +1,5 @@
 // The program. Only this file includes CLI11.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,11 +17,14 @@
 #include <optional>
 #include <sstream>
 
+#include "base/assert.hpp"
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
+#include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
 #include "cli/page.hpp"
+#include "cli/program_files.hpp"
 #include "cli/rank_names.hpp"
 #include "cli/what_is.hpp"
 
@@ -42,7 +46,7 @@ class Cli11Arguments final : public Arguments {
       std::string who;
       std::vector<std::string>* paths;
     };
-    std::vector<Named> inputs, outputs;
+    std::vector<Named> inputs, outputs, folders;
     std::vector<Listed> input_lists;
     std::vector<std::string>* program = nullptr;
     std::string* device = nullptr;    ///< --device
@@ -64,6 +68,11 @@ class Cli11Arguments final : public Arguments {
   }
   void text(std::string_view name, std::string& into, std::string_view value,
             std::string_view help) override {
+    EMM_ASSERT(!is_path(value));
+    add_text(name, into, value, help);
+  }
+  void add_text(std::string_view name, std::string& into, std::string_view value,
+                std::string_view help) {
     app_.add_option(std::string(name), into, with_default(help, into))
         ->type_name(std::string(value));
     if (name == "--device") files_.device = &into;
@@ -71,13 +80,17 @@ class Cli11Arguments final : public Arguments {
   }
   void input(std::string_view name, std::string& into, std::string_view help,
              bool required) override {
-    positional(name, into, help, required);
+    if (name.starts_with('-')) {
+      add_text(name, into, "FILE", help);
+    } else {
+      positional(name, into, help, required);
+    }
     files_.inputs.push_back({std::string(name), &into});
   }
   void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
               std::string_view help) override {
     if (name.starts_with('-')) {
-      list(name, into, value, help);
+      add_list(name, into, value, help);
     } else {
       app_.add_option(std::string(name), into, std::string(help))->required()->type_name("");
     }
@@ -85,14 +98,32 @@ class Cli11Arguments final : public Arguments {
   }
   void output(std::string_view name, std::string& into, std::string_view help) override {
     if (name.starts_with('-')) {
-      text(name, into, "FILE|-", help);
+      add_text(name, into, "FILE|-", help);
     } else {
       positional(name, into, help, false);
     }
-    files_.outputs.push_back({std::string(name.substr(name.rfind(',') + 1)), &into});
+    files_.outputs.push_back({longest(name), &into});
+  }
+  void output_file(std::string_view name, std::string& into, std::string_view help) override {
+    add_text(name, into, "FILE", help);
+    files_.outputs.push_back({longest(name), &into});
+  }
+  void output_folder(std::string_view name, std::string& into, std::string_view value,
+                     std::string_view help) override {
+    if (name.starts_with('-')) {
+      add_text(name, into, value, help);
+    } else {
+      positional(name, into, help, true);
+    }
+    files_.folders.push_back({longest(name), &into});
   }
   void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
             std::string_view help) override {
+    EMM_ASSERT(!is_path(value));
+    add_list(name, into, value, help);
+  }
+  void add_list(std::string_view name, std::vector<std::string>& into, std::string_view value,
+                std::string_view help) {
     app_.add_option(std::string(name), into, std::string(help))
         ->type_name(std::string(value))
         ->expected(1)
@@ -129,6 +160,10 @@ class Cli11Arguments final : public Arguments {
   }
 
  private:
+  /// "--output" of "-o,--output".
+  static std::string longest(std::string_view names) {
+    return std::string(names.substr(names.rfind(',') + 1));
+  }
   /// Checks numbers here, because CLI11 would take -1 for the largest number.
   static std::string whole_number(const std::string& given) {
     return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
@@ -172,12 +207,21 @@ void name_recordings(std::vector<std::string>& paths) {
   paths = std::move(named);
 }
 
+/// Fails if a command that reads one file is given a folder.
+Status expect_file(const std::string& path, std::string_view command) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(path, none)) return {};
+  return fail(Errc::usage, "{} is a folder, and {} takes one file: `emmctl ranks` takes a folder",
+              path, command);
+}
+
 /// Resolves the names of the files. Fails if an output is also an input or another output.
-Status look_at_files(const Cli11Arguments::Files& files) {
+Status look_at_files(const Cli11Arguments::Files& files, std::string_view command) {
   for (const auto& [who, path] : files.inputs) {
     if (path->empty()) continue;
     if (auto named = name_rank(*path); !named) return named;
     if (auto named = name_recording(*path); !named) return named;
+    if (auto file = expect_file(*path, command); !file) return file;
     if (auto apart = run_files::reads(*path, who); !apart) return apart;
   }
   for (const auto& [who, paths] : files.input_lists) {
@@ -187,11 +231,16 @@ Status look_at_files(const Cli11Arguments::Files& files) {
       if (auto apart = run_files::reads(path, who); !apart) return apart;
     }
   }
+  if (files.program != nullptr) register_program(*files.program);
   for (const auto& [who, path] : files.outputs) {
     if (path->empty()) continue;
     if (auto named = name_rank(*path); !named) return named;
     if (run_files::descriptor_named(*path) == STDOUT_FILENO) *path = "-";
     if (auto apart = run_files::reserve(*path, who); !apart) return apart;
+  }
+  for (const auto& [who, path] : files.folders) {
+    if (path->empty() || *path == "none") continue;
+    if (auto apart = run_files::reserve_folder(*path, who); !apart) return apart;
   }
   return {};
 }
@@ -202,6 +251,9 @@ Status apply_capacity(Cli11Arguments::Files& files) {
   constexpr std::string_view kOption = "capacity=";
   if (files.offered.empty()) return {};
   if (files.capacity == nullptr && files.device != nullptr) {
+    if (text::to_u64(files.offered)) {
+      if (auto size = units::parse_capacity(files.offered); !size) return size.error();
+    }
     auto& device = *files.device;
     const auto kind = std::string_view(device).substr(0, device.find(':'));
     if (kind != "sim" && device != "auto") {
@@ -283,6 +335,18 @@ std::string unknown_option(const Page& page, const std::vector<std::string>& wor
   return {};
 }
 
+/// Are there several files where the command takes one trace?
+bool names_several_files(const Page& page, const std::vector<std::string>& words) {
+  const bool takes_one =
+      std::any_of(page.positionals.begin(), page.positionals.end(),
+                  [](const PageOption& one) { return one.longest() == "TRACE"; });
+  const auto files = std::count_if(words.begin() + 2, words.end(), [](const std::string& word) {
+    std::error_code none;
+    return !word.starts_with('-') && std::filesystem::exists(word, none);
+  });
+  return takes_one && files > 1;
+}
+
 std::string executable_path() {
   char path[PATH_MAX];
   const auto size = readlink("/proc/self/exe", path, sizeof path);
@@ -345,8 +409,10 @@ int run(int argc, char** argv) {
     console.say(no_such_command(given) + "; see emmctl --help");
     return static_cast<int>(ExitCode::usage);
   };
-  // CLI11 would only say that a subcommand is required.
-  if (argc < 2) return refuse("");
+  if (argc < 2) {
+    console.result(overview(width));
+    return finish(console, ExitCode::usage);
+  }
   constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
   if (argv[1][0] == '-' &&
       std::find(std::begin(kAlone), std::end(kAlone), argv[1]) == std::end(kAlone))
@@ -359,13 +425,14 @@ int run(int argc, char** argv) {
       console.say(describe(named.error()));
       return finish(console, exit_code_of(named.error()));
     }
-    const auto words = what_is(path);
-    if (words) {
-      console.result(*words);
-    } else {
-      console.say(describe(words.error()));
+    const auto what_is = what_is_or_null();
+    if (what_is == nullptr) return refuse(argv[1]);
+    const auto answer = what_is(path);
+    if (!answer) {
+      console.say(describe(answer.error()));
+      return finish(console, exit_code_of(answer.error()));
     }
-    return finish(console, words ? ExitCode::fine : exit_code_of(words.error()));
+    return finish(console, say(console, *answer));
   }
   // The words after `--` belong to the program, whatever they look like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
@@ -374,6 +441,7 @@ int run(int argc, char** argv) {
     for (auto word = rest + 1; word != argv + argc; ++word) files->program->emplace_back(*word);
     argc = static_cast<int>(rest - argv);
   }
+  run_files::begin();
   std::vector<std::string> words(argv, argv + argc);
   std::optional<Page> page;
   for (const auto* command : bundled_commands()) {
@@ -382,8 +450,9 @@ int run(int argc, char** argv) {
     const bool asks_for_help = std::any_of(words.begin(), words.end(), [](const auto& word) {
       return word == "-h" || word == "--help";
     });
-    if (command->hidden || asks_for_help || command->name == "doctor") continue;
-    const auto defaults = defaults_of(*page);
+    if (command->hidden || asks_for_help) continue;
+    const auto defaults = defaults_of(*page);  // also registers the file, as an input
+    if (command->name == "doctor") continue;   // which says itself what is wrong there
     if (!defaults) {
       console.say(describe(defaults.error()));
       return finish(console, exit_code_of(defaults.error()));
@@ -405,6 +474,12 @@ int run(int argc, char** argv) {
       return finish(console, ExitCode::fine);
     }
     auto said = page ? unknown_option(*page, words) : std::string();
+    constexpr auto kExtras = static_cast<int>(CLI::ExitCodes::ExtrasError);
+    if (said.empty() && page && error.get_exit_code() == kExtras &&
+        names_several_files(*page, words)) {
+      said =
+          text::format("{} takes one file: `emmctl ranks` takes several, or a folder", page->name);
+    }
     if (said.empty()) said = error.what();
     console.say(text::format("{}; see emmctl {}--help", said,
                              page && !page->hidden ? text::format("{} ", page->name) : ""));
@@ -412,9 +487,8 @@ int run(int argc, char** argv) {
   }
   for (auto& [sub, files, command] : offered) {
     if (!sub->parsed()) continue;
-    run_files::begin();
     auto apart = apply_capacity(*files);
-    if (apart) apart = look_at_files(*files);
+    if (apart) apart = look_at_files(*files, sub->get_name());
     auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
     command.reset();  // closes what the command left open, which may fail
     if (!code) {
@@ -438,9 +512,19 @@ void grow_stack() {
   *static_cast<volatile char*>(__builtin_alloca(kRoom)) = 0;
 }
 
+/// Opens the standard streams that were closed when the program began, in a way that refuses their
+/// use. The next file would otherwise take the number of standard output, and the answer with it.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    const int refusing = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", refusing) < 0) return;
+  }
+}
+
 /// Runs before main and before the constructors of other files, which allocate.
 [[gnu::constructor(101)]] void begin() {
   end_where_host_memory_ends();
+  hold_standard_streams();
   grow_stack();
 }
 
@@ -449,6 +533,7 @@ void grow_stack() {
 int main(int argc, char** argv) {
   // makes a write beyond the file size limit (ulimit -f) fail, as on a full disk
   std::signal(SIGXFSZ, SIG_IGN);
+  obey_signals();
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -37,6 +37,17 @@ Result<std::string> ManagerChoice::spec() const {
   return manager;
 }
 
+std::vector<std::pair<std::string_view, std::string>> ManagerChoice::words() const {
+  std::vector<std::pair<std::string_view, std::string>> all;
+  auto manager = manager_;
+  if (const char* named = std::getenv("EMM_MEMORY_MANAGER"); manager.empty() && named != nullptr)
+    manager = named;
+  if (!manager.empty()) all.emplace_back("--manager", manager);
+  for (const auto& adaptor : adaptors_) all.emplace_back("--adaptor", adaptor);
+  if (!profile_.empty()) all.emplace_back("--profile", profile_);
+  return all;
+}
+
 Result<ManagerFactory> ManagerChoice::find() const {
   auto manager = spec();
   if (!manager) return std::move(manager).error();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.hpp"
@@ -56,6 +57,8 @@ class ManagerChoice {
   /// Returns a function that finds the chosen manager with more options, in the syntax of a spec.
   /// Null for functions of a library (torch:, cupy:), which take none. It refers to this object.
   std::function<Result<ManagerFactory>(std::string_view)> with_options() const;
+  /// The options that choose the same manager again, each with its value.
+  std::vector<std::pair<std::string_view, std::string>> words() const;
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 
  private:

@@ -25,7 +25,7 @@ constexpr Purpose kPurposes[] = {
     {"--to", kOutput},       {"--title", kOutput},      {"--anonymize", kOutput},
     {"--duration", kRun},    {"--on-signal", kRun},     {"--stacks", kRun},
     {"--stack-depth", kRun}, {"--through", kRun},       {"--max-file-size", kOutput},
-    {"--help", kOther},
+    {"--follow", kRun},      {"--require-trace", kRun}, {"--help", kOther},
 };
 
 }  // namespace

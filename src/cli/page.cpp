@@ -26,7 +26,9 @@ class PageArguments final : public Arguments {
     add(name, value, help, into);
   }
   void input(std::string_view name, std::string&, std::string_view help, bool required) override {
-    add_positional(name, help, required).file = true;
+    auto& made =
+        name.starts_with('-') ? add(name, "FILE", help, {}) : add_positional(name, help, required);
+    made.file = true;
   }
   void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
               std::string_view help) override {
@@ -43,6 +45,15 @@ class PageArguments final : public Arguments {
     auto& made = option ? add(name, "FILE|-", help, into) : add_positional(name, help, false);
     made.file = true;
     if (option) made.purpose = purpose_of("--output");
+  }
+  void output_file(std::string_view name, std::string& into, std::string_view help) override {
+    add(name, "FILE", help, into).file = true;
+  }
+  void output_folder(std::string_view name, std::string& into, std::string_view value,
+                     std::string_view help) override {
+    auto& made =
+        name.starts_with('-') ? add(name, value, help, into) : add_positional(name, help, true);
+    made.file = true;
   }
   void list(std::string_view name, std::vector<std::string>&, std::string_view value,
             std::string_view help) override {
@@ -416,7 +427,6 @@ std::string help_text(const Page& page, int width) {
 std::string no_such_command(std::string_view given) {
   std::vector<std::string_view> known;
   for (const auto* command : listed_commands()) known.push_back(command->name);
-  if (given.empty()) return text::format("expected a command: {}", text::join(known));
   if (given.starts_with('-'))
     return text::format("expected a command before {}: {}", given, text::join(known));
   for (const auto& absent : absent_commands()) {

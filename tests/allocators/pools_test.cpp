@@ -338,6 +338,48 @@ TEST(Bfc, RegionsFitWhatIsAskedAndChunksAreSplitWhereTwiceTooLarge) {
   EXPECT_EQ(given, (Sizes{128 * kMiB, 128 * kMiB, 60 * kMiB, 300 * kMiB}));
 }
 
+// ONNX Runtime's arena: onnxruntime/core/framework/bfc_arena.cc, and its defaults.
+
+BfcPool arena(Device& device, BfcSettings settings) {
+  settings.limit = settings.limit.value_or(~std::uint64_t{0} >> 1);
+  settings.preallocate = false;
+  BfcPool pool(settings, device);
+  EXPECT_TRUE(pool.begin(kRoom));
+  return pool;
+}
+
+TEST(Bfc, AsOnnxRuntimesArenaGrowsFromItsFirstChunkToItsLargest) {
+  Device device;
+  auto pool = arena(device, {.first_region = kMiB, .largest_doubled = 16 * kMiB});
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(pool.allocate(4 * kMiB, 0));
+
+  EXPECT_EQ(device.asked, (Asked{4 * kMiB, 4 * kMiB, 8 * kMiB, 16 * kMiB, 16 * kMiB, 16 * kMiB}));
+}
+
+TEST(Bfc, AsOnnxRuntimesArenaGrowsByWhatIsAskedWhereItIsToldSo) {
+  Device device;
+  auto pool = arena(device, {.grows_as_asked = true});
+  for (const auto size : {kMiB, 100 * kMiB, std::uint64_t{300}})
+    ASSERT_TRUE(pool.allocate(size, 0));
+
+  EXPECT_EQ(device.asked, (Asked{kMiB, 100 * kMiB, 512}));
+}
+
+TEST(Bfc, AsOnnxRuntimesArenaSplitsWhereMoreBytesThanTheDeadWouldBeLeft) {
+  Device device;
+  auto pool = arena(device, {.dead_bytes = 10 * kMiB, .grows_as_asked = true});
+  const auto first = pool.allocate(100 * kMiB, 0);
+  pool.free(*first, 100 * kMiB, 0);
+
+  EXPECT_EQ(pool.allocate(80 * kMiB, 0)->size, 80 * kMiB);  // 20 MiB would be dead
+
+  Device other;
+  auto wasteful = arena(other, {.dead_bytes = 30 * kMiB, .grows_as_asked = true});
+  const auto block = wasteful.allocate(100 * kMiB, 0);
+  wasteful.free(*block, 100 * kMiB, 0);
+  EXPECT_EQ(wasteful.allocate(80 * kMiB, 0)->size, 100 * kMiB);
+}
+
 TEST(Bfc, CollectsFreeRegionsWhereThatMakesRoom) {
   Device device;
   auto pool = growing(device, 512 * kMiB, true);

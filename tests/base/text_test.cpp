@@ -56,7 +56,11 @@ TEST(ShellWord, QuotesWhatAShellWouldObeyAndShowsWhatATerminalWould) {
   EXPECT_EQ(shell_word("my run.jsonl"), "'my run.jsonl'");
   EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
   EXPECT_EQ(shell_word(""), "''");
-  EXPECT_EQ(shell_word("a\x1b[2J"), "'a\\x1b[2J'");
+  EXPECT_EQ(shell_word("a\x1b[2J"), R"($'a\033[2J')");
+  EXPECT_EQ(shell_word("a\nit's\\\tb"), R"($'a\nit\'s\\\tb')");
+  EXPECT_EQ(shell_word("\u202egpj.\u00e9\xff"), R"($'\342\200\256gpj.)"
+                                                "\u00e9"
+                                                R"(\377')");
 }
 
 }  // namespace

@@ -10,9 +10,18 @@ TEST(Units, ReadsSizesAsPeopleWriteThem) {
   EXPECT_EQ(*parse_bytes("4KiB"), 4_KiB);
   EXPECT_EQ(*parse_bytes("1.5GiB"), 3_GiB / 2);
   EXPECT_EQ(*parse_bytes("2m"), 2_MiB);
-  EXPECT_EQ(*parse_bytes("8 GB"), 8_GiB);
+  EXPECT_EQ(*parse_bytes("8G"), 8_GiB);
+  EXPECT_EQ(*parse_bytes("8 GB"), 8'000'000'000u);
+  EXPECT_EQ(*parse_bytes("1.5kb"), 1500u);
   EXPECT_EQ(*parse_bytes("139.8GiB"), 150'109'106'995u);
   EXPECT_EQ(*parse_bytes("1.0001KiB"), 1024u);
+}
+
+TEST(Units, ACapacityOfAFewBytesLacksItsUnit) {
+  EXPECT_EQ(describe(parse_capacity("22").error()), "a capacity of 22 bytes: did you mean 22GiB?");
+  EXPECT_EQ(*parse_capacity("22GiB"), 22_GiB);
+  EXPECT_EQ(*parse_capacity("64KiB"), 64_KiB);
+  EXPECT_EQ(*parse_capacity("150109880320"), 150'109'880'320u);
 }
 
 TEST(Units, RefusesSizesThatAreNotWholeBytes) {

@@ -3,7 +3,7 @@
 
 A line "    $ command" of an indented block is run by bash; the lines below it are what it must print, in this order, where
 "..." stands for any lines, and inside of a line for any words. A line "    emmctl ..." is run too, and must be no mistake in usage. All commands of a file run in
-one folder, which has the tree's traces, `oom.pickle`, `run.jsonl`, `run.emmb` and `gpt2.jsonl.gz`, with the program on the path.
+one folder, which has the tree's traces, `oom.pickle`, `train.log`, `run.jsonl`, `run.emmb` and `gpt2.jsonl.gz`, with the program on the path.
 
 Where a command has a word in capitals, or a program after `--`, nothing can be run: each of its options must then be known.
 The same holds of the commands inside of sentences. The examples of `--help` are run as those of the docs, two of each command.
@@ -96,6 +96,7 @@ class Docs:
         os.symlink(self.root / "traces", folder / "traces")
         os.symlink(self.root / "traces/torch/torch_gpt2_train_varlen.jsonl.gz", folder / "gpt2.jsonl.gz")
         (folder / "oom.pickle").write_bytes(gzip.decompress((self.root / "tests/golden/inputs/torch_oom.pickle.gz").read_bytes()))
+        shutil.copy(self.root / "tests/golden/inputs/oom.log", folder / "train.log")
         for name in ("run.jsonl", "train.jsonl", "service.4711.jsonl"):
             shutil.copy(self.root / "tests/golden/inputs/training.jsonl", folder / name)
             compact = (folder / name).with_suffix(".emmb")

@@ -80,17 +80,17 @@ TEST(JsonReader, AStreamAndATextReadTheSame) {
 }
 
 TEST(JsonReader, SaysWhereAndWhyItIsNotJson) {
-  EXPECT_EQ(
-      transcript("{\"a\":1]"),
-      "x.json:1:7: not JSON: syntax error while parsing object - unexpected ']'; expected '}'");
+  EXPECT_EQ(transcript("{\"a\":1]"),
+            "x.json:1:7: not JSON: syntax error while parsing object - unexpected ']'; expected "
+            "',' or '}'");
   EXPECT_EQ(transcript("{\"a\": nope}"),
             "x.json:1:7: not JSON: syntax error while parsing value - invalid literal");
   EXPECT_EQ(transcript("[1 22]"),
             "x.json:1:4: not JSON: syntax error while parsing array - unexpected number literal; "
-            "expected ']'");
+            "expected ','");
   EXPECT_EQ(transcript("[007]"),
             "x.json:1:2: not JSON: syntax error while parsing array - unexpected number literal; "
-            "expected ']'");
+            "expected ','");
   EXPECT_EQ(transcript("[\"a\nb\"]"),
             "x.json:1:4: not JSON: syntax error while parsing value - invalid string: control "
             "character U+000A (LF) "

@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """A snapshot's figures, worked out anew from its rows and its end state, are those of `emmctl inspect --json`.
 
+So are those of the same snapshot without its first half of rows, as if it had been begun late; and of its state
+alone what `emmctl explain --json --capacity` says of it: what of the inactive memory PyTorch would give back before
+it fails, what is stuck, by pool and stream, and the largest request that would be served.
+
     recompute_snapshots.py EMMCTL [FOLDER]     FOLDER is $EMM_EXTRA_TRACES where that is set
 
 Stands on nothing of emmctl's but its answer. Where a FILE.json beside FILE.pickle.gz has torch.cuda.memory_stats(),
@@ -13,6 +17,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import tempfile
 
 ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
            "segment_unmap", "oom")
@@ -23,15 +28,19 @@ class PlainData(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
 
 
-def load(path):
-    """The rows, those of several devices by their times, as (device, row); and the segments at the end."""
-    with gzip.open(path) as file:
-        if path.name.endswith(".pickle.gz"):
+def snapshot_of(path):
+    with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
+        if ".pickle" in path.name:
             snapshot = PlainData(file).load()
         else:  # a line about the run, then a line for each row
             rows = [json.loads(line) for line in list(file)[1:]]
             keys = ("action", "addr", "size", "stream", "time_us")
             snapshot = {"device_traces": [[dict(zip(keys, row)) for row in rows]], "segments": []}
+    return {"segments": snapshot, "device_traces": []} if isinstance(snapshot, list) else snapshot
+
+
+def load(snapshot):
+    """The rows, those of several devices by their times, as (device, row); and the segments at the end."""
     rows = [(device, row) for device, trace in enumerate(snapshot["device_traces"]) for row in trace]
     if len([trace for trace in snapshot["device_traces"] if trace]) > 1:
         rows.sort(key=lambda pair: pair[1].get("time_us", 0))
@@ -126,6 +135,161 @@ def gap_mistakes(emmctl, path):
             yield event
 
 
+MIB = 1 << 20
+PAGE = {True: 2 * MIB, False: 20 * MIB}  # of an expandable segment of the small pool, and of the large
+
+
+def rounded(size, settings):
+    divisions = settings.get("roundup_power2_divisions") or {}
+    if isinstance(divisions, dict) and size > 512:
+        key = str(1 << max(size.bit_length() - 1 - 20, 0))
+        named = {name: value for name, value in divisions.items() if name.isdigit()}
+        count = named.get(key, divisions.get(">", 0) if named and int(key) > max(map(int, named)) else 0)
+        if count > 1 and size > 512 * count:
+            below = 1 << (size.bit_length() - 1)
+            step = below // count
+            return size if size == below else -(-(size - below) // step) * step + below
+    return max(512, -(-size // 512) * 512)
+
+
+def request_of(size, settings):
+    """The largest request that is rounded up to `size` or less."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if rounded(middle, settings) <= size else (low, middle - 1)
+    return low
+
+
+def pieces_of(segments, waits_are_free):
+    """The ranges of addresses that lie in one reservation: their base, and what lies in them in order of address."""
+    found, last = [], None
+    for segment in sorted(segments, key=lambda each: each["address"]):
+        key = (segment["stream"], tuple(segment.get("segment_pool_id", (0, 0))), segment["segment_type"] == "small",
+               bool(segment.get("is_expandable")))
+        joins = key[3] and last is not None and last["key"] == key and segment["address"] - last["base"] < 1 << 37
+        if not joins:
+            last = {"key": key, "base": segment["address"], "pieces": []}
+            found.append(last)
+        pieces = last["pieces"]
+        if pieces and pieces[-1][1] < segment["address"]:
+            pieces.append([pieces[-1][1], segment["address"], "unmapped"])
+        at = segment["address"]
+        for block in segment["blocks"]:
+            idle = block["state"] == "inactive" or (waits_are_free and block["state"] != "active_allocated")
+            if idle and pieces and pieces[-1][2] == "free" and at != segment["address"]:
+                pieces[-1][1] = at + block["size"]
+            else:
+                pieces.append([at, at + block["size"], "free" if idle else "used"])
+            at += block["size"]
+    return found
+
+
+def given_back(group):
+    """The parts of a group's free pieces that PyTorch returns to the device."""
+    _, _, small, expandable = group["key"]
+    for first, last, what in group["pieces"]:
+        if what != "free":
+            continue
+        if not expandable:
+            if len(group["pieces"]) == 1:
+                yield first, last
+            continue
+        page, base = PAGE[small], group["base"]
+        begin, end = base - (base - first) // page * page, base + (last - base) // page * page
+        if begin < end:
+            yield begin, end
+
+
+def state_figures(segments, settings, capacity):
+    divided = {}
+    for group in pieces_of(segments, False):
+        stream, pool, small, _ = group["key"]
+        free = sum(last - first for first, last, what in group["pieces"] if what == "free")
+        back = sum(last - first for first, last in given_back(group))
+        if free:
+            sums = divided.setdefault((pool, small, stream), [0, 0])
+            sums[0] += back
+            sums[1] += free - back
+    groups = [group for group in pieces_of(segments, True) if group["key"][1] == (0, 0)]
+    back = sum(last - first for group in groups for first, last in given_back(group))
+    room = capacity - sum(segment["total_size"] for segment in segments) + back
+    sizes = [MIB] if room >= 2 * MIB else []  # a small segment, and then a large one
+    expands = bool(settings.get("expandable_segments"))
+    page = PAGE[False] if expands else 2 * MIB
+    if room // page * page >= 10 * MIB:
+        sizes.append(room // page * page)
+    for group in pieces_of(segments, False):
+        if group["key"][1] == (0, 0):
+            sizes += [min(last - first, MIB) if group["key"][2] else last - first
+                      for first, last, what in group["pieces"] if what == "free"]
+    for group in groups:
+        if not group["key"][3] or not expands:
+            continue
+        pieces = []  # after the release
+        cuts = list(given_back(group))
+        for first, last, what in group["pieces"] + [[group["pieces"][-1][1], 1 << 62, "unmapped"]]:
+            inside = [cut for cut in cuts if what == "free" and first <= cut[0] and cut[1] <= last]
+            for begin, end in inside:
+                pieces += [[first, begin, "free"], [begin, end, "unmapped"]]
+                first = end
+            pieces.append([first, last, what])
+        merged = []
+        for first, last, what in pieces:
+            if first == last:
+                continue
+            if merged and merged[-1][2] == what != "used":
+                merged[-1][1] = last
+            else:
+                merged.append([first, last, what])
+        for i, (first, last, what) in enumerate(merged):
+            if what != "unmapped":
+                continue
+            size, left = 0, room
+            for begin, end, kind in merged[i - 1 if i and merged[i - 1][2] == "free" else i:]:
+                if kind == "used":
+                    break
+                if kind == "free":
+                    size += end - begin
+                    continue
+                maps = min(left // PAGE[group["key"][2]] * PAGE[group["key"][2]], end - begin)
+                size, left = size + maps, left - maps
+                if maps < end - begin:
+                    break
+            sizes.append(min(size, MIB) if group["key"][2] else size)
+    return {"largest_request_bytes": max([request_of(size, settings) for size in sizes] or [0]),
+            "returnable_bytes": sum(back for back, _ in divided.values()),
+            "stuck_bytes": sum(stuck for _, stuck in divided.values()),
+            "inactive": sorted([pool != (0, 0), small, stream, *sums] for (pool, small, stream), sums in divided.items())}
+
+
+def state_mistakes(emmctl, snapshot, folder):
+    """Figures of the state alone that `emmctl explain` has otherwise, for each device."""
+    settings = snapshot.get("allocator_settings", {})
+    for device in sorted({segment["device"] for segment in snapshot["segments"]}):
+        segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
+        reserved = sum(segment["total_size"] for segment in segments)
+        alone = folder / "state.pickle"
+        with open(alone, "wb") as file:
+            pickle.dump({"segments": segments, "device_traces": [], "allocator_settings": settings}, file)
+        for capacity in (reserved, reserved + 333 * MIB):
+            ran = subprocess.run([emmctl, "explain", str(alone), "--capacity", str(capacity), "--json", "-"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            said = json.loads(ran.stdout)["devices"][0]["at_end"] if ran.returncode == 0 else {}
+            if said:
+                said["inactive"] = sorted([each["private"], each["pool"].endswith("small") or each["pool"] == "small pool",
+                                           each["stream"], each["returnable_bytes"], each["stuck_bytes"]]
+                                          for each in said["inactive"])
+            for name, value in state_figures(segments, settings, capacity).items():
+                if said.get(name) != value:
+                    yield f"{name} with {capacity}: the segments say {value}, explain {said.get(name)}"
+
+
+def late(snapshot):
+    """The same, without the first half of its rows: what is older then is known by the state at the end alone."""
+    return {**snapshot, "device_traces": [trace[len(trace) // 2:] for trace in snapshot["device_traces"]]}
+
+
 def of_statistics(path, own):
     """What PyTorch's own statistics say of the same figures; the others are left as they are."""
     beside = path.with_name(path.name.replace(".pickle.gz", ".json"))
@@ -150,17 +314,35 @@ def main():
         print("skipped: EMM_EXTRA_TRACES does not name the folder of the collected recordings")
         return 77
     paths = sorted(p for p in pathlib.Path(folder).glob("torch*/*.gz"))
+    paths += sorted(p for p in (pathlib.Path(folder).parent / "field").glob("*.pickle"))
     wrong = 0
+    temporary = tempfile.TemporaryDirectory()
+    scratch = pathlib.Path(temporary.name)
     for path in paths:
-        own, said = figures(*load(path)), of_inspect(emmctl, path)
+        snapshot = snapshot_of(path)
+        own, said = figures(*load(snapshot)), of_inspect(emmctl, path)
+        if not any(snapshot["device_traces"]) or path.name == "state_one_row.pickle":
+            own = {}  # no rows, or none that the end state does not contradict
         for name, value in own.items():
             if said.get(name) != value:
                 wrong += 1
                 print(f"{path}: {name}: the rows say {value}, inspect {said.get(name, said)}")
-        for event in gap_mistakes(emmctl, path):
+        if snapshot["segments"] and len(own) != 0:
+            begun_late = scratch / "late.pickle"
+            with open(begun_late, "wb") as file:
+                pickle.dump(late(snapshot), file)
+            said = of_inspect(emmctl, begun_late)
+            for name, value in figures(*load(late(snapshot))).items():
+                if said.get(name) != value:
+                    wrong += 1
+                    print(f"{path}, begun late: {name}: the rows say {value}, inspect {said.get(name, said)}")
+        for words in state_mistakes(emmctl, snapshot, scratch):
+            wrong += 1
+            print(f"{path}: {words}")
+        for event in gap_mistakes(emmctl, path) if own else ():
             wrong += 1
             print(f"{path}: the causes of the gap after event {event} do not add up")
-        against = of_statistics(path, own)
+        against = of_statistics(path, own) if own else own
         if against is not own:
             for name, (stated, value) in against.items():
                 wrong += 1

@@ -448,11 +448,26 @@ def limits(bench):
     seen = sum(o["op"] in ("memalloc", "free") for o in operations[1:])
     expect(seen + gaps[0]["lost"] >= 20000, True, "calls, lost ones included")
     bench.emmctl("check", "full2.jsonl")
+    # It is said how many are kept and how many lost, wherever they are.
+    counted = re.search(r"raw recording is kept: \S+: ([\d,]+) calls are in it, ([\d,]+) lost; next: emmctl convert|"
+                        r"full.jsonl: ([\d,]+) calls, .* live, ([\d,]+) lost", limited.stderr)
+    expect(counted is not None, True, limited.stderr)
+    kept, lost = [int(number.replace(",", "")) for number in counted.groups() if number]
+    expect((lost, kept + lost >= 20000, kept > 1000), (gaps[0]["lost"], True, True), limited.stderr)
+    # Each lost call counts once, also where stacks are kept.
+    done = subprocess.run(["bash", "-c", "ulimit -f 300; exec \"$@\"", "bash", str(bench.options.emmctl), "record", "-o", "stacks.emmb",
+                           "--stacks", "native", "--", str(bench.options.client), "some", "10000"], cwd=bench.folder,
+                          env=bench.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    kept, lost = [int(number.replace(",", "")) for number in re.search(r"([\d,]+) calls[^\n]*?([\d,]+) lost", done.stderr).groups()]
+    expect(20000 <= kept + lost < 20100, True, done.stderr)
 
     (bench.folder / "no_room.jsonl").symlink_to("/dev/full")
     for program, code in (("every_kind", 7), ("some", 0)):
-        done = bench.record(program, code=code, out="no_room.jsonl")
-        expect(done.stderr.count("No space left"), 1, done.stderr)
+        for out in ("no_room.jsonl", "/dev/full"):
+            done = bench.record(program, code=code, out=out, TMPDIR=str(bench.folder))
+            expect(done.stderr.count("No space left"), 1, done.stderr)
+            expect((re.search("(call is|calls are) in it, 0 lost", done.stderr) is not None, os.path.exists("/dev/full.raw")), (True, False), done.stderr)
+    expect(len(list(bench.folder.glob("emmctl-full*.raw/*.emmraw"))), 2, "raw recordings beside no device")
 
     done = bench.record("vanish", out="vanish.jsonl")
     expect("nothing was recorded" in done.stderr, True, done.stderr)
@@ -489,6 +504,205 @@ def limits(bench):
     operations = bench.trace("short.jsonl")
     last = max(o.get("time_ns", 0) for o in operations[1:])
     expect(last < 2_000_000_000, True, "the last call: %d ns" % last)
+
+
+def required(bench):
+    """--require-trace: 3 where the program was fine and its trace is not whole. A program's own failure goes before."""
+    client = bench.options.client
+    require = lambda *program, code, options=(), **more: bench.record(*program, code=code, options=("--require-trace", *options), **more)
+    require("some", 3, code=0)
+    require("every_kind", code=7)
+    require("_exit", code=5)
+    for program, told, more in (
+            (("some", 3), "no CUDA driver", {"LD_LIBRARY_PATH": "/nonexistent"}),
+            (("some", 3), "No space left", {"out": "/dev/full", "TMPDIR": str(bench.folder)}),
+            (("some", 3), "process had called cuInit|nothing was recorded", {"options": ("--through", "cupti"), "EMM_CUPTI": "/none"}),
+            (("younger",), "not recorded", {"LD_LIBRARY_PATH": str(bench.options.noop)})):
+        driver = bench.options.standin if told == "no CUDA driver" else None
+        # The program has a driver of its own, or it would fail.
+        variables = dict(more, CLIENT_LIBCUDA=str(driver / "libcuda.so.1")) if driver else more
+        done = require(*program, code=3, **variables)
+        expect(re.search(told, done.stderr) is not None, True, done.stderr)
+        expect("its trace is not whole" in done.stderr, True, done.stderr)
+    for script, code in (("true", 3), ("exit 4", 4), ("ulimit -f 0; exec %s some 3" % client, 3), ("%s some 3; exec sleep 0" % client, 0),
+                         ("%s some 50000 300 >/dev/null & sleep 0.3; exec %s some 3" % (client, client), 3)):
+        bench.emmctl("record", "--require-trace", "-o", "shell.jsonl", "--", "sh", "-c", script, code=code)
+    done = bench.emmctl("record", "--require-trace", "--on-signal", "USR1", "-o", "never.jsonl", "--", client, "some", 3, code=3)
+    expect("no USR1 came" in done.stderr, True, done.stderr)
+    # What the options leave out is not missing.
+    require("some", 60000, code=0, options=("--max-file-size", "1MiB"))
+    require("some", 20, 50000, code=0, options=("--duration", "300ms"))
+
+
+def uncollected(bench):
+    """Once `emmctl record` is killed, the program writes 64 MiB more at most, reads as before, and runs on."""
+    for calls, blocks in ((600000, 512), (30000, 3)):
+        script = "%s some 3; touch begun; until [ -e killed ]; do sleep 0.01; done; %s some %d; echo $? > code.new; mv code.new code"
+        process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--", "sh", "-c",
+                                    script % (bench.options.client, bench.options.client, calls)], cwd=bench.folder,
+                                   env=dict(bench.environment, LD_LIBRARY_PATH=str(bench.options.noop),
+                                            **({"EMM_RECORD_UNCOLLECTED": str(blocks)} if blocks != 512 else {})), stderr=subprocess.DEVNULL)
+        while not (bench.folder / "begun").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        (bench.folder / "killed").write_text("")
+        limit = time.monotonic() + 300
+        while not (bench.folder / "code").exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+        expect((bench.folder / "code").read_text(), "0\n", "the program's exit code")
+        raw = bench.folder / "run.jsonl.raw"
+        first, second = sorted(raw.glob("*.emmraw"), key=lambda file: int(file.stem))  # by the numbers of their processes
+        expect(second.stat().st_size, 8192 + blocks * (128 << 10), "bytes of %d calls" % (2 * calls))
+        if blocks != 512:
+            said = bench.emmctl("convert", second, "run.jsonl").stderr
+            expect("calls were not recorded: emmctl record was killed, and the program went on" in said, True, said)
+            gap, = (o for o in bench.operations() if o["op"] == "gap")
+            made = sum(o["op"] in ("memalloc", "free") for o in bench.operations())
+            expect((made + gap["lost"], made > 2000 * blocks), (2 * calls, True), "calls that are kept or lost")
+            bench.emmctl("convert", first, "run.jsonl")
+            expect(sum(o["op"] == "memalloc" for o in bench.operations()), 3, "calls before the kill")
+        for name in ("begun", "killed", "code"):
+            (bench.folder / name).unlink()
+        shutil.rmtree(raw)
+
+
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError:
+        return print("no Numba: requests after a kill are not looked at")
+    bench.environment.pop("NUMBA_CUDA_DRIVER", None)
+    # What Python asks, likewise.
+    asks = ("import os, time; from numba import cuda; a = cuda.device_array(1, 'u1'); open('begun', 'w'); "
+            "exec('while not os.path.exists(\"killed\"): time.sleep(0.01)'); [cuda.device_array(1, 'u1') for _ in range(4000)]; open('code', 'w')")
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "run.jsonl", "--level", "request", "--", sys.executable, "-c", asks],
+                               cwd=bench.folder, env=dict(bench.environment, EMM_RECORD_UNCOLLECTED="2"), stderr=subprocess.DEVNULL)
+    while not (bench.folder / "begun").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    (bench.folder / "killed").write_text("")
+    while not (bench.folder / "code").exists() and time.monotonic() < limit:
+        time.sleep(0.01)
+    file, = raw.glob("*.requests.jsonl")
+    while '"end"' not in file.read_text()[-1000:] and time.monotonic() < limit:
+        time.sleep(0.01)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    expect((256 << 10) < file.stat().st_size < (256 << 10) + 1024 * 200, True, "%d bytes of 8000 requests" % file.stat().st_size)
+    bench.emmctl("check", file)
+
+
+DAEMON = """
+import ctypes, os, sys, time
+def take(count):
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+    assert driver.cuInit(0) == 0
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    driver.cuCtxSetCurrent(context)
+    for _ in range(count):
+        assert driver.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0
+if os.fork():
+    os._exit(6)
+os.setsid()
+if os.fork():
+    os._exit(0)
+null = os.open("/dev/null", os.O_RDWR)
+for descriptor in (0, 1, 2):
+    os.dup2(null, descriptor)
+os.chdir("/")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+take(5)
+if len(sys.argv) > 2:
+    time.sleep(60)
+"""
+PRELOADED = """
+import ctypes, sys
+ctypes.CDLL(sys.argv[1]).cuInit(0)
+print("ready", flush=True)
+input()
+"""
+
+
+def companions(bench):
+    """Daemons, and other recorders: recorded to the end, or the true reason in one sentence."""
+    client, python = bench.options.client, sys.executable
+    (bench.folder / "daemon.py").write_text(DAEMON)
+    go = bench.folder / "go"
+
+    def daemon(*options, ends=True):
+        process = subprocess.Popen([bench.options.emmctl, "record", "-o", "daemon.jsonl", *options, "--", python, "daemon.py", go,
+                                    *([] if ends else ["stay"])], cwd=bench.folder, env=bench.environment, stderr=subprocess.PIPE, text=True)
+        said = [process.stderr.readline()]
+        go.write_text("")
+        while not ends and not list((bench.folder / "daemon.jsonl.raw").glob("*.emmraw")):
+            time.sleep(0.01)
+        if not ends:
+            time.sleep(0.2)
+            process.terminate()
+        said.append(process.communicate(timeout=60)[1])
+        go.unlink()
+        expect(process.returncode, 6, "the exit code of the program")
+        return "".join(said)
+
+    said = daemon("--follow")
+    expect("what it left is recorded until kill -TERM" in said, True, said)
+    bench.sound("daemon.jsonl")
+    expect(sum(o["op"] == "memalloc" for o in bench.operations("daemon.jsonl")), 5, "calls of a daemon")
+    expect(bench.trace("daemon.jsonl")[0].get("complete", True), True, "complete")
+    # A signal ends the waiting, and not the daemon.
+    said = daemon("--follow", ends=False)
+    going = int(re.search(r"process (\d+) goes on", said).group(1))
+    os.kill(going, signal.SIGKILL)
+    expect(sum(o["op"] == "memalloc" for o in bench.operations("daemon.jsonl")), 5, "calls of a daemon that stays")
+    expect(bench.trace("daemon.jsonl")[0]["complete"], False, "complete")
+
+    # A recorder inside of a recorder: the inner one records, by its own options, and both say what is so.
+    done = bench.emmctl("record", "-o", "outer.jsonl", "--max-file-size", "1MiB", "--", bench.options.emmctl, "record", "-o", "inner.jsonl", "--",
+                        client, "some", 60000)
+    expect("is an `emmctl record` itself, and what it runs is in its own recording" in done.stderr, True, done.stderr)
+    expect((bench.folder / "outer.jsonl").exists(), False, "a trace of what the other one records")
+    expect(sum(o["op"] == "memalloc" for o in bench.operations("inner.jsonl")), 60000, "calls of the inner one")
+
+    # Another library in emmctl's place, by the path of libraries or preloaded.
+    other = bench.folder / "other"
+    other.mkdir()
+    shutil.copy(bench.options.standin / "libcuda.so.1", other / "libcuda.so.1")
+    (bench.folder / "preloaded.py").write_text(PRELOADED)
+    process = subprocess.Popen([bench.options.emmctl, "record", "-o", "none.jsonl", "--through", "forwarding", "--", "env",
+                                "LD_LIBRARY_PATH=" + str(other), python, "preloaded.py", "libcuda.so.1"], cwd=bench.folder,
+                               env=bench.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    expect(process.stdout.readline(), "ready\n", "standard output")
+    time.sleep(1.2)  # emmctl looks every half second
+    said = process.communicate("\n", timeout=60)[1]
+    expect("has %s/libcuda.so.1 where emmctl's library would stand; record the program without it" % other in said, True, said)
+    done = bench.emmctl("record", "-o", "none.jsonl", "--through", "forwarding", "--", "env", "LD_PRELOAD=%s/libcuda.so.1" % other, python,
+                        "-c", "import ctypes; ctypes.CDLL(None).cuInit(0)")
+    expect("LD_PRELOAD puts %s/libcuda.so.1 between" % other in done.stderr or "%s/libcuda.so.1 where" % other in done.stderr, True, done.stderr)
+
+    # A limit that emmctl itself set, in either order.
+    for order in (("run", "--capacity", "16MiB", "--", bench.options.emmctl, "record", "-o", "less.jsonl", "--"),
+                  ("record", "-o", "less.jsonl", "--", bench.options.emmctl, "run", "--capacity", "16MiB", "--")):
+        bench.emmctl(*order, client, "info")
+        header = bench.trace("less.jsonl")[0]
+        expect((header["devices"][0]["capacity"], header["source"]["options"]), (16 << 20, {"run_capacity": 16 << 20}), "the limit")
+        bench.sound("less.jsonl")
+        said = re.sub(r"\s+", " ", bench.emmctl("explain", "less.jsonl", "--no-remedies").stdout)
+        expect("the device's 16.00 MiB" in said and "`emmctl run --capacity` let the program have 16.00 MiB of it" in said, True, said)
+
+    # What is printed to be pasted can be, whatever the file is called.
+    for name in ("two\nlines.jsonl", "it's \\ \u202e \x1b.jsonl"):
+        done = bench.record("some", 3, out=name)
+        command = re.search(r"; next: (.*)", done.stderr).group(1)
+        pasted = subprocess.run(["bash", "-c", command], cwd=bench.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env=dict(bench.environment, PATH="%s:%s" % (bench.options.emmctl.parent, os.environ["PATH"])))
+        expect((pasted.returncode, "3 allocations" in pasted.stdout or "memalloc" in pasted.stdout), (0, True), command + pasted.stdout)
+        asked = bench.emmctl(name).stdout
+        pasted = subprocess.run(["bash", "-c", re.search(r"emmctl check .*", asked).group()], cwd=bench.folder,
+                                env=dict(bench.environment, PATH="%s:%s" % (bench.options.emmctl.parent, os.environ["PATH"])),
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect(pasted.returncode, 0, pasted.stdout)
 
 
 def signals(bench):
@@ -755,6 +969,22 @@ if __name__ == "__main__":
         if how == "signal": os.kill(os.getpid(), 9)
         if how == "exec": os.execv(sys.executable, [sys.executable, __file__, "again"])
 """
+# A plugin as Numba's documentation shows it. The program imports it by itself, too.
+NUMBA_PLUGIN = """
+from numba import cuda
+class Plugin(cuda.HostOnlyCUDAMemoryManager):
+    def initialize(self): pass
+    def memalloc(self, size):
+        import ctypes
+        pointer = ctypes.c_uint64()
+        assert ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+        return cuda.MemoryPointer(self.context, pointer, size)
+    def get_memory_info(self): return cuda.MemoryInfo(1, 2)
+    def get_ipc_handle(self, memory): raise NotImplementedError
+    @property
+    def interface_version(self): return 1
+_numba_memory_manager = Plugin
+"""
 FAKE_TORCH = """
 import pickle
 class memory:
@@ -884,6 +1114,31 @@ def levels(bench):
         nothing = bench.emmctl("record", "-o", "none.jsonl", "--level", level, "--", sys.executable, "ends.py", "nothing")
         expect("nothing was recorded" in nothing.stderr, True, nothing.stderr)
         expect(list(bench.folder.glob("none*")), [], "what is left of nothing")
+
+    # A plugin that imports numba.cuda, and one that the program imports before Numba asks for it.
+    (bench.folder / "plugin.py").write_text(NUMBA_PLUGIN)
+    for number, first in enumerate(("from numba import cuda", "import plugin; from numba import cuda", "import numba.cuda.cudadrv.driver; from numba import cuda")):
+        for level in ("request", "both"):
+            name = "plugin%d-%s.jsonl" % (number, level)
+            bench.emmctl("record", "-o", name, "--level", level, "--require-trace", "--", sys.executable, "-c",
+                         first + "; a = cuda.device_array(1000, 'u1'); b = cuda.device_array(2000, 'u1'); "
+                         "assert 'Plugin' in type(cuda.current_context().memory_manager).__mro__[2].__name__", NUMBA_CUDA_MEMORY_MANAGER="plugin",
+                         PYTHONPATH=str(bench.folder))
+            expect([o["size"] for o in bench.operations(name) if o["op"] == "memalloc" and o.get("layer") != "backing"], [1000, 2000], name)
+    # A limit that emmctl itself set is in the trace of what Python asked, too.
+    for level in ("request", "both"):
+        bench.emmctl("run", "--capacity", "8MiB", "--", bench.options.emmctl, "record", "-o", "less.jsonl", "--level", level, "--", sys.executable,
+                     "-c", "from numba import cuda; a = cuda.device_array(6 << 20, 'u1'); b = cuda.device_array(6 << 20, 'u1')", code=1)
+        said = re.sub(r"\s+", " ", bench.emmctl("explain", "less.jsonl", "--no-remedies").stdout)
+        expect("the device's 8.00 MiB" in said and "`emmctl run --capacity` let the program have 8.00 MiB of it" in said, True, said)
+    # What cannot be recorded is said, and an exit code that a script sees.
+    (bench.folder / "broken").mkdir()
+    (bench.folder / "broken" / "cupy.py").write_text("")
+    asks = ["--", sys.executable, "-c", "import cupy; from numba import cuda; a = cuda.device_array(1000, 'u1')"]
+    for options, code in (((), 0), (("--require-trace",), 3)):
+        done = bench.emmctl("record", "-o", "broken.jsonl", "--level", "request", *options, *asks, code=code, PYTHONPATH=str(bench.folder / "broken"))
+        expect("cupy is not recorded" in done.stderr, True, done.stderr)
+    expect(list(bench.folder.glob("broken*.raw")), [], "folders that are left")
 
     (bench.folder / "fork.py").write_text(PYTHON_FORK)
     bench.emmctl("record", "-o", "fork.%p.jsonl", "--level", "request", "--", sys.executable, "fork.py")
@@ -1195,7 +1450,7 @@ def suite(bench):
         print("%s: %d calls, the same by default:profile=numba" % (module, len(made)))
 
 
-CASES = {case.__name__: case for case in (every_kind, rare_kinds, graphs, order, kills, again, devices, threads, durations, endings, processes, limits, signals, sites, levels, cupti, profilers, manners, docs, gate, numba, suite)}
+CASES = {case.__name__: case for case in (every_kind, rare_kinds, graphs, order, kills, again, devices, threads, durations, endings, processes, limits, required, uncollected, companions, signals, sites, levels, cupti, profilers, manners, docs, gate, numba, suite)}
 
 
 def main():

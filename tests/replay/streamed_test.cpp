@@ -328,7 +328,7 @@ Faults faults_of(const std::string& lines, bool in_window) {
   trace::Trace trace;
   trace.set_source("x.jsonl");
   trace.set_fault_handler(
-      [&](std::uint32_t, const Error& fault) { found.push_back(describe(fault)); });
+      [&](std::uint32_t, const Error& fault, auto) { found.push_back(describe(fault)); });
   if (in_window) trace.keep_window(0);
   const auto source = format::ByteSource::memory(lines, "x.jsonl");
   EXPECT_TRUE(read_all(*source, trace));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A sweep that is killed at any moment and begun again has each cell exactly once: resumed.py EMMCTL INPUTS"""
+"""A sweep that is killed at any moment and begun again has each cell exactly once: resumed.py EMMCTL INPUTS [KILLS]"""
 import csv
 import io
 import json
@@ -15,6 +15,7 @@ import time
 EMMCTL, INPUTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 TRACES = ["training.jsonl", "slabs.jsonl", "served.jsonl"]
 MANAGERS = ["pool", "cudart", "default"]
+KILLS = int(sys.argv[3]) if len(sys.argv) > 3 else 1  # at least
 random.seed(7)
 
 
@@ -37,17 +38,23 @@ def expect(what, condition):
 with tempfile.TemporaryDirectory() as made:
     folder = pathlib.Path(made) / "out"
     kills = 0
-    for attempt in range(200):
+    for attempt in range(200 + KILLS):
         running = subprocess.Popen(sweep(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            running.wait(timeout=random.uniform(0.02, 0.2) * (1 + attempt ** 2 / 100))
-            break
+            running.wait(timeout=random.uniform(0.02, 0.2) * (1 + max(0, attempt - KILLS) ** 2 / 100))
+            if kills >= KILLS:
+                break
+            # It was done too early: some of it is to be done again.
+            for cell in random.sample(sorted((folder / "cells").glob("*.json")), 40):
+                cell.unlink()
         except subprocess.TimeoutExpired:
             running.send_signal(random.choice([signal.SIGKILL, signal.SIGTERM]))
             running.wait()
             kills += 1
+            for cell in (folder / "cells").glob("*.json"):
+                expect(f"{cell} is no whole answer after a kill", json.loads(cell.read_text())["schema"] == "emmctl.replay/1")
     expect("it was never done", running.returncode == 0)
-    expect("it was never killed", kills > 0)
+    expect("it was not killed often enough", kills >= KILLS)
     cells = sorted((folder / "cells").glob("*.json"))
     expect(f"{len(cells)} cells, not 180", len(cells) == 180)
     for cell in cells:

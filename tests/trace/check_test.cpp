@@ -36,7 +36,6 @@ TEST(Check, ListsEveryErrorAndNotOnlyTheFirst) {
       "error: x.json:3: a blank line: expected an operation on each line\n"
       "error: x.json:4:7: \"op\" is \"rest\": expected \"reset\"\n"
       "error: x.json:5:6: the line ends inside a value: expected a whole JSON object on each line\n"
-      "error: x.json:6: free of id 2, which nothing made: expected a memalloc before\n"
       "error: x.json:7: end_defer_cleanup: expected a defer_cleanup before it in its context\n"
       "error: x.json:8: the file ends inside a line\n");
 }

@@ -387,19 +387,65 @@ TEST(TorchPickle, DefinesAStackOnceHoweverItIsWritten) {
   EXPECT_EQ(log.operations[0], "define site id=1 [a.py:1 f, b.py:2 g]");
 }
 
+TEST(TorchPickle, TakesTheSegmentsOfMemorySnapshot) {
+  constexpr std::string_view kSegments =
+      R"([{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small",
+           "segment_pool_id": [0, 1], "is_expandable": true,
+           "blocks": [{"address": 4096, "size": 512, "requested_size": 100,
+                       "state": "active_allocated", "frames": []},
+                      {"address": 4608, "size": 2096640, "requested_size": 0,
+                       "state": "inactive"}]}])";
+  const auto log = read(kSegments);
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing physical id=s1 size=2097152 addr=0x1000 preexisting "
+            "\"x-segment_type\":\"small\",\"x-pool_id\":[0,1]\n"
+            "memalloc id=1 size=100 addr=0x1000 granted=512 preexisting\n"
+            "end events=2 live=1 live_bytes=100");
+  const auto as_json = import_text("torch-pickle", std::string(kSegments));
+  EXPECT_EQ(as_json.error, "");
+  EXPECT_EQ(as_json.text(), log.text());
+}
+
+TEST(TorchPickle, TakesSnapshotsAsJson) {
+  const auto json = snapshot(R"({"action": "alloc", "addr": 4096, "size": 100, "stream": -1,
+                                 "time_us": 1.5e3, "frames": null})");
+  const auto log = import_text("torch-pickle", json);
+
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(), read(json).text());
+  EXPECT_EQ(import_text("torch-pickle", json.substr(0, json.size() - 3)).error.substr(0, 8),
+            "run.log:");
+}
+
+TEST(TorchPickle, WhatWasThereBeforeTheRowsExistsAtOneMoment) {
+  Trace trace;
+  const auto bytes = pickled(snapshot(
+      R"({"action": "alloc", "addr": 8192, "size": 100, "stream": 0},
+         {"action": "alloc", "addr": 16384, "size": 100, "stream": 0})",
+      R"({"device": 0, "address": 4096, "total_size": 2097152, "stream": 0,
+          "blocks": [{"size": 4096, "requested_size": 4000, "state": "active_pending_free"},
+                     {"size": 512, "requested_size": 100, "state": "active_allocated"}]})"));
+  auto source = format::ByteSource::memory(bytes);
+  const auto importer = find_importer("torch-pickle");
+  ASSERT_TRUE(importer && (*importer)->read(*source, trace, {}));
+
+  // The segment, the memory whose free was asked for, and that free.
+  EXPECT_EQ(trace.beginning(), 3u);
+  EXPECT_EQ(trace.first_moment(), 2u);
+  EXPECT_TRUE(trace[2].has(event_flag::preexisting));
+  EXPECT_FALSE(trace.is_state());
+}
+
 TEST(TorchPickle, SaysWhatItCannotRead) {
-  EXPECT_EQ(read(R"([{"device": 0, "blocks": [{"history": []}]}])").error,
-            "run.log: a list of segments, as PyTorch before 2.0 wrote, has no events: expected a "
-            "snapshot of PyTorch 2.0 "
-            "or later, with \"device_traces\"");
-  EXPECT_EQ(read(R"({"weights": 5})").error,
-            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with "
-            "\"segments\" and "
-            "\"device_traces\"");
-  EXPECT_EQ(read(R"({"device_traces": 5})").error,
-            "run.log: the pickle is no snapshot of PyTorch's memory: expected a dict with "
-            "\"segments\" and "
-            "\"device_traces\"");
+  constexpr std::string_view kNoSnapshot =
+      "run.log: this is no snapshot of PyTorch's memory: expected a dict with \"segments\" and "
+      "\"device_traces\", or the list of segments that torch.cuda.memory_snapshot() returns";
+  EXPECT_EQ(read(R"([{"device": 0}])").error, kNoSnapshot);
+  EXPECT_EQ(read(R"([])").error, kNoSnapshot);
+  EXPECT_EQ(read(R"({"weights": 5})").error, kNoSnapshot);
+  EXPECT_EQ(read(R"({"device_traces": 5})").error, kNoSnapshot);
   EXPECT_EQ(read(snapshot("5")).error,
             "run.log: device_traces[0][0]: the row is not as it should be: expected a dict");
   EXPECT_EQ(read(snapshot(R"({"addr": 4096})")).error,

@@ -180,5 +180,100 @@ TEST(FlatLine, ReadsWhatTheCarefulReaderReads) {
   EXPECT_GT(accepted, 1000);
 }
 
+/// The members of a flat or nested object as texts, `"name":value`.
+std::vector<std::string> members_of(std::string_view line) {
+  std::vector<std::string> members(1);
+  auto depth = 0;
+  bool in_string = false;
+  for (std::size_t at = 1; at + 1 < line.size(); ++at) {
+    const char c = line[at];
+    if (c == '"') in_string = !in_string;
+    if (!in_string && (c == '{' || c == '[')) ++depth;
+    if (!in_string && (c == '}' || c == ']')) --depth;
+    if (!in_string && depth == 0 && c == ',') {
+      members.emplace_back();
+      continue;
+    }
+    members.back().push_back(c);
+    if (in_string && c == '\\') members.back().push_back(line[++at]);
+  }
+  return members;
+}
+
+/// The object with its members in another order, written as json.dumps does where `spaced`.
+std::string shuffled(std::vector<std::string> members, bool spaced, Prng& random) {
+  for (auto i = members.size(); i > 1; --i) std::swap(members[i - 1], members[random.below(i)]);
+  std::string line = "{";
+  for (const auto& member : members) {
+    if (line.size() > 1) line += spaced ? ", " : ",";
+    const auto colon = member.find(':');  // no name has one
+    line += member.substr(0, colon + 1) + (spaced ? " " : "") + member.substr(colon + 1);
+  }
+  return line + "}";
+}
+
+std::string padded(std::string_view line) {
+  return std::string(line) + "\n" + std::string(64, '"');
+}
+
+TEST(FlatLine, ReadsTheSameWhateverTheOrderOfTheMembersAndTheSpacesBetweenThem) {
+  constexpr std::uint64_t kSeed = 11;
+  RandomOperation random(kSeed);
+  Prng order(kSeed);
+  FlatLineReader flat;
+  auto accepted = 0;
+  for (int i = 0; i < 8'000; ++i) {
+    std::string line;
+    const auto sink = format::ByteSink::to_string(line);
+    const auto writer = make_writer(*sink, Form::lines);
+    ASSERT_TRUE(writer->on_operation(random.next()));
+    line.pop_back();
+    const auto as_written = padded(line);
+    Operation first;
+    const bool known = flat.read(std::string_view(as_written).substr(0, line.size()), first);
+    accepted += known ? 1 : 0;
+    const auto members = members_of(line);
+    for (const bool spaced : {false, true}) {
+      const auto other = shuffled(members, spaced, order);
+      const auto other_padded = padded(other);
+      Operation second;
+      ASSERT_EQ(flat.read(std::string_view(other_padded).substr(0, other.size()), second), known)
+          << line << "\n"
+          << other;
+      if (known) ASSERT_EQ(difference(first, second), "") << line << "\n" << other;
+    }
+  }
+  EXPECT_GT(accepted, 300);
+}
+
+TEST(FlatLine, ReadsALineWhoseOperationComesLast) {
+  for (const std::string line :
+       {R"({"id": 7, "size": 4096, "op": "memalloc"})",
+        R"({"time_ns":5,"bytes":4096,"count":2,"op":"flush"})", R"({ "id" : 7, "op" : "free" })"}) {
+    FlatLineReader flat;
+    const auto text = padded(line);
+    Operation fast;
+    ASSERT_TRUE(flat.read(std::string_view(text).substr(0, line.size()), fast)) << line;
+    const std::string source = "x";
+    format::JsonBuilder handler(source);
+    ASSERT_TRUE(format::read_json(line, handler, source)) << line;
+    Operation slow;
+    ASSERT_TRUE(OperationReader(source).read(handler.root(), slow)) << line;
+    EXPECT_EQ(difference(fast, slow), "") << line;
+  }
+}
+
+TEST(FlatLine, LeavesWhatOnlyTheOperationCanTellToTheCarefulReader) {
+  for (const std::string line : {R"({"layer":"request","count":1,"bytes":2,"op":"flush"})",
+                                 R"({"kind":"array","id":1,"op":"define"})", R"({"id":1,"size":2})",
+                                 R"({"op":"free","id":1,"op":"free"})", R"({"id":1,"op":"x-note"})",
+                                 R"({})", R"({"id":1,})"}) {
+    FlatLineReader flat;
+    const auto text = padded(line);
+    Operation operation;
+    EXPECT_FALSE(flat.read(std::string_view(text).substr(0, line.size()), operation)) << line;
+  }
+}
+
 }  // namespace
 }  // namespace emm::trace

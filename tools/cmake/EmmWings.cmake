@@ -64,8 +64,20 @@ function(emm_command_table target)
       endif()
     endforeach()
   endforeach()
+  get_property(names GLOBAL PROPERTY EMM_LISTINGS)
+  set(listings "")
+  foreach(name IN LISTS names)
+    string(APPEND declarations "extern const cli::Listing ${name}_listing;\n")
+    string(APPEND listings "&${name}_listing, ")
+  endforeach()
+  set(what_is nullptr)
+  if(analysis IN_LIST EMM_WINGS)
+    set(what_is what_is)
+  endif()
   set(table ${CMAKE_CURRENT_BINARY_DIR}/commands_table.cpp)
   file(CONFIGURE OUTPUT ${table} @ONLY CONTENT "#include \"cli/command.hpp\"
+#include \"cli/listing.hpp\"
+#include \"cli/what_is.hpp\"
 
 namespace emm {
 @declarations@
@@ -81,6 +93,13 @@ std::span<const cli::AbsentCommand> absent_commands() {
   };
   return std::span(kTable).first(std::size(kTable) - 1);
 }
+
+std::span<const cli::Listing* const> listings_of_wings() {
+  static constexpr const cli::Listing* kTable[] = {@listings@nullptr};
+  return std::span(kTable).first(std::size(kTable) - 1);
+}
+
+cli::WhatIs cli::what_is_or_null() noexcept { return @what_is@; }
 }  // namespace emm
 ")
   target_sources(${target} PRIVATE ${table})

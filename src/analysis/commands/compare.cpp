@@ -4,6 +4,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
@@ -66,7 +67,7 @@ class Compare final : public CommandRun {
     arguments.list(
         "--capacity", capacities_, "SIZE",
         "Compare on simulated devices of this capacity; repeatable, one comparison each");
-    arguments.text("--baseline", baseline_, "FILE", "A JSON that compare wrote before");
+    arguments.input("--baseline", baseline_, "A JSON that compare wrote before", false);
     arguments.list("--fail-if", gates_, "CONDITION",
                    "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
                    "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "
@@ -157,6 +158,8 @@ class Compare final : public CommandRun {
       ModelRecording recording(model == managers_.end() ? "" : *model);
       auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
       if (!loaded) return std::move(loaded).error();
+      if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
+      say_what_was_before(console, loaded->trace);
       if (recording) {
         loaded->trace.set_pool_steps(recording.pool_steps(*model));
         say_what_others_do(console, loaded->trace.pool_steps(), managers_);
@@ -220,7 +223,7 @@ class Compare final : public CommandRun {
       return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device_);
     std::vector<std::string> devices;
     for (const auto& capacity : capacities_) {
-      const auto bytes = units::parse_bytes(capacity);
+      const auto bytes = units::parse_capacity(capacity);
       if (!bytes) return bytes.error();
       devices.push_back(text::format("sim:capacity={}{}{}", *bytes, given ? "," : "",
                                      given ? std::string_view(device_).substr(4) : ""));

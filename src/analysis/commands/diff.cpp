@@ -5,6 +5,7 @@
 #include "base/condition.hpp"
 #include "cli/command.hpp"
 #include "commands/load_recording.hpp"
+#include "commands/statistics_answer.hpp"
 
 namespace emm {
 namespace {
@@ -45,6 +46,9 @@ class DiffRun final : public CommandRun {
     handle_interrupts();
     after_.format = before_.format;
     after_.partial = before_.partial;
+    auto stated = answer_statistics(console, before_, after_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     fleet::Sites sites(fleet::SameSite::function);
     fleet::Run runs[2];
     for (const int which : {0, 1}) {
@@ -79,11 +83,8 @@ class DiffRun final : public CommandRun {
 }  // namespace
 
 extern constinit const Command diff_command{
-    "diff",
-    "Compare two runs of one program: what takes more memory, where, and since when",
-    false,
-    make_run<DiffRun>,
-    Heading::ask,
+    "diff", "Compare two runs of one program: what takes more memory, where, and since when", false,
+    make_run<DiffRun>, Heading::ask,
     {{{"emmctl diff before.jsonl after.jsonl", "Says what takes more, where, and since when."},
       {"emmctl diff before.jsonl after.jsonl --fail-if 'peak > 1.01x'",
        "Exits with 1 where the peak grew by more than 1 %."}}}};

@@ -6,9 +6,12 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/explain_log.hpp"
+#include "commands/held_state.hpp"
+#include "commands/load_recording.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
-#include "commands/load_recording.hpp"
+#include "commands/statistics_answer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
 #include "trial/remedies.hpp"
@@ -23,7 +26,8 @@ class Explain final : public CommandRun {
   explicit Explain(Arguments& arguments) {
     trace_.offer(arguments);
     arguments.count("--event", event_, "N",
-                    "The event of the failure to explain; the first failure, if not given");
+                    "The event of the failure to explain, or the line of its message in a log; the "
+                    "first failure, if not given");
     arguments.text("--capacity", capacity_, "SIZE",
                    "What each device has, if the trace does not say it, or wrongly; for a trace "
                    "without a failed request, ask whether one would fail with this");
@@ -36,20 +40,29 @@ class Explain final : public CommandRun {
     arguments.flag("--in-passes", in_passes_,
                    "Read the file again and again, and hold no more than what is live; no remedies "
                    "are tried then. So long traces are read");
-    arguments.output("--json", json_, "Writes the answer as JSON (emmctl.explain/2)");
+    arguments.output("--json", json_,
+                     "Writes the answer as JSON (emmctl.explain/2; of a log "
+                     "emmctl.explain-message/1)");
     arguments.footer(
+        "A log, a terminal's text or a pipe may be given in place of a trace: the out-of-memory "
+        "messages of PyTorch, TensorFlow, JAX, CuPy, RMM and others are found in it. "
         "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
-        "memory, and no --capacity is asked about. A snapshot without history is always "
-        "described.");
+        "memory, no --capacity is asked about, and what the manager held is not recorded. Where it "
+        "is, as in a snapshot of PyTorch, the state at the end is described: what is active, what "
+        "of the rest PyTorch gives back before a request fails, and what is stuck; with --capacity "
+        "also, of a state without history, the largest request that would be served.");
   }
 
   Result<ExitCode> run(Console& console) override {
     std::optional<std::uint64_t> capacity;
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       capacity = *size;
     }
+    auto stated = answer_statistics(console, trace_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     if (in_passes_ && !has_name(trace_.path)) {
       return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
                   trace_.path);
@@ -74,8 +87,13 @@ class Explain final : public CommandRun {
                     "its operations are not in the order of their seq, a free completes later than "
                     "it is asked for, or it has several streams");
     }
+    auto source = format::ByteSource::open(trace_.path, &interrupted());
+    if (!source) return std::move(source).error();
+    if (is_log(**source, trace_.format)) {
+      return explain_log(console, **source, {.path = trace_.path, .json = json_, .line = event_});
+    }
     allocators::pytorch::Recording pytorch;
-    auto recording = load_recording(console, trace_, &pytorch);
+    auto recording = load_recording(console, trace_, &pytorch, *std::move(source));
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -87,7 +105,8 @@ class Explain final : public CommandRun {
     const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
     auto which = chosen(report);
     if (!which) return std::move(which).error();
-    const auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
+    if (report.all.empty()) describe_states(fit_checks, pytorch);
     std::optional<trial::Advice> advice;
     const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
     if (is_tried) {
@@ -153,9 +172,8 @@ class Explain final : public CommandRun {
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (report.all.empty()) {
-      const bool state =
-          !fit_checks.empty() && std::none_of(fit_checks.begin(), fit_checks.end(),
-                                              [](const auto& each) { return each.has_history; });
+      const bool state = std::any_of(fit_checks.begin(), fit_checks.end(),
+                                     [](const auto& each) { return each.says_state(); });
       if (!fit_checks.empty() && (capacity || state)) {
         if (json_ != "-")
           console.result(inspect::to_text(trace, moments, fit_checks, trace_.path, shown));
@@ -193,12 +211,9 @@ class Explain final : public CommandRun {
 }  // namespace
 
 extern constinit const Command explain_command{
-    "explain",
-    "Say why a run was out of memory, and what would have been enough",
-    false,
-    make_run<Explain>,
-    Heading::ask,
+    "explain", "Say why a run was out of memory, and what would have been enough", false,
+    make_run<Explain>, Heading::ask,
     {{{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
-      {"emmctl explain run.jsonl --capacity 6GiB", "Says whether one would fail with 6 GiB."}}}};
+      {"emmctl explain train.log", "Says what an out-of-memory message in a log comes to."}}}};
 
 }  // namespace emm

@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
@@ -80,6 +81,8 @@ class FitRun final : public CommandRun {
     const auto models = static_cast<bool>(recording);
     auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
     if (!loaded) return std::move(loaded).error();
+    if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
+    say_what_was_before(console, loaded->trace);
     if (models) {
       const auto spec = recording.with_settings(console, *named, InferredLimitUse::is_the_capacity);
       manager = manager_.find_as(spec, *deadline);
@@ -116,7 +119,8 @@ class FitRun final : public CommandRun {
                            }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
-    if (models && !as_recorded_ && !fit->interrupted) shown.range = fit_range(recording, *named);
+    if (models && !as_recorded_ && !fit->interrupted)
+      shown.range = fit_range(recording, *named);
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)
@@ -197,6 +201,8 @@ class FitRun final : public CommandRun {
       auto trace = load_trace(
           console, {.path = path, .format = trace_.format, .partial = trace_.partial}, &recordings);
       if (!trace) return std::move(trace).error();
+      if (is_state_alone(console, trace->trace)) return ExitCode::inconclusive;
+      say_what_was_before(console, trace->trace);
       if (auto summed = trace::Lifetimes(trace->trace).can_be_summed(); !summed)
         return summed.error();
       for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -245,11 +251,9 @@ class FitRun final : public CommandRun {
 
 extern constinit const Command fit_command{
     "fit",
-    "Find the smallest capacity at which a trace passes: "
-    "the program's need, and the manager's waste",
-    false,
-    make_run<FitRun>,
-    Heading::ask,
+                                           "Find the smallest capacity at which a trace passes: "
+                                           "the program's need, and the manager's waste",
+                                           false, make_run<FitRun>, Heading::ask,
     {{{"emmctl fit run.jsonl --manager pool", "Finds the smallest capacity for the pool."},
       {"emmctl fit oom.pickle --manager pool --as-recorded",
        "Leaves out what the recording was refused."}}}};

@@ -5,10 +5,13 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
-#include "cli/locale.hpp"
-#include "cli/passes.hpp"
+#include "cli/gates.hpp"
+#include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
 #include "commands/load_recording.hpp"
+#include "cli/locale.hpp"
+#include "cli/passes.hpp"
+#include "commands/statistics_answer.hpp"
 #include "inspect/in_passes.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
@@ -18,6 +21,9 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
+
+constexpr MeasureName kInspectMeasures[] = {
+    {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"peak_reserved", true}, {"refused"}};
 
 class Inspect final : public CommandRun {
  public:
@@ -38,6 +44,7 @@ class Inspect final : public CommandRun {
     arguments.flag("--as-recorded", as_recorded_,
                    "With --limit: leave out the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
+    gates_.offer(arguments, "leaked > 0");
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
     offer_all_frames(arguments, all_frames_);
@@ -51,14 +58,16 @@ class Inspect final : public CommandRun {
                    "With --svg: what a device has, drawn as a line, if the trace does not say it");
     arguments.footer(
         "Sizes are as requested, and memory is live until the program asks for its end. Events are "
-        "numbered from 0, by their place in the trace. Exit codes: 0 fine; 3 the trace has no "
+        "numbered from 0, by their place in the trace. Exit codes: 0 fine; 1 a condition of "
+        "--fail-if holds; 3 the trace has no "
         "address of what is live at --map, or not what the manager held for --gap.");
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (auto parsed = gates_.parse(); !parsed) return parsed.error();
     std::uint64_t capacity = 0;
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       if (svg_.empty())
         return fail(Errc::usage, "--capacity {}: expected --svg, which draws it", capacity_);
@@ -70,6 +79,9 @@ class Inspect final : public CommandRun {
                                    : !gap_.empty() ? "--gap"
                                    : !svg_.empty() ? "--svg"
                                                    : "";
+    auto stated = answer_statistics(console, trace_, json_, top_);
+    if (!stated) return std::move(stated).error();
+    if (*stated) return **stated;
     if (!at_.empty()) return look(console, whole);
     if (in_passes_ && (!whole.empty() || !has_name(trace_.path))) {
       return fail(Errc::usage, "{}: --in-passes {}", trace_.path,
@@ -118,13 +130,15 @@ class Inspect final : public CommandRun {
       console.step("gap");
       gap = inspect::gap_after(*recording, lifetimes,
                                known_blocks(*recording, lifetimes, of_pytorch), *event);
-      if (gap && of_pytorch.is_recording() && of_pytorch.allocations() != 0) {
+      const bool is_judged = of_pytorch.is_recording() && !trace.is_state();
+      if (gap && is_judged && of_pytorch.allocations() != 0) {
         handle_interrupts();
         console.step("remedies");
         remedies = trial::gap_remedies(programs_of(of_pytorch, trace), *gap, &interrupted());
       }
     }
     std::optional<std::vector<inspect::Need>> needs;
+    if (limit_ && is_state_alone(console, trace)) return ExitCode::inconclusive;
     if (limit_) {
       const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
       console.step(text::format("least capacity, for at most {} a device", search_time_));
@@ -157,10 +171,16 @@ class Inspect final : public CommandRun {
     }
     if (remedies && remedies->interrupted) console.say("interrupted: not every remedy was tried");
     if (!map_.empty() && !map) return no_map(console, trace, map_event);
-    return ExitCode::fine;
+    return judged(console, profile);
   }
 
  private:
+  /// The exit code where all could be answered.
+  ExitCode judged(Console& console, const inspect::Profile& profile) const {
+    return gates_.judge(console, ExitCode::fine,
+                        {profile.leaked.count, profile.leaked.bytes, profile.live.bytes,
+                         profile.backing ? profile.backing->reserved.bytes : 0, profile.failed});
+  }
   inspect::Shown shown() const {
     return {.top = static_cast<std::size_t>(top_),
             .frames = static_cast<std::size_t>(frames_),
@@ -244,7 +264,7 @@ class Inspect final : public CommandRun {
     }
     if (all.map_event && !all.map)
       return std::optional(no_map(console, all.trace(), *all.map_event));
-    return std::optional(ExitCode::fine);
+    return std::optional(judged(console, all.profile));
   }
 
   Result<std::uint32_t> event_of(std::string_view option, const std::string& words,
@@ -273,6 +293,7 @@ class Inspect final : public CommandRun {
   }
 
   TraceArgument trace_;
+  Gates gates_{kInspectMeasures};
   std::string json_, svg_, map_, at_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;
@@ -283,9 +304,7 @@ class Inspect final : public CommandRun {
 extern constinit const Command inspect_command{
     "inspect",
     "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth",
-    false,
-    make_run<Inspect>,
-    Heading::ask,
+    false, make_run<Inspect>, Heading::ask,
     {{{"emmctl inspect run.jsonl", "Shows sizes, lifetimes, the peak and leaks."},
       {"emmctl inspect run.jsonl --svg run.svg --limit", "Draws it, and says what it needs."}}}};
 

@@ -5,16 +5,20 @@
 namespace emm::cli {
 
 Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
-                                          trace::OperationSink* also) {
-  auto source = format::ByteSource::open(argument.path, &interrupted());
-  if (!source) return std::move(source).error();
-  auto importer = choose_importer(**source, argument.format);
+                                          trace::OperationSink* also,
+                                          std::unique_ptr<format::ByteSource> opened) {
+  if (opened == nullptr) {
+    auto source = format::ByteSource::open(argument.path, &interrupted());
+    if (!source) return std::move(source).error();
+    opened = *std::move(source);
+  }
+  auto importer = choose_importer(*opened, argument.format);
   if (!importer) return std::move(importer).error();
 
   inspect::Recording recording;
-  recording.set_source((*source)->name());
+  recording.set_source(opened->name());
   TeeSink tee(recording, also);
-  auto counts = read_with_progress(console, **importer, **source, tee, argument.partial);
+  auto counts = read_with_progress(console, **importer, *opened, tee, argument.partial);
   if (!counts) return std::move(counts).error();
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);

@@ -6,8 +6,9 @@
 namespace emm::cli {
 
 /// Reads a recording like load_trace(), with everything that inspect shows. `also`, if given, gets
-/// the same operations.
+/// the same operations. `opened`, if given, is the file, of which nothing is consumed yet.
 Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
-                                          trace::OperationSink* also = nullptr);
+                                          trace::OperationSink* also = nullptr,
+                                          std::unique_ptr<format::ByteSource> opened = nullptr);
 
 }  // namespace emm::cli

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "driver/sim/sim_platform.hpp"
@@ -77,6 +78,7 @@ class Minimize final : public CommandRun {
     if (!counts) return std::move(counts).error();
     if ((*importer)->name != "emm") console.say(describe(**importer, *counts));
     for (const auto& note : counts->notes) console.say(note);
+    if (is_state_alone(console, trace)) return ExitCode::inconclusive;
 
     if (options->capacity == 0 && trace.least_capacity() != 0) {
       options->capacity = trace.least_capacity();
@@ -179,7 +181,7 @@ class Minimize final : public CommandRun {
     auto manager = manager_.find(*deadline);
     if (!manager) return std::move(manager).error();
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       options.capacity = *size;
     }

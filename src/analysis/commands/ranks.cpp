@@ -43,7 +43,7 @@ class Ranks final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     std::optional<std::uint64_t> capacity;
     if (!capacity_.empty()) {
-      const auto bytes = units::parse_bytes(capacity_);
+      const auto bytes = units::parse_capacity(capacity_);
       if (!bytes) return bytes.error();
       capacity = *bytes;
     }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -22,8 +23,8 @@ class Sweep final : public CommandRun {
                     "A JSON with the matrix: command, traces, managers, settings, capacities, "
                     "devices, options; the options below add to it",
                     false);
-    arguments.text("-o,--output", folder_, "DIR",
-                   "The folder of the sweep: it is made, or resumed");
+    arguments.output_folder("-o,--output", folder_, "DIR",
+                            "The folder of the sweep: it is made, or resumed");
     arguments.text("--command", matrix_.command, "replay|fit|compare|tune",
                    "What each cell runs (replay)");
     arguments.inputs("--trace", matrix_.traces, "FILE|FOLDER|GLOB", "Traces; repeatable");
@@ -85,6 +86,9 @@ class Sweep final : public CommandRun {
       console.say(text::format("{} arrays cancelled", *count));
       return ExitCode::fine;
     }
+    if (!status_) {
+      if (auto apart = folder.reserve(); !apart) return apart.error();
+    }
     const auto cells = plan(console, folder);
     if (!cells) return cells.error();
     if (!status_) {
@@ -138,6 +142,9 @@ class Sweep final : public CommandRun {
         for (const auto& rank : set.ranks) paths.push_back(rank.path);
       }
       std::sort(paths.begin(), paths.end(), fleet::stands_before);
+    }
+    for (const auto& path : paths) {
+      if (auto apart = run_files::reads(path, "--trace"); !apart) return apart.error();
     }
     auto cells = sweep::cells_of(matrix_, paths);
     if (!cells || status_ || !part_.empty()) return cells;

@@ -3,6 +3,7 @@
 #include "allocators/pytorch/program.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "trial/spare.hpp"
@@ -82,6 +83,7 @@ class TuneRun final : public CommandRun {
         say_limit_of_refusals(console, recording, "--fraction ... and --total ...");
     }
     if (auto read = read_limit(settings); !read) return std::move(read).error();
+    if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
     if (recording.allocations() == 0) {
       console.say("nothing was judged: the trace has no allocations of device memory");
       return ExitCode::inconclusive;
@@ -162,7 +164,7 @@ class TuneRun final : public CommandRun {
       return fail(Errc::usage, "--for {}: expected \"fits BYTES\", and no --capacity", for_);
     const auto said = for_.empty() ? capacity_ : for_.substr(kFits.size());
     if (said.empty()) return {};
-    const auto bytes = units::parse_bytes(said);
+    const auto bytes = units::parse_capacity(said);
     if (!bytes) return bytes.error();
     capacity = *bytes;
     return {};
@@ -172,7 +174,7 @@ class TuneRun final : public CommandRun {
       return fail(Errc::usage,
                   "--fraction and --total are given together: the limit is their product");
     if (fraction_.empty()) return {};
-    auto total = units::parse_bytes(total_);
+    auto total = units::parse_capacity(total_);
     if (!total) return std::move(total).error();
     settings.total = *total;
     return read_conf("per_process_memory_fraction:" + fraction_, settings);

@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "cli/command.hpp"
+#include "commands/recorded_program.hpp"
 #include "commands/report_inputs.hpp"
 
 extern char** environ;
@@ -44,14 +45,20 @@ bool open_in_browser(const std::string& path) {
          WEXITSTATUS(status) == 0;
 }
 
-/// A path in the user's cache, where the next page of the same name replaces this one.
-std::string place_for(const std::string& input) {
+/// A path in the user's cache, where the next page of the same name replaces this one. In a
+/// temporary folder if there is no cache that can be written.
+Result<std::string> place_for(const std::string& input) {
   std::string folder = is_set("XDG_CACHE_HOME") ? std::getenv("XDG_CACHE_HOME")
                        : is_set("HOME")         ? std::string(std::getenv("HOME")) + "/.cache"
-                                                : ".";
+                                                : "";
   for (const std::string_view part : {"", "/emmctl"}) {
-    folder += part;
-    mkdir(folder.c_str(), 0700);  // a failure also fails the later write, which reports it
+    if (!folder.empty()) folder += part;
+    mkdir(folder.c_str(), 0700);  // access() tells whether it is there now
+  }
+  if (access(folder.c_str(), W_OK) != 0) {
+    auto temporary = make_temporary_folder("view");
+    if (!temporary) return temporary;
+    folder = *std::move(temporary);
   }
   // The name contains the folders of the path, because traces of several runs often have one name.
   auto name = input == "-" ? std::string("stdin") : input;
@@ -67,8 +74,10 @@ class View final : public CommandRun {
   explicit View(Arguments& arguments) {
     inputs_.offer(arguments);
     arguments.footer(
-        "Makes the page that `emmctl report` makes, in $XDG_CACHE_HOME/emmctl, prints its path, "
-        "and opens it with xdg-open where there is a screen. A page that was made before is opened "
+        "Makes the page that `emmctl report` makes, in $XDG_CACHE_HOME/emmctl or, where that "
+        "cannot "
+        "be written, in a temporary folder, prints its path, and opens it with xdg-open where "
+        "there is a screen. A page that was made before is opened "
         "as it is. Nothing is served. Exit codes are those of report.");
   }
 
@@ -78,7 +87,9 @@ class View final : public CommandRun {
     if (!made) {
       auto page = inputs_.page(console);
       if (!page) return std::move(page).error();
-      path = place_for(path);
+      auto place = place_for(path);
+      if (!place) return std::move(place).error();
+      path = *std::move(place);
       if (auto written = console.write(path, *page, "view"); !written) return written.error();
     } else if (access(path.c_str(), R_OK) != 0) {
       return fail(Errc::usage, "cannot open {}: expected a page of emmctl report, or a trace",
@@ -101,11 +112,7 @@ class View final : public CommandRun {
 }  // namespace
 
 extern constinit const Command view_command{
-    "view",
-    "Make the page of report, and open it in a browser",
-    false,
-    make_run<View>,
-    Heading::look,
+    "view", "Make the page of report, and open it in a browser", false, make_run<View>, Heading::look,
     {{{"emmctl view run.jsonl", "Makes the page, and opens it."},
       {"emmctl view run.jsonl --manager pool", "Puts the pool beside it."}}}};
 

@@ -227,7 +227,11 @@ Run run_of(const inspect::Recording& recording, Sites& sites) {
         } else if (each.what == What::device) {
           live += each.size;
           ++count;
-          run.allocations.push_back({event, each.death, numbers.of(each.site), each.size});
+          if (each.preexisting) {
+            run.before += each.size;
+          } else {
+            run.allocations.push_back({event, each.death, numbers.of(each.site), each.size});
+          }
         }
       },
       [&](std::uint32_t, AllocId id) {
@@ -241,7 +245,7 @@ Run run_of(const inspect::Recording& recording, Sites& sites) {
       },
       [&](std::uint32_t event) {
         run.refused += trace::is_refused(trace[event]);
-        if (live <= run.peak_live) return;
+        if (event < trace.first_moment() || live <= run.peak_live) return;
         run.peak_live = live;
         run.peak_count = count;
         run.peak_event = event;
@@ -256,8 +260,8 @@ Run run_of(const inspect::Recording& recording, Sites& sites) {
 }
 
 bool Diff::is_nothing() const noexcept {
-  return findings.empty() && a.peak_live == b.peak_live && a.reserved == b.reserved &&
-         a.refused == b.refused;
+  return findings.empty() && a.before == b.before && a.peak_live == b.peak_live &&
+         a.reserved == b.reserved && a.refused == b.refused;
 }
 
 Diff diff(Run first, Run second) {

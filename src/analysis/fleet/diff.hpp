@@ -21,8 +21,9 @@ struct Allocation {
 /// One run of a program.
 struct Run {
   std::string name;
-  std::vector<Allocation> allocations;  ///< By birth.
+  std::vector<Allocation> allocations;  ///< By birth, without what lived before the recording.
   std::uint64_t events = 0, refused = 0, steps = 0;
+  std::uint64_t before = 0;  ///< Bytes that lived before the recording, which no request asked for.
   std::uint64_t peak_live = 0, peak_count = 0, live_at_end = 0;
   std::uint32_t peak_event = 0;
   std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.

@@ -130,6 +130,7 @@ std::string table(const Diff& diff) {
         {std::string(what), text::grouped(of_a), text::grouped(of_b), ratio(of_b, of_a)});
   };
   bytes("peak live", a.peak_live, b.peak_live);
+  if (a.before + b.before > 0) bytes("there before", a.before, b.before);
   if (a.reserved && b.reserved) bytes("peak reserved", *a.reserved, *b.reserved);
   bytes("live at the end", a.live_at_end, b.live_at_end);
   count("requests", a.allocations.size(), b.allocations.size());
@@ -193,6 +194,7 @@ std::string to_json(const Diff& diff, const Sites& sites,
         .member("requests", std::uint64_t{of.allocations.size()})
         .member("refused", of.refused)
         .member("steps", of.steps)
+        .member("before_bytes", of.before)
         .member("peak_live_bytes", of.peak_live)
         .member("peak_event", of.peak_event)
         .member("live_at_end_bytes", of.live_at_end);

@@ -6,8 +6,8 @@
 
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
-#include "inspect/oom.hpp"
 #include "trace/lifetimes.hpp"
+#include "inspect/oom.hpp"
 
 namespace emm::fleet {
 namespace {
@@ -90,7 +90,8 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
   };
   std::uint64_t changes = 0, changed = 0;
   for (const auto& each : lifetimes.all()) {
-    if (each.what == What::device && counts(each)) changes += each.death == trace::kNever ? 1 : 2;
+    if (each.what != What::device || !counts(each)) continue;
+    changes += (each.preexisting ? 0 : 1) + (each.death == trace::kNever ? 0 : 1);
   }
   std::size_t part = 0;
   std::uint64_t taken = 0;
@@ -106,9 +107,9 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
         const auto& each = lifetimes[id];
         if (!counts(each)) return;
         change(each, true);
-        step(event, each);
+        if (!each.preexisting) step(event, each);
         if (each.what == What::backing) {
-          taken += each.size;
+          taken += each.preexisting ? 0 : each.size;
         } else if (!each.preexisting) {
           const auto site = numbers.of(each.site);
           // A manager takes device memory for a request just before it serves it.
@@ -127,7 +128,8 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
         step(event, lifetimes[id]);
       },
       [&](std::uint32_t event) {
-        if (live > rank.peak_live) {
+        if (event == trace.first_moment()) rank.course[0] = std::max(rank.course[0], live);
+        if (event >= trace.first_moment() && live > rank.peak_live) {
           rank.peak_live = live;
           rank.peak_count = count;
           rank.peak_event = event;

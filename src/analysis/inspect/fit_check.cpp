@@ -29,20 +29,39 @@ std::string_view name(FitCheck::Verdict verdict) noexcept {
 
 void FitFinder::change(std::uint32_t event, std::uint32_t device, const Change& change) {
   if (change.what != What::device && change.what != What::backing) return;
-  auto& [fit_check, totals] = devices_[device];
-  fit_check.has_history = fit_check.has_history || change.within;
+  auto& of = devices_[device];
+  auto& [fit_check, totals] = of;
   const bool backing = change.what == What::backing;
+  of.second.any_within = of.second.any_within || change.within;
+  of.second.any_before = of.second.any_before || (change.begins && !change.within);
+  of.second.requests += change.begins && change.within && !backing ? 1 : 0;
+  fit_check.has_history = of.second.any_before ? of.second.requests > 1 : of.second.any_within;
   auto& bytes = backing ? totals.reserved : totals.live;
   auto& count = backing ? totals.segments : totals.live_count;
   bytes = change.begins ? bytes + change.size : bytes - change.size;
   count = change.begins ? count + 1 : count - 1;
-  if (!change.begins) return;
   if (backing && !fit_check.reserved) fit_check.reserved.emplace();
+  if (change.begins && has_begun_) look(event, of, backing, change.size);
+}
+
+/// Is what is held now a peak, or too much?
+void FitFinder::look(std::uint32_t event, Device& device, bool backing, std::uint64_t request) {
+  auto& [fit_check, totals] = device;
+  const auto bytes = backing ? totals.reserved : totals.live;
+  const auto count = backing ? totals.segments : totals.live_count;
   auto& peak = backing ? *fit_check.reserved : fit_check.live;
   if (bytes > peak.bytes) peak = {.bytes = bytes, .count = count, .event = event};
   auto& overrun = backing ? fit_check.reserved_overrun : fit_check.live_overrun;
   if (capacity_ && bytes > *capacity_ && !overrun)
-    overrun = Overrun{.event = event, .size = change.size, .held = bytes};
+    overrun = Overrun{.event = event, .size = request, .held = bytes};
+}
+
+void FitFinder::recording_begins(std::uint32_t first_moment) {
+  has_begun_ = true;
+  for (auto& [number, device] : devices_) {
+    look(first_moment, device, false, 0);
+    if (device.first.reserved) look(first_moment, device, true, 0);
+  }
 }
 
 std::vector<FitCheck> FitFinder::fit_checks() const {
@@ -68,9 +87,13 @@ std::vector<FitCheck> fit_checks(const Recording& recording, const trace::Lifeti
                    .begins = begins,
                    .within = begins ? !lifetime.preexisting : lifetime.gone != trace::kNever});
   };
+  const auto& trace = recording.trace();
+  if (trace.beginning() == 0) finder.recording_begins(0);
   lifetimes.walk([&](std::uint32_t event, AllocId id) { change(event, id, true); },
                  [&](std::uint32_t event, AllocId id) { change(event, id, false); },
-                 [](std::uint32_t) {});
+                 [&](std::uint32_t event) {
+                   if (event + 1 == trace.beginning()) finder.recording_begins(event);
+                 });
   auto out = finder.fit_checks();
   for (auto& fit_check : out) {
     if (capacity) fit_check.no_wait = stream_need(lifetimes, fit_check.device);

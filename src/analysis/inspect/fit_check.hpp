@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "inspect/profile.hpp"
@@ -13,7 +14,7 @@ namespace emm::inspect {
 /// The first request that would exceed the capacity of a device.
 struct Overrun {
   std::uint32_t event = 0;
-  std::uint64_t size = 0;
+  std::uint64_t size = 0;  ///< 0: what existed before the recording exceeds it.
   std::uint64_t held = 0;  ///< Bytes held, with this request.
 };
 
@@ -34,9 +35,29 @@ struct FitCheck {
   std::optional<std::uint64_t> capacity;
   Verdict verdict = Verdict::not_asked;
   std::optional<Overrun> live_overrun, reserved_overrun;
-  bool has_history = false;    ///< Some allocation begins or ends within the recording.
+  /// The recording has requests: two or more beside what existed before it.
+  bool has_history = false;
   Holding held;                ///< At the recording's end.
   std::optional<Space> space;  ///< Likewise; set if addresses are recorded.
+
+  /// The free bytes of one pool and stream at the recording's end: those that the allocator gives
+  /// back before a request fails, and those in segments that are partly in use.
+  struct Inactive {
+    std::string pool;
+    bool is_private = false;  ///< Of a graph or a MemPool, which keeps it while it lasts.
+    std::uint64_t stream = 0;
+    std::uint64_t returnable = 0, stuck = 0;
+  };
+  bool is_divided = false;  ///< `inactive` is known, as a model of the allocator has told it.
+  std::vector<Inactive> inactive;
+  /// The largest request that would be served from there with `capacity`; 0: none.
+  std::optional<std::uint64_t> largest_request;
+  bool largest_from_block = false;  ///< By a free block; otherwise by a new segment.
+
+  /// Is there something to say of the state at the end, beside of a history?
+  bool says_state() const noexcept {
+    return !has_history || (space && space->segments && space->size != 0);
+  }
 };
 std::string_view name(FitCheck::Verdict verdict) noexcept;
 

@@ -187,6 +187,7 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
     });
   };
   Gap gap;
+  event = std::max(event, static_cast<std::uint32_t>(lifetimes.trace().first_moment()));
   gap.event = event;
   event = recording.with_what_stays(event);
   walk.walk([&](std::uint32_t at, const BeyondByDevice& bytes) {

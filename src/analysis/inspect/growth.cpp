@@ -16,8 +16,7 @@ namespace event_flag = trace::event_flag;
 using Only = std::optional<std::uint32_t>;  // a device
 
 bool counts(const trace::Lifetimes& lifetimes, const trace::Lifetime& lifetime, Only only) {
-  return lifetime.what == trace::Lifetime::What::device &&
-         (!only || lifetimes.device(lifetime) == *only);
+  return lifetime.what == trace::Lifetime::What::device && (!only || lifetimes.device(lifetime) == *only);
 }
 
 /// Returns the kind of a mark: "step 12" and "step 13" are of one kind.
@@ -50,14 +49,16 @@ std::vector<Iteration> by_steps(const trace::Lifetimes& lifetimes, Only only) {
 
 /// Cuts each tenth of the trace at the last event in it after which the least is live.
 std::vector<Iteration> by_floors(const trace::Lifetimes& lifetimes, Only only) {
-  const auto size = static_cast<std::uint32_t>(lifetimes.trace().size());
+  const auto& trace = lifetimes.trace();
+  const auto first = static_cast<std::uint32_t>(trace.first_moment());
+  const auto size = static_cast<std::uint32_t>(trace.size()) - first;
   if (size < kFloorEventsMin) return {};
   std::vector<Iteration> floors(kFloors);
   std::uint64_t bytes = 0, least = 0;
   std::uint32_t part = kFloors;
   const auto device = [&](AllocId id) { return counts(lifetimes, lifetimes[id], only); };
   bool any = false;
-  lifetimes.walk(
+  lifetimes.walk_moments(
       [&](std::uint32_t, AllocId id) {
         if (device(id)) bytes += lifetimes[id].size, any = true;
       },
@@ -65,7 +66,7 @@ std::vector<Iteration> by_floors(const trace::Lifetimes& lifetimes, Only only) {
         if (device(id)) bytes -= lifetimes[id].size;
       },
       [&](std::uint32_t event) {
-        const auto now = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / size);
+        const auto now = static_cast<std::uint32_t>(std::uint64_t{event - first} * kFloors / size);
         if (now != part || bytes <= least) {
           least = bytes;
           floors[now].last = event;
@@ -73,6 +74,7 @@ std::vector<Iteration> by_floors(const trace::Lifetimes& lifetimes, Only only) {
         part = now;
       });
   if (!any) return {};
+  floors[0].first = first;
   for (std::uint32_t i = 1; i < kFloors; ++i) floors[i].first = floors[i - 1].last + 1;
   return floors;
 }
@@ -81,7 +83,7 @@ void measure(const trace::Lifetimes& lifetimes, Only only, std::vector<Iteration
   IterationMeasure measure(iterations);
   std::uint64_t bytes = 0, count = 0;
   const auto device = [&](AllocId id) { return counts(lifetimes, lifetimes[id], only); };
-  lifetimes.walk(
+  lifetimes.walk_moments(
       [&](std::uint32_t, AllocId id) {
         if (device(id)) bytes += lifetimes[id].size, ++count;
       },
@@ -127,6 +129,15 @@ std::vector<Iteration> MarkRanges::best(std::size_t events, std::string& name) {
     name = kind;
   }
   return best;
+}
+
+void begin_at(std::size_t first_moment, std::vector<Iteration>& iterations) {
+  const auto first = static_cast<std::uint32_t>(first_moment);
+  const auto begun = std::remove_if(iterations.begin(), iterations.end(),
+                                    [&](const Iteration& each) { return each.last < first; });
+  iterations.erase(begun, iterations.end());
+  if (iterations.size() < 2) iterations.clear();
+  for (auto& each : iterations) each.first = std::max(each.first, first);
 }
 
 Repeats repeats_of(const std::vector<std::uint64_t>& sizes, bool all) {
@@ -204,10 +215,12 @@ Growth growth(const trace::Lifetimes& lifetimes, std::optional<std::uint32_t> on
   Growth out;
   MarkRanges marks;
   const auto& trace = lifetimes.trace();
+  if (trace.is_state()) return out;
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     if (trace[i].op == Op::mark) marks.mark(i, trace.detail(trace[i]).label, trace[i]);
   }
   out.iterations = marks.best(trace.size(), out.name);
+  begin_at(trace.first_moment(), out.iterations);
   out.source = Growth::Source::marks;
   if (out.iterations.empty()) {
     out.iterations = by_steps(lifetimes, only);
@@ -226,8 +239,8 @@ Growth growth(const trace::Lifetimes& lifetimes, std::optional<std::uint32_t> on
   const auto& base = out.iterations[out.base];
   const auto& last = out.iterations.back();
   const auto grown = held(lifetimes, [&](const trace::Lifetime& lifetime) {
-    return counts(lifetimes, lifetime, only) && lifetime.birth > base.last &&
-           lifetime.live_at(last.last);
+    return counts(lifetimes, lifetime, only) && !lifetime.preexisting &&
+           lifetime.birth > base.last && lifetime.live_at(last.last);
   });
   out.by_site = grown.by_site;
   out.by_size = grown.by_size;

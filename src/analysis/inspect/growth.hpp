@@ -28,7 +28,8 @@ struct Iteration {
 /// layers of a model. If there are three or more instant marks, the iteration of the last is left
 /// out, as the end of the program may be in it. If no series repeats either, each tenth of the
 /// trace counts as an iteration that ends where the least is live. The first of three or more
-/// iterations is warm-up, and nothing is compared with it.
+/// iterations is warm-up, and nothing is compared with it. No iteration begins before the trace's
+/// first_moment(), and a state without history has none.
 struct Growth {
   enum class Source : std::uint8_t { none, marks, steps, floors };
   Source source = Source::none;

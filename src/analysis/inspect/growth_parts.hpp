@@ -33,6 +33,10 @@ class MarkRanges {
   std::map<std::string, Ranges, std::less<>> kinds_;
 };
 
+/// Leaves out the iterations that end before the first moment of a trace. One that begins before it
+/// begins with it. Fewer than two iterations are none.
+void begin_at(std::size_t first_moment, std::vector<Iteration>& iterations);
+
 inline constexpr std::size_t kPeriodsMin = 3;
 inline constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
 inline constexpr std::uint32_t kFloors = 10;

@@ -43,6 +43,7 @@ Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
   LiveWalk second(source, {&profile_details, &growth_details, &map});
   if (auto done = read_alike(read, second, events); !done) return done.error();
   profile_details.finish();
+  leave_out_unknown(second.trace().header(), out->profile);
   if (growth_details.prepare_next_walk()) {
     LiveWalk third(source, {&growth_details});
     if (auto done = read_alike(read, third, events); !done) return done.error();

@@ -21,7 +21,8 @@ LiveWalk::LiveWalk(std::string source, std::vector<LiveVisitor*> visitors)
 }
 
 void LiveWalk::begin_in_the_middle() {
-  trace_.set_fault_handler([](std::uint32_t, const Error&) {});
+  in_the_middle_ = true;
+  trace_.set_fault_handler([](std::uint32_t, const Error&, std::string_view) {});
 }
 
 Status LiveWalk::on_operation(const trace::Operation& operation) {
@@ -35,6 +36,7 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     return {};
   const auto& event = trace_.last_event();
   const bool backing = event.has(event_flag::backing);
+  if (!has_begun_ && !trace_.is_in_beginning()) begin_recording();
   if (events_ == trace::kNever - 1) {
     return Error{.code = Errc::not_supported,
                  .message = text::format("{}: more than {} events: expected fewer", trace_.source(),
@@ -46,6 +48,12 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     case Op::memhostalloc:
     case Op::mempin:
     case Op::open_ipc_handle:
+      if (has_begun_ && event.has(event_flag::preexisting) && !in_the_middle_) {
+        needs_memory_ = true;  // it was live at all events until now
+        return Error{.code = Errc::not_supported,
+                     .message = text::format("{}:{}: memory from before the recording",
+                                             trace_.source(), event.line)};
+      }
       begin(operation, event);
       if (auto summed = add_up(event, (*this)[event.id].size); !summed) return summed;
       break;
@@ -79,9 +87,22 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     default:
       break;
   }
+  if (!has_begun_ && trace_.first_moment() == events_)
+    first_moment_place_ = {.line = event.line, .time_ns = event.time_ns};
   for (auto* visitor : visitors_) visitor->passed(*this, events_, operation);
   ++events_;
   return {};
+}
+
+Status LiveWalk::finish() {
+  if (!has_begun_) begin_recording();
+  return trace_.finish();
+}
+
+void LiveWalk::begin_recording() {
+  has_begun_ = true;
+  for (auto* visitor : visitors_)
+    visitor->recording_begins(*this, static_cast<std::uint32_t>(trace_.first_moment()));
 }
 
 void LiveWalk::begin(const trace::Operation& operation, const trace::Event& event) {

@@ -34,6 +34,9 @@ class LiveWalk;
 class LiveVisitor {
  public:
   virtual ~LiveVisitor() = default;
+  /// Called once, before the first event that is not of the trace's beginning, or at the end. What
+  /// existed before the recording has then begun, and is live after event `first_moment`.
+  virtual void recording_begins(const LiveWalk&, std::uint32_t /*first_moment*/) {}
   virtual void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) = 0;
   virtual void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) = 0;
   virtual void passed(const LiveWalk& walk, std::uint32_t event,
@@ -43,8 +46,9 @@ class LiveVisitor {
 /// Goes over a trace once, as its operations come. It holds only what is live, the call sites, and
 /// the names of threads, streams and contexts.
 ///
-/// The operations must be in the order of their seq, and no free may complete later than its
-/// request. Otherwise reading ends with an error, and needs_memory() is true.
+/// The operations must be in the order of their seq, no free may complete later than its request,
+/// and what existed before the recording must be named at its beginning. Otherwise reading ends
+/// with an error, and needs_memory() is true.
 class LiveWalk final : public trace::OperationSink {
  public:
   /// The visitors must outlive it.
@@ -52,13 +56,18 @@ class LiveWalk final : public trace::OperationSink {
 
   Status on_header(const trace::Header& header) override { return trace_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override;
-  Status finish() override { return trace_.finish(); }
+  Status finish() override;
 
   /// Called before the header, to begin in the middle of a trace. The first operations are then
   /// those that made what is live, and an unknown id is no fault. go_on_at() says which event comes
   /// next.
   void begin_in_the_middle();
   void go_on_at(std::uint32_t event) noexcept { events_ = event; }
+
+  /// Has the recording begun? Until then only a part of what existed before it is live.
+  bool has_begun() const noexcept { return has_begun_; }
+  /// The place of the event after which memory is as the recording found it.
+  const trace::Trace::Place& first_moment_place() const noexcept { return first_moment_place_; }
 
   bool needs_memory() const noexcept { return needs_memory_ || trace_.needs_memory(); }
   /// What is known of the trace so far. Of its events it has only the last one that was passed.
@@ -84,6 +93,7 @@ class LiveWalk final : public trace::OperationSink {
  private:
   void begin(const trace::Operation& operation, const trace::Event& event);
   void end(LiveMemory& memory);
+  void begin_recording();
   Status add_up(const trace::Event& event, std::uint64_t bytes);
 
   std::vector<LiveVisitor*> visitors_;
@@ -92,6 +102,8 @@ class LiveWalk final : public trace::OperationSink {
   std::uint32_t events_ = 0;
   ByteSum sum_;
   bool needs_memory_ = false, has_seqs_ = false;
+  bool has_begun_ = false, in_the_middle_ = false;
+  trace::Trace::Place first_moment_place_;
 };
 
 }  // namespace emm::inspect

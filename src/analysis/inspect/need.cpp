@@ -1,5 +1,6 @@
 #include "inspect/need.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.hpp"
@@ -25,10 +26,12 @@ std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace:
   std::map<std::uint32_t, Part> parts;
   for (const auto& lifetime : lifetimes.all()) {
     if (lifetime.what != trace::Lifetime::What::device) continue;
-    const auto end = lifetime.death == trace::kNever ? std::uint64_t{trace.size()}
-                                                     : std::uint64_t{lifetime.death};
+    const auto end =
+        lifetime.death == trace::kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
+    const auto begin = std::max<std::uint64_t>(lifetime.birth, trace.first_moment());
+    if (end <= begin) continue;  // its free was asked for before the recording
     parts[lifetimes.device(lifetime)].buffers.push_back(
-        {.lower = lifetime.birth, .upper = end, .size = lifetime.size});
+        {.lower = begin, .upper = end, .size = lifetime.size});
   }
   for (std::uint64_t at = 0; asked == trace::Asked::all && at < trace.size(); ++at) {
     if (!trace::is_refused(trace[at])) continue;
@@ -39,8 +42,7 @@ std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace:
   return parts;
 }
 
-Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part,
-           trace::Asked asked) {
+Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part, trace::Asked asked) {
   Need need;
   need.device = device;
   need.allocs = part.buffers.size() - part.refused;
@@ -74,8 +76,8 @@ std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked) 
   return out;
 }
 
-std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
-                        std::uint64_t search_ns, trace::Asked asked) {
+std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
+                        trace::Asked asked) {
   std::vector<Need> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked)) {
     const auto bracket =

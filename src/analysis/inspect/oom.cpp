@@ -94,8 +94,8 @@ void OomFinder::change(What what, std::uint32_t device, std::uint64_t size, bool
   if (what == What::device) {
     step(account.live, size);
     step(account.live_count, 1);
-    if (begins) {
-      auto& peak = report_.devices[device];
+    auto& peak = report_.devices[device];
+    if (begins && has_begun_) {
       peak.live = std::max(peak.live, account.live);
       peak.needed = std::max(peak.needed, account.live);
     }
@@ -104,6 +104,13 @@ void OomFinder::change(What what, std::uint32_t device, std::uint64_t size, bool
     step(account.segments, 1);
     account.any_backing = true;
     account.reserved_most = std::max(account.reserved_most, account.reserved);
+  }
+}
+
+void OomFinder::recording_begins() {
+  has_begun_ = true;
+  for (const auto& [device, account] : accounts_) {
+    if (account.live != 0) report_.devices[device] = {.live = account.live, .needed = account.live};
   }
 }
 
@@ -163,9 +170,11 @@ OomReport find_ooms(const Recording& recording, const trace::Lifetimes& lifetime
     const auto& lifetime = lifetimes[id];
     finder.change(lifetime.what, lifetimes.device(lifetime), lifetime.size, begins);
   };
+  if (trace.beginning() == 0) finder.recording_begins();
   lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
                  [&](std::uint32_t, AllocId id) { change(id, false); },
                  [&](std::uint32_t event) {
+                   if (event + 1 == trace.beginning()) finder.recording_begins();
                    const auto& each = trace[event];
                    auto oom = finder.look(event, each, recording.device_free(each.id));
                    if (!oom) return;

@@ -25,6 +25,8 @@ class OomFinder {
 
   /// Called when memory of the program or of its manager begins or ends.
   void change(trace::Lifetime::What what, std::uint32_t device, std::uint64_t size, bool begins);
+  /// Called as FitFinder::recording_begins().
+  void recording_begins();
   /// Returns the failure at this event, without its space. Empty if the event is no failure.
   std::optional<Oom> look(std::uint32_t event, const trace::Event& each,
                           std::optional<std::uint64_t> device_free);
@@ -45,6 +47,7 @@ class OomFinder {
   std::optional<std::uint64_t> capacity_;
   OomReport report_;
   std::map<std::uint32_t, Account> accounts_;
+  bool has_begun_ = false;
 };
 
 /// Tracks what each device holds as a walk goes, and finds where it exceeds a capacity.
@@ -60,6 +63,9 @@ class FitFinder {
   };
   /// Called when memory of the program or of its manager begins or ends.
   void change(std::uint32_t event, std::uint32_t device, const Change& change);
+  /// Called when all that existed before the recording has begun, the first event after which it is
+  /// live. Until then nothing is a peak.
+  void recording_begins(std::uint32_t first_moment);
   /// Returns the checks by device, without what is held at the end, the no-wait need and the
   /// verdict.
   std::vector<FitCheck> fit_checks() const;
@@ -67,9 +73,14 @@ class FitFinder {
 
  private:
   struct Totals {
-    std::uint64_t live = 0, live_count = 0, reserved = 0, segments = 0;
+    std::uint64_t live = 0, live_count = 0, reserved = 0, segments = 0, requests = 0;
+    bool any_before = false, any_within = false;
   };
+  using Device = std::pair<FitCheck, Totals>;
+  void look(std::uint32_t event, Device& device, bool backing, std::uint64_t request);
+
   std::optional<std::uint64_t> capacity_;
+  bool has_begun_ = false;
   std::map<std::uint32_t, std::pair<FitCheck, Totals>> devices_;
 };
 

@@ -7,8 +7,9 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/columns.hpp"
+#include "format/json_value.hpp"
 #include "format/json_writer.hpp"
+#include "format/columns.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
 
@@ -292,7 +293,13 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
     return words;
   };
   std::string out;
-  if (of.verdict == Verdict::fails) {
+  if (of.verdict == Verdict::fails && of.live_overrun->size == 0) {
+    out = format(
+        "With {} it fails, whichever manager serves it: {} were live before the first row, {} more "
+        "than that. At the peak, {}, {} are: no device with less serves the trace.",
+        whole, bytes_in_full(of.live_overrun->held), units::bytes(of.live_overrun->held - capacity),
+        place_of(trace, of.live.event), bytes_in_full(of.live.bytes));
+  } else if (of.verdict == Verdict::fails) {
     const auto& first = *of.live_overrun;
     out = format(
         "With {} it fails, whichever manager serves it: with the request of {} at {}, {} are live, "
@@ -319,7 +326,10 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
                ? format(", {} more than the capacity.", units::bytes(of.no_wait - capacity))
                : std::string(", which fits.");
   }
-  if (of.reserved_overrun) {
+  if (of.reserved_overrun && of.reserved_overrun->size == 0) {
+    out += format(" The recorded manager held {} before the first row, more than the capacity.",
+                  bytes_in_full(of.reserved_overrun->held));
+  } else if (of.reserved_overrun) {
     const auto& first = *of.reserved_overrun;
     out += format(
         " The recorded manager reserved {} at most; its segment of {} at {} is the first beyond "
@@ -333,6 +343,31 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
     out += " What the recorded manager reserved is not recorded.";
   }
   return out;
+}
+
+struct InactiveSum {
+  std::uint64_t returnable = 0, stuck = 0;
+  std::uint64_t kept = 0;  ///< Returnable, in private pools.
+};
+InactiveSum sum_of(const FitCheck& of) {
+  InactiveSum sum;
+  for (const auto& part : of.inactive) {
+    sum.returnable += part.returnable;
+    sum.stuck += part.stuck;
+    if (part.is_private) sum.kept += part.returnable;
+  }
+  return sum;
+}
+
+/// Lists the inactive memory by pool and stream. Empty if it is not known, or there is none.
+std::string inactive_table(const FitCheck& of) {
+  if (of.inactive.empty()) return "";
+  std::vector<std::vector<std::string>> rows{{"returnable", "stuck", "pool", "stream"}};
+  for (const auto& part : of.inactive) {
+    rows.push_back({units::bytes(part.returnable), units::bytes(part.stuck), part.pool,
+                    part.stream == 0 ? std::string("default") : format("{}", part.stream)});
+  }
+  return "\nInactive, by pool and stream\n" + format::columns("rrll", rows);
 }
 
 /// REQUIRES: of.space
@@ -351,12 +386,34 @@ std::string of_state(const FitCheck& of) {
   if (space.size != 0) out += format(", {} of what it held", percent(space.free, space.size));
   out += '.';
   if (space.free == 0) return out;
-  return out + format(
-                   " The largest free block is {}, and {} of the inactive memory lies outside of "
-                   "it: a larger request needs a new "
-                   "segment, however much is inactive.",
-                   bytes_in_full(space.largest_free),
-                   percent(space.free - space.largest_free, space.free));
+  out += format(
+      " The largest free block is {}, and {} of the inactive memory lies outside of "
+      "it: a larger request needs a new "
+      "segment, however much is inactive.",
+      bytes_in_full(space.largest_free), percent(space.free - space.largest_free, space.free));
+  if (!of.is_divided) return out;
+  const auto sum = sum_of(of);
+  out += format(
+      " Of the inactive memory {} are returnable: PyTorch gives them back before a request fails, "
+      "as whole free segments, or whole free pages of expandable ones. {} are stuck in segments "
+      "that are partly in use.",
+      bytes_in_full(sum.returnable), bytes_in_full(sum.stuck));
+  if (sum.kept != 0) {
+    out += format(
+        " {} of what is returnable are in private pools, which keep them as long as a graph or a "
+        "MemPool uses the pool.",
+        bytes_in_full(sum.kept));
+  }
+  return out;
+}
+
+/// Says which request would be served.
+std::string of_largest(const FitCheck& of) {
+  if (!of.largest_request || !of.capacity) return "";
+  if (*of.largest_request == 0) return " No request would be served.";
+  return format(" The largest request that would be served is {}, by {}, as PyTorch's rules say.",
+                bytes_in_full(*of.largest_request),
+                of.largest_from_block ? "a free block" : "a new segment");
 }
 
 /// Says what the device had beside the segments.
@@ -378,7 +435,9 @@ std::string rest_of(const FitCheck& of) {
 }
 
 std::string words_of(const trace::Trace& trace, const FitCheck& of) {
-  return of.has_history || !of.space ? would_it_fail(trace, of) : of_state(of) + rest_of(of);
+  const bool asked = of.has_history && of.capacity;
+  return asked || !of.space ? would_it_fail(trace, of)
+                            : of_state(of) + rest_of(of) + of_largest(of);
 }
 
 void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport& report,
@@ -392,8 +451,10 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
   json.member("peak_reserved_bytes",
               of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
   json.member("capacity_bytes", of.capacity);
-  json.member("no_wait_bytes", of.capacity ? std::optional(of.no_wait) : std::nullopt);
-  json.member("outlook", of.capacity ? std::optional(name(of.verdict)) : std::nullopt);
+  json.member("no_wait_bytes",
+              of.capacity && of.has_history ? std::optional(of.no_wait) : std::nullopt);
+  json.member("outlook",
+              of.capacity && of.has_history ? std::optional(name(of.verdict)) : std::nullopt);
   const auto overrun = [&](std::string_view name, std::string_view what,
                            const std::optional<Overrun>& first) {
     json.key(name);
@@ -410,7 +471,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
   overrun("overrun", "live_bytes", of.live_overrun);
   overrun("reserved_overrun", "reserved_bytes", of.reserved_overrun);
   json.key("words");
-  report.all.empty() && (of.capacity || !of.has_history) ? json.value(words_of(trace, of))
+  report.all.empty() && (of.capacity || of.says_state()) ? json.value(words_of(trace, of))
                                                          : json.null();
   json.key("at_end")
       .begin_object()
@@ -425,19 +486,41 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
   part("pending_bytes", &Space::pending);
   part("inactive_bytes", &Space::free);
   part("largest_free_bytes", &Space::largest_free);
+  const auto sum = sum_of(of);
+  json.member("returnable_bytes", of.is_divided ? std::optional(sum.returnable) : std::nullopt);
+  json.member("stuck_bytes", of.is_divided ? std::optional(sum.stuck) : std::nullopt);
+  json.member("largest_request_bytes", of.largest_request);
+  json.key("inactive").begin_array();
+  for (const auto& each : of.inactive) {
+    json.begin_object().member("pool", each.pool).member("private", each.is_private);
+    json.member("stream", each.stream).member("returnable_bytes", each.returnable);
+    json.member("stuck_bytes", each.stuck).end_object();
+  }
+  json.end_array();
   write(json, trace, of.held.by_site, top);
   json.end_object().end_object();
 }
 
 }  // namespace
 
+/// Says who set the capacity, where it was emmctl: `record` writes it down.
+std::string set_by(const trace::Trace& trace, const Oom& oom) {
+  const auto& options = trace.header().source_options;
+  if (!trace.header().tool.starts_with("emmctl") || options.empty()) return {};
+  const auto said = format::parse_json(options, "the header");
+  const auto* const limit = said ? said->find("run_capacity") : nullptr;
+  if (limit == nullptr || limit->as_u64() != oom.capacity) return {};
+  return format(" The device had more: `emmctl run --capacity` let the program have {} of it.",
+                units::bytes(*oom.capacity));
+}
+
 std::string to_text(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const Shown& shown) {
   const auto& oom = report.all[which];
-  auto out = format::wrapped(
-      happened(trace, oom) + ' ' + why(oom) + ' ' +
-          of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) + enough(report, oom),
-      kWidth);
+  auto out = format::wrapped(happened(trace, oom) + ' ' + why(oom) + set_by(trace, oom) + ' ' +
+                         of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) +
+                         enough(report, oom),
+                     kWidth);
   if (index(oom.site) != 0) {
     out += "\nThe request came from\n";
     for (const auto& frame : telling_frames(trace, oom.site, shown))
@@ -477,10 +560,17 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
   std::string out;
   const bool history = std::any_of(fit_checks.begin(), fit_checks.end(),
                                    [](const FitCheck& each) { return each.has_history; });
+  const bool asked = std::any_of(fit_checks.begin(), fit_checks.end(),
+                                 [](const FitCheck& each) { return each.capacity.has_value(); });
+  if (history && !asked) {
+    out += format::wrapped(
+        "No request of this recording failed for want of memory. This is what was held at its end.",
+        kWidth);
+  }
   if (!history) {
     out += format::wrapped(
-        "This recording is a state without history: it has what was held as it was taken, and no "
-        "event before. Which "
+        "This recording is a state without history: it has what was held as it was taken, and not "
+        "the requests before. Which "
         "request failed, if one did, and how it came to that, it does not say.",
         kWidth);
   }
@@ -489,14 +579,16 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
                                                               : std::string();
     if (!out.empty()) out += '\n';
     out += format::wrapped(on + words_of(trace, each), kWidth);
+    const bool of_history = each.has_history && each.capacity;
+    if (!of_history) out += inactive_table(each);
     const auto holding =
-        each.has_history
+        of_history
             ? moments.held_after(each.live_overrun ? each.live_overrun->event : each.live.event,
                                  each.device)
             : each.held;
     if (holding.count == 0) continue;
     const bool sited = holding.by_site.size() > 1 || index(holding.by_site.front().key) != 0;
-    const std::string_view when = !each.has_history   ? "Live"
+    const std::string_view when = !of_history         ? "Live"
                                   : each.live_overrun ? "Live with that request"
                                                       : "Live at the peak";
     out += sited ? format("\n{}, by call site\n", when) + sites_table(trace, holding.by_site, shown)
@@ -512,6 +604,12 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
                      shown_path, trace.size() - 1);
   }
   const auto capacity = fit_checks.empty() ? std::nullopt : fit_checks.front().capacity;
+  if (!asked) {
+    return out + format(
+                     "\nWhether it fails on another device is asked by\n"
+                     "  emmctl explain {} --capacity SIZE\n",
+                     shown_path);
+  }
   if (trace.header().framework.starts_with("torch"))
     out += format(
         "\nWhich settings of PyTorch's allocator serve it with this is found by\n"

@@ -118,6 +118,10 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
   const auto column_of = [&](std::uint32_t event) -> Column& {
     return out[static_cast<std::size_t>(std::uint64_t{event} * out.size() / events)];
   };
+  // What existed before the recording exists at one moment, which the events before its last stand
+  // for.
+  const auto first_moment = lifetimes.trace().first_moment();
+  const auto first_column = events == 0 ? 0 : first_moment * out.size() / events;
   std::uint64_t live = 0, reserved = 0;
   std::vector<bool> met(out.size());
   const auto change = [&](AllocId id, bool begins) {
@@ -127,18 +131,18 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
                                                                   : nullptr;
     if (sum != nullptr) *sum = begins ? *sum + lifetime.size : *sum - lifetime.size;
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); },
-                 [&](std::uint32_t event) {
-                   auto& column = column_of(event);
-                   const auto at = static_cast<std::size_t>(&column - out.data());
-                   if (!met[at] || live > column.live) {
-                     column.event = event;
-                     column.live = live;
-                     met[at] = true;
-                   }
-                   column.reserved = std::max(column.reserved, reserved);
-                 });
+  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
+                         [&](std::uint32_t, AllocId id) { change(id, false); },
+                         [&](std::uint32_t event) {
+                           auto& column = column_of(event);
+                           const auto at = static_cast<std::size_t>(&column - out.data());
+                           if (!met[at] || live > column.live) {
+                             column.event = event;
+                             column.live = live;
+                             met[at] = true;
+                           }
+                           column.reserved = std::max(column.reserved, reserved);
+                         });
   std::vector<std::uint64_t> by_area(areas.count());
   const auto change_area = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
@@ -146,12 +150,13 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
     auto& sum = by_area[areas.of(lifetime)];
     sum = begins ? sum + lifetime.size : sum - lifetime.size;
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change_area(id, true); },
-                 [&](std::uint32_t, AllocId id) { change_area(id, false); },
-                 [&](std::uint32_t event) {
-                   if (auto& column = column_of(event); column.event == event)
-                     column.by_area = by_area;
-                 });
+  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change_area(id, true); },
+                         [&](std::uint32_t, AllocId id) { change_area(id, false); },
+                         [&](std::uint32_t event) {
+                           if (auto& column = column_of(event); column.event == event)
+                             column.by_area = by_area;
+                         });
+  std::fill_n(out.begin(), first_column, out.empty() ? Column() : out[first_column]);
   return out;
 }
 

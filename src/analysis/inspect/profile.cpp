@@ -103,9 +103,9 @@ void measure(const trace::Lifetimes& lifetimes, Profile& out) {
       ++in.at_peak_count;
       in.at_peak_bytes += lifetime.size;
     }
-    if (lifetime.death == trace::kNever) continue;
+    if (lifetime.death == trace::kNever || lifetime.preexisting) continue;
     events.push_back(lifetime.death - lifetime.birth);
-    if (!out.has_times || lifetime.preexisting) continue;
+    if (!out.has_times) continue;
     const auto from = trace[lifetime.birth].time_ns, to = trace[lifetime.death].time_ns;
     times.push_back(to > from ? to - from : 0);
   }
@@ -122,6 +122,7 @@ void measure(const trace::Lifetimes& lifetimes, Profile& out) {
 
 Holding held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device) {
+  event = std::max(event, static_cast<std::uint32_t>(lifetimes.trace().first_moment()));
   return held(lifetimes, [&](const trace::Lifetime& lifetime) {
     return lifetime.live_at(event) && (!device || lifetimes.device(lifetime) == *device);
   });
@@ -131,6 +132,16 @@ Holding held_at_end(const trace::Lifetimes& lifetimes, bool preexisting) {
   return held(lifetimes, [&](const trace::Lifetime& lifetime) {
     return lifetime.death == trace::kNever && lifetime.preexisting == preexisting;
   });
+}
+
+void leave_out_unknown(const trace::Header& header, Profile& out) {
+  const auto curve = trace::curve_of(header);
+  if (curve == trace::Curve::none) return;
+  out.lifetime_events = out.lifetime_ns = {};
+  if (curve == trace::Curve::blocks) return;
+  out.sizes = {};
+  out.size_classes.clear();
+  for (auto* held : {&out.at_peak, &out.leaked, &out.preexisting_at_end}) held->by_size.clear();
 }
 
 Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
@@ -144,7 +155,9 @@ Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
   Level pending;
   Backing backing;
   bool any_backing = false;
-  out.live_over_events.resize(std::min(trace.size(), Profile::kCurveParts));
+  const auto moment = static_cast<std::uint32_t>(trace.first_moment());
+  const auto moments = trace.size() - moment;
+  out.live_over_events.resize(std::min(moments, Profile::kCurveParts));
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
     const auto step = [&](Level& level) {
@@ -181,7 +194,7 @@ Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
         break;
     }
   };
-  lifetimes.walk(
+  lifetimes.walk_moments(
       [&](std::uint32_t, AllocId id) { change(id, true); },
       [&](std::uint32_t, AllocId id) { change(id, false); },
       [&](std::uint32_t event) {
@@ -196,12 +209,18 @@ Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
         active.update_peak(event);
         const auto& each = trace[event];
         auto& most = out.live_over_events[static_cast<std::size_t>(
-            std::uint64_t{event} * out.live_over_events.size() / trace.size())];
+            std::uint64_t{event - moment} * out.live_over_events.size() / moments)];
         most = std::max(most, live.bytes);
         if (live.update_peak(event)) backing.reserved_at_live = reserved.bytes;
         if (reserved.update_peak(event)) backing.live_at_reserved = live.bytes;
         host.update_peak(event);
-        if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) return;
+        if (event == moment) {
+          for (auto* levels : {&by_thread, &by_stream}) {
+            for (auto& level : *levels) level.update_peak(event);
+          }
+        } else if (each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free) {
+          return;
+        }
         for (auto& [device, level] : by_device) level.update_peak(event);
         by_thread[index(each.thread)].update_peak(event);
         by_stream[index(each.stream)].update_peak(event);
@@ -229,6 +248,8 @@ Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
   out.at_peak = held_after(lifetimes, out.live.event);
   out.leaked = held_at_end(lifetimes, false);
   out.preexisting_at_end = held_at_end(lifetimes, true);
+  out.categories = recording.categories().use(out.live.event, trace.size());
+  leave_out_unknown(trace.header(), out);
   return out;
 }
 

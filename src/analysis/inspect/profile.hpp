@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "inspect/holding.hpp"
+#include "trace/lifetimes.hpp"
 #include "inspect/percentiles.hpp"
 #include "inspect/recording.hpp"
-#include "trace/lifetimes.hpp"
+#include "trace/curve.hpp"
 
 namespace emm::inspect {
 
@@ -81,14 +82,14 @@ struct Profile {
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
-  std::uint64_t span_ns = 0;  ///< From the first event to the last.
-  Percentiles sizes, lifetime_events,
-      lifetime_ns;                      ///< trace::Lifetimes count only memory that ended.
-  std::vector<SizeClass> size_classes;  ///< By size, without empty ones.
-  std::vector<Share> threads, streams;  ///< By ThreadId, StreamId.
-  Actions actions{};                    ///< What was done with device memory.
+  std::uint64_t span_ns = 0;                        ///< From the first event to the last.
+  Percentiles sizes, lifetime_events, lifetime_ns;  ///< trace::Lifetimes of what began and ended within.
+  std::vector<SizeClass> size_classes;              ///< By size, without empty ones.
+  std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
+  Actions actions{};                                ///< What was done with device memory.
   Peak live;
-  /// The most that is live in each of at most kCurveParts equal parts of the trace.
+  /// The most that is live in each of at most kCurveParts equal parts of the trace, from its
+  /// first_moment() on.
   static constexpr std::size_t kCurveParts = 64;
   std::vector<std::uint64_t> live_over_events;
   Peak active;                                                 ///< Live, or freed and not free yet.
@@ -97,8 +98,11 @@ struct Profile {
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
   Peak host;  ///< Memory of memhostalloc and mempin.
   Holding at_peak, leaked, preexisting_at_end;
+  std::vector<CategoryUse> categories;  ///< Empty where the recording names none.
   std::optional<Backing> backing;
 };
 Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes);
+/// Removes what a trace that tells only a curve does not tell: lifetimes, and of totals also sizes.
+void leave_out_unknown(const trace::Header& header, Profile& out);
 
 }  // namespace emm::inspect

@@ -172,6 +172,21 @@ std::string to_json(const trace::Trace& trace, const Profile& profile, const Gro
         .end_object();
   }
   json.end_array();
+  json.key("categories").begin_array();
+  for (const auto& each : profile.categories) {
+    json.begin_object()
+        .member("name", each.name)
+        .member("at_peak_bytes", each.at_peak)
+        .member("peak_live_bytes", each.peak);
+    json.member("peak_event", std::uint64_t{each.peak_event})
+        .member("live_at_end_bytes", each.at_end)
+        .end_object();
+  }
+  json.end_array();
+  constexpr std::array<std::string_view, 3> kCurves{"", "blocks", "totals"};
+  const auto curve = trace::curve_of(trace.header());
+  json.member("tells_only", curve == trace::Curve::none ? std::optional<std::string_view>()
+                                                        : kCurves[static_cast<std::size_t>(curve)]);
   write(json, "threads", profile.threads, trace.threads());
   write(json, "streams", profile.streams, trace.streams());
   write(json, "peak_live", trace, profile.live);

@@ -6,8 +6,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/columns.hpp"
 #include "format/sparkline.hpp"
+#include "format/columns.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
@@ -61,17 +61,28 @@ std::string heading(const trace::Trace& trace, const Profile& profile) {
       words += text::format(" ({} of the manager)", grouped(profile.backing_by_op[op]));
     operations.push_back(words);
   }
-  return format::wrapped(
-             text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))),
-             kProfileWidth) +
-         format::wrapped(text::join(operations), kProfileWidth);
+  auto out = format::wrapped(text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))),
+                     kProfileWidth);
+  const auto curve = trace::curve_of(header);
+  if (curve == trace::Curve::none) return out + format::wrapped(text::join(operations), kProfileWidth);
+  // The operations are what an importer made of sums, and say nothing of the program.
+  return out + format::wrapped(curve == trace::Curve::blocks
+                           ? "It tells sizes and not which block was freed: the curve and the "
+                             "peak, and neither lifetimes nor where memory lay"
+                           : "It tells totals and no allocation: the curve and the peak, and "
+                             "neither sizes, counts, lifetimes nor where memory lay",
+                       kProfileWidth);
 }
 
 std::string summary(const trace::Trace& trace, const Profile& profile, const Shown& shown) {
   Rows rows;
+  const bool counts = trace::curve_of(trace.header()) != trace::Curve::totals;
+  const auto in = [&](std::uint64_t size, std::uint64_t count) {
+    if (!counts) return bytes_in_full(size) + ',';
+    return text::format("{} in {},", bytes_in_full(size), counted(count, "allocation"));
+  };
   const auto peak = [&](std::string name, const Peak& at) {
-    rows.push_back({std::move(name), text::format("{} in {},", bytes_in_full(at.bytes),
-                                                  counted(at.count, "allocation"))});
+    rows.push_back({std::move(name), in(at.bytes, at.count)});
     rows.push_back({"", place_of(trace, at.event)});
   };
   if (profile.allocs + profile.failed + profile.host.count == 0)
@@ -79,10 +90,12 @@ std::string summary(const trace::Trace& trace, const Profile& profile, const Sho
   const auto served = profile.allocs == 0 ? std::string("none")
                                           : text::format("{} of {} in all", grouped(profile.allocs),
                                                          bytes(profile.bytes));
-  rows.push_back(
-      {"allocations",
-       served +
-           (profile.failed == 0 ? "" : text::format("; {} more failed", grouped(profile.failed)))});
+  if (counts) {
+    rows.push_back({"allocations",
+                    served + (profile.failed == 0
+                                  ? ""
+                                  : text::format("; {} more failed", grouped(profile.failed)))});
+  }
   if (profile.live.count > 0) {
     peak("peak live", profile.live);
     rows.push_back({"over events", format::sparkline(profile.live_over_events, shown.blocks)});
@@ -101,6 +114,10 @@ std::string summary(const trace::Trace& trace, const Profile& profile, const Sho
                                                     bytes_in_full(profile.pending_bytes_at_end))});
   }
   if (profile.host.bytes > 0) peak("peak of host", profile.host);
+  if (!counts) {
+    rows.push_back({"live at the end", bytes_in_full(profile.live_at_end_bytes)});
+    return "\nDevice memory, as requested\n" + format::columns("ll", rows);
+  }
   rows.push_back(
       {"never freed", profile.leaked.count == 0
                           ? std::string("none")
@@ -115,7 +132,7 @@ std::string summary(const trace::Trace& trace, const Profile& profile, const Sho
 }
 
 std::string percentile_rows(const Profile& profile) {
-  if (profile.allocs == 0) return "";
+  if (profile.allocs == 0 || profile.sizes.count == 0) return "";
   Rows rows{{"", "least", "median", "90 %", "99 %", "most"}};
   const auto add = [&](std::string name, const Percentiles& percentiles, const auto& shown) {
     if (percentiles.count == 0) return;
@@ -128,6 +145,20 @@ std::string percentile_rows(const Profile& profile) {
     add("lifetime in time", profile.lifetime_ns,
         [](std::uint64_t v) { return units::ns(static_cast<double>(v)); });
   return '\n' + format::columns("lrrrrr", rows);
+}
+
+std::string categories(const Profile& profile, const Shown& shown) {
+  if (profile.categories.empty()) return "";
+  Rows rows{{"category", "at peak", "", "own peak", "at end", "over events"}};
+  for (const auto& each : profile.categories) {
+    const auto share = profile.live.bytes == 0 ? 0.0
+                                               : 100.0 * static_cast<double>(each.at_peak) /
+                                                     static_cast<double>(profile.live.bytes);
+    rows.push_back({std::string(shown_as(each.name)), bytes(each.at_peak),
+                    text::format("{} %", text::fixed(share, 1)), bytes(each.peak),
+                    bytes(each.at_end), format::sparkline(each.over_events, shown.blocks)});
+  }
+  return "\nBy category\n" + format::columns("lrrrrl", rows);
 }
 
 std::string size_classes(const Profile& profile) {
@@ -149,6 +180,7 @@ std::string holding(std::string_view what, const trace::Trace& trace, const Hold
   std::string out;
   if (sited(held.by_site))
     out += text::format("\n{}, by call site\n", what) + sites_table(trace, held.by_site, shown);
+  if (held.by_size.empty()) return out;
   return out + text::format("\n{}, by size\n", what) + sizes_table(held.by_size, shown.top);
 }
 
@@ -318,7 +350,8 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
                     const Shown& shown) {
   auto out = heading(trace, profile);
   if (profile.events == 0) return out;
-  out += summary(trace, profile, shown) + percentile_rows(profile) + size_classes(profile);
+  out += summary(trace, profile, shown) + categories(profile, shown);
+  out += percentile_rows(profile) + size_classes(profile);
   out += holding("Live at the peak", trace, profile.at_peak, shown);
   out += holding("Never freed", trace, profile.leaked, shown);
   out += shares("thread", profile.threads, trace.threads(), shown.top);
@@ -329,10 +362,10 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
 
 std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
                     const Shown& shown) {
-  return format::wrapped(text::format("{} after event {}: {} are live in {}",
-                                      shown_as(trace.source()), grouped(event),
-                                      bytes_in_full(held.bytes), counted(held.count, "allocation")),
-                         kProfileWidth) +
+  return format::wrapped(text::format("{} after event {}: {} are live in {}", shown_as(trace.source()),
+                              grouped(event), bytes_in_full(held.bytes),
+                              counted(held.count, "allocation")),
+                 kProfileWidth) +
          holding("Live then", trace, held, shown);
 }
 

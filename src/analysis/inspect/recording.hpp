@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.hpp"
+#include "inspect/categories.hpp"
 #include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
@@ -58,6 +59,8 @@ class Recording final : public trace::OperationSink {
     while (is_what_stays(event + 1)) ++event;
     return event;
   }
+  /// What the recording says of the categories of its memory, in the order of events.
+  const Categories& categories() const noexcept { return categories_; }
   /// Returns the device's free bytes when the request failed. Empty if not recorded
   /// ("x-device_free").
   std::optional<std::uint64_t> device_free(AllocId id) const;
@@ -77,6 +80,7 @@ class Recording final : public trace::OperationSink {
   std::vector<bool> mapped_;                        // likewise
   std::unordered_set<std::uint32_t> rowless_, stays_;
   std::map<std::uint32_t, std::uint64_t> device_free_;
+  Categories categories_;
   std::uint64_t stack_bytes_most_, stacks_ = 0, stacks_cut_ = 0;
   bool many_ = false;
 };

@@ -118,6 +118,7 @@ std::optional<Space> SpaceParts::joined(std::uint32_t event) {
 std::optional<Space> space_after(const Recording& recording, const trace::Lifetimes& lifetimes,
                                  std::uint32_t event, std::optional<std::uint32_t> device) {
   SpaceParts parts;
+  event = std::max(event, static_cast<std::uint32_t>(recording.trace().first_moment()));
   const auto asked = std::exchange(event, recording.with_what_stays(event));
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);

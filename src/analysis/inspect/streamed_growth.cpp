@@ -31,16 +31,19 @@ void GrowthWalk::began(const LiveWalk& walk, std::uint32_t event, const LiveMemo
 
 void GrowthWalk::passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) {
   const auto& each = walk.event();
+  is_state_ = walk.trace().is_state();
   if (each.op == trace::Op::mark) marks_.mark(event, walk.trace().detail(each).label, each);
 }
 
 GrowthDetails::GrowthDetails(GrowthWalk& first_walk, std::uint32_t events)
     : only_(first_walk.only_),
       events_(events),
+      first_moment_(first_walk.first_moment_),
       requests_(first_walk.requests_),
       any_(first_walk.any_) {
-  if (events == 0) return;
+  if (events == 0 || first_walk.is_state_) return;
   out_.iterations = first_walk.marks_.best(events, out_.name);
+  begin_at(first_moment_, out_.iterations);
   if (!out_.iterations.empty()) {
     out_.source = Growth::Source::marks;
     begin_measure();
@@ -69,7 +72,7 @@ GrowthDetails::GrowthDetails(GrowthWalk& first_walk, std::uint32_t events)
   }
   // Whether sizes repeat further back is not known yet. If not, each tenth of the trace has its
   // floor.
-  floors_ = events >= kFloorEventsMin && any_;
+  floors_ = events - first_moment_ >= kFloorEventsMin && any_;
   if (floors_) out_.iterations.resize(kFloors);
 }
 
@@ -98,14 +101,14 @@ void GrowthDetails::ended(const LiveWalk& walk, std::uint32_t, const LiveMemory&
   bytes_ -= memory.size;
   --count_;
   if (floors_ && part_ + 1 == kFloors && memory.birth <= out_.iterations.back().last)
-    over_since_floor_.push_back({memory.size, memory.site, memory.birth});
+    over_since_floor_.push_back({memory.size, memory.site, memory.birth, memory.preexisting});
 }
 
 void GrowthDetails::passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) {
   if (measure_) {
     measure_->passed(event, bytes_, count_);
     if (event == out_.iterations.back().last) add_grown(walk);
-  } else if (floors_) {
+  } else if (floors_ && event >= first_moment_) {
     pass_floor(event);
     if (event + 1 == events_) add_grown(walk);
   }
@@ -115,9 +118,11 @@ void GrowthDetails::passed(const LiveWalk& walk, std::uint32_t event, const trac
 /// floor to the next.
 void GrowthDetails::pass_floor(std::uint32_t event) {
   bool begins = false;
-  if (event >= part_end_) {
-    part_ = static_cast<std::uint32_t>(std::uint64_t{event} * kFloors / events_);
-    part_end_ = ((std::uint64_t{part_} + 1) * events_ + kFloors - 1) / kFloors;
+  const auto moment = std::uint64_t{event} - first_moment_;
+  const auto moments = std::uint64_t{events_} - first_moment_;
+  if (moment >= part_end_) {
+    part_ = static_cast<std::uint32_t>(moment * kFloors / moments);
+    part_end_ = ((std::uint64_t{part_} + 1) * moments + kFloors - 1) / kFloors;
     begins = true;
   }
   if (!begins && bytes_ > least_) {
@@ -143,10 +148,10 @@ void GrowthDetails::add_grown(const LiveWalk& walk) {
   const auto base = out_.iterations[base_of(out_.iterations.size())].last;
   const auto last = out_.iterations.back().last;
   for (const auto& past : over_since_floor_) {
-    if (past.birth > base) grown_.add(past.size, past.site);
+    if (past.birth > base && !past.preexisting) grown_.add(past.size, past.site);
   }
   walk.each_live([&](AllocId, const LiveMemory& memory) {
-    if (counts(walk, memory) && memory.birth > base && memory.birth <= last)
+    if (counts(walk, memory) && !memory.preexisting && memory.birth > base && memory.birth <= last)
       grown_.add(memory.size, memory.site);
   });
 }
@@ -179,6 +184,7 @@ Growth GrowthDetails::finish() {
   }
   if (floors_) {
     out_.source = Growth::Source::floors;
+    out_.iterations[0].first = first_moment_;
     for (std::uint32_t i = 1; i < kFloors; ++i)
       out_.iterations[i].first = out_.iterations[i - 1].last + 1;
   }

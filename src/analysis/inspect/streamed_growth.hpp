@@ -23,6 +23,9 @@ class GrowthWalk final : public LiveVisitor {
   explicit GrowthWalk(std::optional<std::uint32_t> device = std::nullopt,
                       std::size_t last_sizes = kLastSizes)
       : only_(device), last_sizes_(last_sizes) {}
+  void recording_begins(const LiveWalk&, std::uint32_t first_moment) override {
+    first_moment_ = first_moment;
+  }
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk&, std::uint32_t, const LiveMemory&) override {}
   void passed(const LiveWalk& walk, std::uint32_t event, const trace::Operation&) override;
@@ -35,7 +38,8 @@ class GrowthWalk final : public LiveVisitor {
   std::vector<std::uint64_t> sizes_;   // a ring
   std::vector<std::uint32_t> births_;  // likewise
   std::uint64_t requests_ = 0;
-  bool any_ = false;
+  bool any_ = false, is_state_ = false;
+  std::uint32_t first_moment_ = 0;
 };
 
 /// The second walk and, if prepare_next_walk(), the third.
@@ -57,6 +61,7 @@ class GrowthDetails final : public LiveVisitor {
     std::uint64_t size = 0;
     SiteId site{};
     std::uint32_t birth = 0;
+    bool preexisting = false;
   };
   bool counts(const LiveWalk& walk, const LiveMemory& memory) const;
   void note_size(std::uint32_t event, std::uint64_t size);
@@ -65,7 +70,7 @@ class GrowthDetails final : public LiveVisitor {
   void add_grown(const LiveWalk& walk);
 
   std::optional<std::uint32_t> only_;
-  std::uint32_t events_;
+  std::uint32_t events_, first_moment_;
   Growth out_;
   std::optional<IterationMeasure> measure_;
   std::uint64_t bytes_ = 0, count_ = 0;

@@ -21,6 +21,21 @@ class OomVisitor final : public LiveVisitor {
   /// Called once, before the walk.
   void begin(const trace::Trace& trace) { finder_.emplace(trace, capacity_); }
 
+  void recording_begins(const LiveWalk& walk, std::uint32_t first_moment) override {
+    finder_->recording_begins();
+    fits_.recording_begins(first_moment);
+    for (auto& [number, device] : devices_) {
+      const auto& fit = fits_.of(number);
+      device.over_since_peak.clear();
+      device.needed = device.live;
+      device.peak_place = walk.first_moment_place();
+      for (const auto* overrun : {&fit.live_overrun, &fit.reserved_overrun}) {
+        if (*overrun) overrun_places_[first_moment] = walk.first_moment_place();
+      }
+      if (fit.live_overrun) out_.held[{first_moment, number}] = held_now(walk, number);
+    }
+  }
+
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override {
     change(walk, event, memory, true);
     if (memory.what != What::device) return;

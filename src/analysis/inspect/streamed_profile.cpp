@@ -59,23 +59,41 @@ void ProfileWalk::ended(const LiveWalk& walk, std::uint32_t event, const LiveMem
   step(walk, memory, false);
   if (memory.what != What::device) return;
   if (memory.birth <= live_.peak.event) over_since_peak_.push_back({memory.size, memory.site});
+  if (memory.preexisting) return;
   lifetime_events_.add(event - memory.birth);
   const auto now = walk.event().time_ns;
-  if (!memory.preexisting) lifetime_ns_.add(now > memory.time_ns ? now - memory.time_ns : 0);
+  lifetime_ns_.add(now > memory.time_ns ? now - memory.time_ns : 0);
+}
+
+void ProfileWalk::update_peaks(std::uint32_t event, const trace::Trace::Place& at) {
+  if (live_.update_peak(event, at)) {
+    over_since_peak_.clear();
+    backing_.reserved_at_live = reserved_.bytes;
+  }
+  if (reserved_.update_peak(event, at)) backing_.live_at_reserved = live_.bytes;
+  host_.update_peak(event, at);
+}
+
+void ProfileWalk::recording_begins(const LiveWalk& walk, std::uint32_t first_moment) {
+  first_moment_ = first_moment;
+  over_since_peak_.clear();
+  const auto& at = walk.first_moment_place();
+  update_peaks(first_moment, at);
+  for (auto& [device, level] : by_device_) level.update_peak(first_moment, at);
+  for (auto* levels : {&by_thread_, &by_stream_}) {
+    for (auto& level : *levels) level.update_peak(first_moment);
+  }
 }
 
 void ProfileWalk::passed(const LiveWalk& walk, std::uint32_t event,
                          const trace::Operation& operation) {
   const auto& each = walk.event();
-  if (event == 0) first_place_ = {.line = each.line, .time_ns = each.time_ns};
-  if (live_.update_peak(event, each)) {
-    over_since_peak_.clear();
-    backing_.reserved_at_live = reserved_.bytes;
-  }
-  if (reserved_.update_peak(event, each)) backing_.live_at_reserved = live_.bytes;
-  host_.update_peak(event, each);
-  if (each.op != Op::reset && each.op != Op::context_destroy && each.op != Op::free) {
-    for (auto& [device, level] : by_device_) level.update_peak(event, each);
+  const trace::Trace::Place at{.line = each.line, .time_ns = each.time_ns};
+  if (event == 0) first_place_ = at;
+  const bool ends = each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free;
+  if (walk.has_begun()) update_peaks(event, at);
+  if (walk.has_begun() && !ends) {
+    for (auto& [device, level] : by_device_) level.update_peak(event, at);
     thread(each.thread).update_peak(event);
     stream(each.stream).update_peak(event);
   }
@@ -209,8 +227,9 @@ ProfileDetails::ProfileDetails(ProfileWalk& first_walk, Profile& profile)
   for (auto* percentiles :
        {&first_walk.sizes_, &first_walk.lifetime_events_, &first_walk.lifetime_ns_})
     percentiles->begin_again();
+  moments_ = profile.events - first_walk.first_moment_;
   profile.live_over_events.resize(
-      static_cast<std::size_t>(std::min<std::uint64_t>(profile.events, Profile::kCurveParts)));
+      static_cast<std::size_t>(std::min<std::uint64_t>(moments_, Profile::kCurveParts)));
 }
 
 void ProfileDetails::began(const LiveWalk&, std::uint32_t, const LiveMemory& memory) {
@@ -222,17 +241,19 @@ void ProfileDetails::began(const LiveWalk&, std::uint32_t, const LiveMemory& mem
 void ProfileDetails::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
   if (memory.what != What::device) return;
   live_ -= memory.size;
+  if (memory.preexisting) return;
   first_walk_.lifetime_events_.add_again(event - memory.birth);
   const auto now = walk.event().time_ns;
-  if (!memory.preexisting)
-    first_walk_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
+  first_walk_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
 }
 
 void ProfileDetails::passed(const LiveWalk&, std::uint32_t event, const trace::Operation&) {
   auto& curve = profile_.live_over_events;
-  if (event >= part_end_) {
-    part_ = static_cast<std::size_t>(std::uint64_t{event} * curve.size() / profile_.events);
-    part_end_ = ((part_ + 1) * profile_.events + curve.size() - 1) / curve.size();
+  if (event < first_walk_.first_moment_) return;
+  const auto moment = std::uint64_t{event} - first_walk_.first_moment_;
+  if (moment >= part_end_) {
+    part_ = static_cast<std::size_t>(moment * curve.size() / moments_);
+    part_end_ = ((part_ + 1) * moments_ + curve.size() - 1) / curve.size();
     most_ = 0;
   }
   if (live_ < most_) return;

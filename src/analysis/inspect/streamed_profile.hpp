@@ -18,6 +18,7 @@ namespace emm::inspect {
 /// The first of two walks that make the Profile of a trace that is not in memory.
 class ProfileWalk final : public LiveVisitor {
  public:
+  void recording_begins(const LiveWalk& walk, std::uint32_t first_moment) override;
   void began(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void passed(const LiveWalk& walk, std::uint32_t event,
@@ -32,9 +33,9 @@ class ProfileWalk final : public LiveVisitor {
   friend class ProfileDetails;
   struct PlacedLevel : Level {
     trace::Trace::Place place;
-    bool update_peak(std::uint32_t event, const trace::Event& each) {
+    bool update_peak(std::uint32_t event, const trace::Trace::Place& at) {
       if (!Level::update_peak(event)) return false;
-      place = {.line = each.line, .time_ns = each.time_ns};
+      place = at;
       return true;
     }
   };
@@ -46,6 +47,7 @@ class ProfileWalk final : public LiveVisitor {
   Level& thread(ThreadId id);
   Level& stream(StreamId id);
   void step(const LiveWalk& walk, const LiveMemory& memory, bool begins);
+  void update_peaks(std::uint32_t event, const trace::Trace::Place& at);
   void count(const LiveWalk& walk, const trace::Event& event);
   void count_row(const LiveWalk& walk, const trace::Event& each, const trace::Operation& operation);
 
@@ -59,6 +61,7 @@ class ProfileWalk final : public LiveVisitor {
   bool any_backing_ = false;
   StreamedPercentiles sizes_, lifetime_events_, lifetime_ns_;
   std::uint64_t last_time_ = 0;
+  std::uint32_t first_moment_ = 0;
   trace::Trace::Place first_place_;
   std::optional<std::uint32_t> first_refused_;
 };
@@ -77,6 +80,7 @@ class ProfileDetails final : public LiveVisitor {
   ProfileWalk& first_walk_;
   Profile& profile_;
   std::uint64_t live_ = 0, most_ = 0;
+  std::uint64_t moments_ = 0;
   std::size_t part_ = 0;
   std::uint64_t part_end_ = 0;
 };

@@ -44,14 +44,21 @@ TerminalView::TerminalView(const inspect::Recording& recording, const trace::Lif
     auto& sum = each.what == What::device ? live : reserved;
     sum = begins ? sum + each.size : sum - each.size;
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); },
-                 [&](std::uint32_t event) {
-                   live_[event] = live;
-                   reserved_[event] = reserved;
-                   if (live > live_[peak_]) peak_ = event;
-                   if (trace::is_refused(trace[event])) failures_.push_back(event);
-                 });
+  const auto first_moment = static_cast<std::uint32_t>(trace.first_moment());
+  peak_ = first_moment;
+  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
+                         [&](std::uint32_t, AllocId id) { change(id, false); },
+                         [&](std::uint32_t event) {
+                           live_[event] = live;
+                           reserved_[event] = reserved;
+                           if (event == first_moment) {
+                             // What existed before the recording exists at one moment.
+                             std::fill_n(live_.begin(), event, live);
+                             std::fill_n(reserved_.begin(), event, reserved);
+                           }
+                           if (live > live_[peak_]) peak_ = event;
+                           if (trace::is_refused(trace[event])) failures_.push_back(event);
+                         });
   for (std::uint32_t event = 0; event < events(); ++event)
     reserved_[event] = reserved_[recording.with_what_stays(event)];
   to_ = events();

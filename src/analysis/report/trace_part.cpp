@@ -149,6 +149,8 @@ class Changes {
   }
 
   void step(std::uint32_t event, Change change) {
+    // What existed before the recording exists at one moment, before any event.
+    if (event < lifetimes_.trace().beginning()) event = 0;
     while (recorded_.recording().is_what_stays(event)) --event;
     steps_.add(std::uint64_t{event - at_} << 3 | static_cast<std::uint64_t>(change));
     at_ = event;
@@ -310,6 +312,7 @@ void put_overview(JsonWriter& json, const Lifetimes& lifetimes, bool backing) {
   std::uint64_t live_bytes = 0, reserved_bytes = 0;
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& each = lifetimes[id];
+    if (event < lifetimes.trace().beginning()) event = 0;
     if (each.what == What::device) {
       live_bytes = begins ? live_bytes + each.size : live_bytes - each.size;
       live.add(event, live_bytes);
@@ -400,8 +403,10 @@ void add_gap(Payload& places, const inspect::Recording& recording, inspect::GapW
   const auto& devices = lifetimes.trace().devices();
   std::vector<std::array<Written, inspect::kBeyondCauses>> all(
       std::max<std::size_t>(devices.size(), 1));
+  const auto& trace = lifetimes.trace();
   walk.walk([&](std::uint32_t event, const inspect::BeyondByDevice& now) {
-    if (recording.is_what_stays(event + 1)) return;
+    if (event < trace.first_moment() || recording.is_what_stays(event + 1)) return;
+    if (event < trace.beginning()) event = 0;
     while (recording.is_what_stays(event)) --event;
     for (std::size_t place = 0; place < now.size(); ++place) {
       for (std::size_t cause = 0; cause < inspect::kBeyondCauses; ++cause) {
@@ -506,6 +511,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   JsonWriter json(part.json);
   json.begin_object();
   json.member("path", path).member("name", trace.header().name);
+  json.member("first_moment", std::uint64_t{trace.first_moment()});
   json.member("recorded_with", recorded_with(trace.header()));
   json.member("events", std::uint64_t{trace.size()}).member("changes", changes.changes());
   json.member("memories", changes.memories()).member("slots", changes.slots_most());

@@ -86,10 +86,10 @@ std::uint64_t peak_live_of(const trace::Trace& trace) {
     const auto& each = lifetimes[id];
     if (each.what != trace::Lifetime::What::device) return;
     live = begins ? live + each.size : live - std::min(live, each.size);
-    most = std::max(most, live);
   };
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); }, [](std::uint32_t) {});
+  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
+                         [&](std::uint32_t, AllocId id) { change(id, false); },
+                         [&](std::uint32_t) { most = std::max(most, live); });
   return most;
 }
 

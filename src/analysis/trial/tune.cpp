@@ -384,6 +384,11 @@ std::string_view why_no_pool(const pytorch::Program& program, const trace::Trace
     return "The pool is not tried: the recording has private pools, of graphs or MemPools, whose "
            "memory a replay with it would lend to others.";
   }
+  if (!program.before.segments.empty()) {
+    return "The pool is not tried: what existed before the first row stays where PyTorch put it, "
+           "and "
+           "a replay with the pool would lay it out anew.";
+  }
   if (trace.device_count() > 1)
     return "The pool is not tried: a replay would be of all devices of the trace, not of one.";
   return {};
@@ -494,6 +499,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.capacity = options.capacity;
   tuning.limit = options.limit;
   tuning.own_limit = program.settings.limit();
+  tuning.before_reserved = program.before.reserved();
+  for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto settings = candidates(program, options);
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};

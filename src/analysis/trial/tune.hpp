@@ -82,8 +82,10 @@ struct Tuning {
   Limit limit = Limit::device;
   std::uint64_t own_limit = pytorch::kNoLimit;  ///< The recording's.
   std::uint64_t peak_live = 0;                  ///< Requested bytes: no allocator needs less.
-  std::vector<Tuned> ranking;                   ///< The best first.
-  std::string_view pool_untried{};              ///< From why_no_pool().
+  /// Held and live before the first row. It lies where the recording found it under every setting.
+  std::uint64_t before_reserved = 0, before_live = 0;
+  std::vector<Tuned> ranking;       ///< The best first.
+  std::string_view pool_untried{};  ///< From why_no_pool().
   bool interrupted = false;
   /// The limit that the recording implies but does not state. The caller sets it.
   std::optional<pytorch::InferredLimit> inferred_limit{};

@@ -2,8 +2,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/columns.hpp"
 #include "format/json_writer.hpp"
+#include "format/columns.hpp"
 #include "inspect/report_parts.hpp"
 #include "trial/tune.hpp"
 
@@ -109,6 +109,18 @@ std::string served_words(const Tuned& one, const trace::Trace& trace) {
              : "no";
 }
 
+/// Says what no setting changes. Empty if nothing existed before the first row.
+std::string before_words(const Tuning& tuning) {
+  if (tuning.before_reserved == 0) return "";
+  const auto others = tuning.peak_live - std::min(tuning.peak_live, tuning.before_live);
+  return text::format(
+      " {} were reserved before the first row, {} of them live. They stay where they are under "
+      "every "
+      "setting: the answer is about the other {} of the {} that are live at most.",
+      units::bytes(tuning.before_reserved), units::bytes(tuning.before_live), units::bytes(others),
+      units::bytes(tuning.peak_live));
+}
+
 std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? units::bytes(*bytes) : "-";
 }
@@ -128,7 +140,8 @@ std::vector<std::string> lines_of(const std::string& spec) {
 
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
   std::string out =
-      format::wrapped(verdict(tuning, trace) + untried(tuning), static_cast<std::size_t>(width)) +
+      format::wrapped(verdict(tuning, trace) + before_words(tuning) + untried(tuning),
+                       static_cast<std::size_t>(width)) +
       "\n";
   const auto limited = tuning.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
@@ -211,6 +224,8 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   else
     json.value(tuning.capacity);
   json.member("capacity_of", tuning.limit == Limit::fraction ? "fraction" : "device");
+  json.member("before_reserved_bytes", tuning.before_reserved);
+  json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
   write_inferred_limit(json, tuning.inferred_limit);
   json.key("ranking").begin_array();

@@ -12,7 +12,7 @@ using namespace emm::cli;
 class Manual final : public CommandRun {
  public:
   explicit Manual(Arguments& arguments) {
-    arguments.positional("FOLDER", folder_, "Where the pages go");
+    arguments.output_folder("FOLDER", folder_, {}, "Where the pages go");
     arguments.positional("VERSION", version_, "The version that they name");
   }
 

@@ -7,13 +7,19 @@ namespace {
 
 constexpr std::uint64_t kMinimum = 256;
 
+/// Twice the size, but at most 2^63: a trace may make a region double any number of times.
+constexpr std::uint64_t twice(std::uint64_t size) noexcept {
+  constexpr auto kMost = std::uint64_t{1} << 63;
+  return size < kMost / 2 ? size * 2 : kMost;
+}
+
 }  // namespace
 
 bool BfcPool::begin(const std::function<Room()>& room) {
   limit_ = settings_.limit ? *settings_.limit
                            : static_cast<std::uint64_t>(static_cast<double>(room().total) *
                                                         settings_.memory_fraction);
-  const auto first = settings_.preallocate ? limit_ : std::min(limit_, std::uint64_t{2} << 20);
+  const auto first = settings_.preallocate ? limit_ : std::min(limit_, settings_.first_region);
   region_ = round_up(first, kMinimum);
   return true;
 }
@@ -40,23 +46,22 @@ bool BfcPool::splits(const Chunk& chunk, std::uint64_t size) const noexcept {
   const auto waste = settings_.fragmentation_fraction > 0
                          ? static_cast<std::uint64_t>(settings_.fragmentation_fraction *
                                                       static_cast<double>(limit_))
-                         : std::uint64_t{128} << 20;
+                         : settings_.dead_bytes;
   return chunk.size / 2 >= size || chunk.size - size >= waste;
 }
 
 /// Allocates a region of `region_` bytes from the device, or of what the limit leaves if that is
 /// less. `region_` first doubles until the request fits; if it fits at once, `region_` doubles
-/// afterwards. If the device refuses, each further attempt asks for nine tenths of the size before.
+/// afterwards. Where regions grow as asked, `region_` does not count. If the device refuses, each
+/// further attempt asks for nine tenths of the size before.
 bool BfcPool::extend(std::uint64_t size) {
   const auto held = memory_.counts.reserved;
   const auto available = (limit_ - std::min(limit_, held)) / kMinimum * kMinimum;
   if (size > available) return false;
   bool doubled = false;
-  while (size > region_) {
-    region_ *= 2;
-    doubled = true;
-  }
-  auto bytes = std::min(region_, available);
+  for (; !settings_.grows_as_asked && size > region_ && region_ != twice(region_); doubled = true)
+    region_ = twice(region_);
+  auto bytes = settings_.grows_as_asked ? size : std::min(region_, available);
   auto address = memory_.ask(bytes);
   while (!address) {
     const auto less =
@@ -66,7 +71,8 @@ bool BfcPool::extend(std::uint64_t size) {
     ++memory_.counts.retries;
     address = memory_.ask(bytes);
   }
-  if (!doubled) region_ *= 2;
+  if (!doubled && region_ < settings_.largest_doubled)
+    region_ = std::min(twice(region_), settings_.largest_doubled);
   heap_.add_region(*address, bytes, 0);
   return true;
 }

@@ -28,6 +28,24 @@ class MadeUpMemory final : public DeviceMemory {
   MadeUpMemory(Addresses addresses, std::uint64_t capacity, const Segments* recorded)
       : addresses_(addresses), capacity_(capacity), recorded_(recorded) {}
 
+  /// Begins with what a heap holds. Returns false, and has no room from then on, if that is more
+  /// than the capacity.
+  template <class Heap>
+  bool begin_with(const Heap& heap) {
+    for (const auto& [address, segment] : heap.segments()) {
+      taken_[address] = segment->size;
+      layout_.take_at(address, segment->size);
+    }
+    held_ = heap.reserved();
+    if (held_ <= capacity_) {
+      alike_.least = held_;
+      return true;
+    }
+    alike_.below = held_;
+    capacity_ = 0;
+    return false;
+  }
+
   std::optional<std::uint64_t> allocate(std::uint64_t size) override {
     if (!has_room(size)) return std::nullopt;
     held_ += size;
@@ -65,7 +83,7 @@ class MadeUpMemory final : public DeviceMemory {
     return addresses_ == Addresses::driver || addresses_ == Addresses::recorded;
   }
   bool has_room(std::uint64_t size) {
-    if (size > capacity_ - held_) {
+    if (held_ > capacity_ || size > capacity_ - held_) {
       alike_.below = std::min(alike_.below, held_ + size);
       return false;
     }

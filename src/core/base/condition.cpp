@@ -1,5 +1,6 @@
 #include "base/condition.hpp"
 
+#include <cmath>
 #include <vector>
 
 #include "base/text.hpp"
@@ -32,6 +33,10 @@ Result<Condition> Condition::parse(const std::string& words,
   auto number = text::to_double(bound);
   if (!number && measure->bytes && !out.relative_) {
     if (const auto bytes = units::parse_bytes(bound)) number = static_cast<double>(*bytes);
+  }
+  if (number && measure->bytes && !out.relative_ && *number != std::floor(*number)) {
+    return fail(Errc::usage, "--fail-if {}: a size has no part of a byte: did you mean {}x?", words,
+                bound);
   }
   if (!number || !(*number >= 0)) {
     return fail(Errc::usage,

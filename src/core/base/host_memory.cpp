@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -14,14 +13,13 @@
 #include <system_error>
 #include <utility>
 
-#include "base/assert.hpp"
+#include "base/sudden_end.hpp"
 
 namespace emm {
 namespace {
 
 constexpr int kInconclusive = 3;  // the exit code for "could not be judged"
 
-std::array<std::atomic<void (*)() noexcept>, 8> last_acts;
 std::atomic_flag ending;
 
 /// The limit on the address space in MiB; 0 if there is none.
@@ -34,12 +32,7 @@ unsigned long long limit_mib() noexcept {
 /// Must not allocate.
 [[noreturn]] void end_with(const char* what, const char* how) noexcept {
   while (ending.test_and_set()) pause();  // another thread prints the message and ends the process
-  const auto act = [] {
-    for (const auto& each : last_acts) {
-      if (auto* const known = each.load()) known();
-    }
-  };
-  act();
+  act_before_sudden_end();
   std::array<char, 400> line;
   const auto limit = limit_mib();
   const int size =
@@ -51,8 +44,8 @@ unsigned long long limit_mib() noexcept {
                 what, limit, "needs more: raise that limit");
   if (size > 0) [[maybe_unused]]
     const auto said = write(STDERR_FILENO, line.data(), static_cast<std::size_t>(size));
-  act();  // again, since another thread may have made something to clean up meanwhile
-  _exit(kInconclusive);
+  // again, since another thread may have made something to clean up meanwhile
+  end_suddenly(kInconclusive);
 }
 
 void end_for_memory() {
@@ -63,14 +56,6 @@ void end_for_memory() {
 }  // namespace
 
 void end_where_host_memory_ends() noexcept { std::set_new_handler(end_for_memory); }
-
-void before_host_memory_ends(void (*act)() noexcept) noexcept {
-  const bool has_place = std::any_of(last_acts.begin(), last_acts.end(), [&](auto& known) {
-    void (*none)() noexcept = nullptr;
-    return known.compare_exchange_strong(none, act) || none == act;
-  });
-  EMM_ASSERT(has_place);
-}
 
 void host_memory_refused() {
   if (auto* const handler = std::get_new_handler()) handler();

@@ -14,10 +14,6 @@ namespace emm {
 /// throws as usual.
 void end_where_host_memory_ends() noexcept;
 
-/// Calls `act` before the process ends in this way. It must not allocate. A second call with the
-/// same `act` changes nothing. There is room for eight.
-void before_host_memory_ends(void (*act)() noexcept) noexcept;
-
 /// To be called after something other than operator new (mmap, a C library) was refused memory.
 /// Ends the process if the program asked for that. Else returns, and the caller must fail in its
 /// own way.

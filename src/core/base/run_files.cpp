@@ -30,6 +30,7 @@ struct NamedFile {
   std::string who{}, path{};
   File file{};
   bool output = false, open = false;
+  bool folder = false, owns_all = false;
 };
 
 /// The first failed write, in memory that forked children share.
@@ -100,7 +101,8 @@ File file_of(int descriptor) {
 
 bool same(const NamedFile& entry, const File& file) {
   if (!file.place.empty() && file.place == entry.file.place) return true;
-  if (!file.there) return false;
+  if (entry.owns_all && file.place.starts_with(entry.file.place + "/")) return true;
+  if (entry.folder || !file.there) return false;
   // The output may have been created since. Or a new file has replaced it, and its old inode may
   // now be another file's.
   struct stat now {};
@@ -120,6 +122,11 @@ Error conflict(const NamedFile& entry, std::string_view who, const std::string& 
   if (entry.file.place == kStdout) {
     return fail(Errc::usage, "{} and {} cannot both go to standard output", entry.who,
                 who.empty() ? std::string_view(path) : who);
+  }
+  if (entry.owns_all) {
+    return fail(Errc::usage,
+                "{} is a folder that this run fills, and {} lies in it: expected a file elsewhere",
+                shown(entry.who, entry.path), shown(who, path));
   }
   return fail(Errc::usage, "{} and {} are one file: expected an output of its own",
               shown(entry.who, entry.path), shown(who, path));
@@ -141,12 +148,15 @@ Result<NamedFile*> output(const std::string& path, std::string_view who) {
   NamedFile* mine = nullptr;
   for (auto& entry : run->entries) {
     if (!same(entry, file)) continue;
+    if (entry.folder && entry.who == who && entry.path != path)
+      continue;  // a file of its own in it
     const bool is_mine =
         entry.output && !entry.open && (who.empty() ? entry.path == path : entry.who == who);
     if (!is_mine) return conflict(entry, who, path);
     mine = &entry;
   }
   if (mine == nullptr) {
+    EMM_ASSERT(!who.empty());
     run->entries.push_back(
         {.who = std::string(who), .path = path, .file = std::move(file), .output = true});
     mine = &run->entries.back();
@@ -194,6 +204,38 @@ Status reads(const std::string& path, std::string_view who) {
     return conflict(entry, who, path);
   }
   run->entries.push_back({.who = std::string(who), .path = path, .file = std::move(file)});
+  return {};
+}
+
+void belongs_to_program(const std::string& path, std::string_view who) {
+  const std::lock_guard lock(mutex);
+  if (!run) return;
+  auto file = file_of(path);
+  if (file.shared) return;
+  run->entries.push_back({.who = std::string(who), .path = path, .file = std::move(file)});
+}
+
+Status reserve_folder(const std::string& path, std::string_view who, bool owns_all) {
+  const std::lock_guard lock(mutex);
+  if (!run) return {};
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
+    return fail(Errc::usage, "{} {} is a file: expected a folder", who, path);
+  File file{.place = place_of_new(path)};
+  if (auto there = real_path(path); !there.empty()) file.place = std::move(there);
+  for (const auto& entry : run->entries) {
+    const bool inside = owns_all && entry.file.place.starts_with(file.place + "/");
+    if (entry.who != who && (inside || entry.file.place == file.place)) {
+      return conflict({.who = std::string(who), .path = path, .file = file, .owns_all = inside},
+                      entry.who, entry.path);
+    }
+  }
+  run->entries.push_back({.who = std::string(who),
+                          .path = path,
+                          .file = std::move(file),
+                          .output = true,
+                          .folder = true,
+                          .owns_all = owns_all});
   return {};
 }
 

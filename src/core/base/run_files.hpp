@@ -24,9 +24,16 @@ void begin();
 void end();  ///< Restores the state before begin(). For tests.
 
 Status reads(const std::string& path, std::string_view who = {});
+/// Records a file that another program reads, so that no output replaces it. It may be an output of
+/// that program's own, such as the file that standard output is.
+void belongs_to_program(const std::string& path, std::string_view who);
 /// Records an output that will be opened later, so that a conflict is found before work can be
 /// lost.
 Status reserve(const std::string& path, std::string_view who);
+/// Records a folder that this run makes or fills; usage if it is there and is no folder. Its files
+/// are outputs of their own, unless the run chooses all names in it (`owns_all`): then no input and
+/// no output of another `who` may lie in it.
+Status reserve_folder(const std::string& path, std::string_view who, bool owns_all = false);
 
 /// An open output. After its end the file still belongs to this run: only the same `who` may open
 /// it again.
@@ -45,7 +52,7 @@ class Output {
   std::optional<std::size_t> number_;
 };
 /// Must be called before the file is opened. Without `who` it stands for the one that reserved this
-/// exact path.
+/// exact path, which somebody must have: a path that no option declared is a bug of ours.
 Result<Output> writes(const std::string& path, std::string_view who = {});
 
 /// The descriptor that a path names: /dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N. Such a

@@ -14,16 +14,16 @@ using Unit = std::pair<std::string_view, std::uint64_t>;
 constexpr std::array<Unit, 14> kByteUnits{{{"", 1},
                                            {"b", 1},
                                            {"k", 1_KiB},
-                                           {"kb", 1_KiB},
+                                           {"kb", 1'000},
                                            {"kib", 1_KiB},
                                            {"m", 1_MiB},
-                                           {"mb", 1_MiB},
+                                           {"mb", 1'000'000},
                                            {"mib", 1_MiB},
                                            {"g", 1_GiB},
-                                           {"gb", 1_GiB},
+                                           {"gb", 1'000'000'000},
                                            {"gib", 1_GiB},
                                            {"t", 1_TiB},
-                                           {"tb", 1_TiB},
+                                           {"tb", 1'000'000'000'000},
                                            {"tib", 1_TiB}}};
 constexpr std::array<Unit, 7> kTimeUnits{{{"", 1},
                                           {"ns", 1},
@@ -62,6 +62,13 @@ Result<std::uint64_t> parse_bytes(std::string_view input) {
   if (const auto value = parse(input, kByteUnits)) return *value;
   return fail(Errc::usage,
               "'{}' is not a size: expected a count of bytes such as 512, 4KiB or 1.5GiB", input);
+}
+
+Result<std::uint64_t> parse_capacity(std::string_view input) {
+  auto value = parse_bytes(input);
+  if (value && *value != 0 && *value < 1_MiB && text::to_u64(input))
+    return fail(Errc::usage, "a capacity of {} bytes: did you mean {}GiB?", input, input);
+  return value;
 }
 
 Result<std::uint64_t> parse_ns(std::string_view input) {

@@ -15,9 +15,11 @@ constexpr std::uint64_t operator""_TiB(unsigned long long n) { return n << 40; }
 
 namespace units {
 
-/// Reads a size: "512", "4KiB", "1.5GiB" (also "4K" and "4KB", which both are 1024), case ignored.
+/// Reads a size: "512", "4KiB", "1.5GiB", case ignored. "4K" is 4KiB, and "4KB" is 4000 bytes.
 /// Drops a fraction of a byte; but a plain count of bytes must be whole.
 Result<std::uint64_t> parse_bytes(std::string_view text);
+/// Reads the capacity of a device. A number without a unit that is less than a mebibyte lacks one.
+Result<std::uint64_t> parse_capacity(std::string_view text);
 /// Reads a time in nanoseconds: "250ns", "10us", "1.5ms", "2s", or a plain count of nanoseconds.
 Result<std::uint64_t> parse_ns(std::string_view text);
 /// Formats 1610612736 as "1.50 GiB", and below 1 KiB as "512 B". For people: not exact.

@@ -1,11 +1,18 @@
 #include "trace/check.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <memory>
 
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/gates.hpp"
 #include "cli/load.hpp"
 #include "format/json_writer.hpp"
+#include "format/whole_file.hpp"
+#include "trace/writer.hpp"
 
 namespace emm {
 namespace {
@@ -63,18 +70,54 @@ std::string to_text(const std::string& source, const trace::CheckReport& report)
   return out;
 }
 
+constexpr MeasureName kCheckMeasures[] = {
+    {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"errors"}, {"warnings"}};
+/// "run.jsonl.gz" becomes "run.fixed.jsonl.gz".
+std::string fixed_path(const std::string& path) {
+  const auto name = path.rfind('/') + 1;  // without a slash npos + 1 is 0
+  const auto dot = std::min(path.find('.', name + 1), path.size());
+  return path.substr(0, dot) + ".fixed" + path.substr(dot);
+}
+
+/// Passes a trace on with more features in its header.
+class NamingSink final : public trace::OperationSink {
+ public:
+  NamingSink(trace::OperationSink& to, const std::vector<std::string_view>& features)
+      : to_(to), features_(features) {}
+
+  Status on_header(const trace::Header& header) override {
+    auto named = header;
+    named.requires_.insert(named.requires_.end(), features_.begin(), features_.end());
+    return to_.on_header(named);
+  }
+  Status on_operation(const trace::Operation& operation) override {
+    return to_.on_operation(operation);
+  }
+  Status finish() override { return to_.finish(); }
+
+ private:
+  trace::OperationSink& to_;
+  const std::vector<std::string_view>& features_;
+};
+
 class Check final : public CommandRun {
  public:
   explicit Check(Arguments& arguments) {
     trace_.offer(arguments);
+    gates_.offer(arguments, "leaked > 0");
     arguments.count("--top", top_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
+    arguments.flag("--fix", fix_,
+                   "Write the trace again where its \"requires\" lacks what it uses: run.json "
+                   "becomes run.fixed.json, beside it");
     arguments.footer(
-        "Exit codes: 0 no errors, though there may be warnings; 3 no errors in the part of a cut "
+        "Exit codes: 0 no errors, though there may be warnings; 1 a condition of --fail-if holds; "
+        "3 no errors in the part of a cut "
         "file that is there (--partial); 4 errors.");
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (auto parsed = gates_.parse(); !parsed) return parsed.error();
     auto source = format::ByteSource::open(trace_.path, &interrupted());
     if (!source) return std::move(source).error();
     auto importer = choose_importer(**source, trace_.format);
@@ -101,13 +144,53 @@ class Check final : public CommandRun {
         return written.error();
     }
     if (json_ != "-") console.result(to_text(name, *report));
+    if (fix_) {
+      if (auto fixed = fix(console, **importer, *report); !fixed) return fixed.error();
+    } else if (!report->unnamed_features.empty() && has_name(trace_.path)) {
+      console.say(text::format("emmctl check {} --fix writes {}, whose \"requires\" is whole",
+                               text::shell_word(trace_.path),
+                               text::shell_word(fixed_path(trace_.path))));
+    }
     if (report->errors > 0) return ExitCode::damaged;
-    return report->summary.torn ? ExitCode::inconclusive : ExitCode::fine;
+    return gates_.judge(console, report->summary.torn ? ExitCode::inconclusive : ExitCode::fine,
+                        {report->leaked, report->leaked_bytes, report->peak_live_bytes,
+                         report->errors, report->warnings});
   }
 
  private:
+  /// Writes the trace beside itself with a header that names what the trace uses.
+  Status fix(Console& console, const trace::Importer& importer,
+             const trace::CheckReport& report) const {
+    if (!has_name(trace_.path))
+      return fail(Errc::usage, "--fix: {} has no name: expected a file", trace_.path);
+    if (report.errors > 0)
+      return fail(Errc::parse_error, "--fix: {} has errors: expected a trace without any",
+                  trace_.path);
+    if (report.unnamed_features.empty()) {
+      console.say(text::format("--fix: nothing of {} can be mended", trace_.path));
+      return {};
+    }
+    const auto path = fixed_path(trace_.path);
+    if (access(path.c_str(), F_OK) == 0)
+      return fail(Errc::usage, "--fix: {} is there already: expected no file of that name", path);
+    auto source = format::ByteSource::open(trace_.path, &interrupted());
+    if (!source) return std::move(source).error();
+    auto sink = format::open_whole(path, "--fix");
+    if (!sink) return std::move(sink).error();
+    const auto writer = trace::make_writer(**sink, form_of(path));
+    NamingSink naming(*writer, report.unnamed_features);
+    if (auto read = read_with_progress(console, importer, **source, naming, trace_.partial); !read)
+      return read.error();
+    if (auto closed = (*sink)->close(); !closed) return closed;
+    console.say(text::format("{} is {} with \"requires\" that also names {}", path, trace_.path,
+                             text::join(report.unnamed_features)));
+    return {};
+  }
+
   TraceArgument trace_;
+  Gates gates_{kCheckMeasures};
   std::string json_;
+  bool fix_ = false;
   std::uint64_t top_ = 100;
 };
 

@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "cli/command.hpp"
-#include "conformance/clause.hpp"
+#include "cli/listing.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
-#include "format/columns.hpp"
 #include "format/json_writer.hpp"
+#include "format/columns.hpp"
 #include "log/writer.hpp"
 #include "plugin/child.hpp"
 #include "plugin/plugin.hpp"
@@ -19,7 +19,6 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
-using Rows = std::vector<std::vector<std::string>>;
 
 std::string cell(std::string_view value) { return std::string(value); }
 
@@ -91,20 +90,6 @@ Rows generators() {
   return rows;
 }
 
-Rows clauses() {
-  Rows rows{{"clause", "asked of", "level", "rule"}};
-  for (const auto* group : conformance::clause_groups()) {
-    for (const auto& clause : group->clauses) {
-      rows.push_back(
-          {cell(clause.id), cell(name(clause.scope)), cell(name(clause.level)), cell(clause.rule)});
-    }
-  }
-  for (const auto& clause : conformance::unjudged_clauses()) {
-    rows.push_back({cell(clause.id), "nobody", cell(clause.why), cell(clause.rule)});
-  }
-  return rows;
-}
-
 /// Lists the managers of a shared object. A child process loads it, since that may do harm.
 Result<Rows> managers_in(const std::string& file) {
   constexpr std::chrono::seconds kDeadline{60};
@@ -136,18 +121,23 @@ Result<Rows> managers_in(const std::string& file) {
   return rows;
 }
 
-struct Listing {
-  std::string_view name;
-  Rows (*rows)();
-  std::size_t shown = 4;  ///< Columns that the table shows. JSON has all.
-};
-constexpr Listing kListings[] = {{"managers", managers, 3},  {"adaptors", adaptors},
-                                 {"devices", devices},       {"formats", formats},
-                                 {"generators", generators}, {"clauses", clauses}};
+constexpr Listing kListings[] = {{"managers", managers, 3, nullptr},
+                                 {"adaptors", adaptors, 4, nullptr},
+                                 {"devices", devices, 4, nullptr},
+                                 {"formats", formats, 4, nullptr},
+                                 {"generators", generators, 4, nullptr}};
+
+/// These, and what the wings list.
+std::vector<const Listing*> listings() {
+  std::vector<const Listing*> all;
+  for (const auto& listing : kListings) all.push_back(&listing);
+  for (const auto* listing : listings_of_wings()) all.push_back(listing);
+  return all;
+}
 
 std::vector<std::string> listing_names() {
   std::vector<std::string> names;
-  for (const auto& listing : kListings) names.emplace_back(listing.name);
+  for (const auto* listing : listings()) names.emplace_back(listing->name);
   return names;
 }
 
@@ -176,11 +166,13 @@ class List final : public CommandRun {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
     arguments.input("FILE", file_,
                     "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.flag("--more", more_, "Of clauses: each of them, not their groups");
     arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 
   Result<ExitCode> run(Console& console) override {
-    for (const auto& listing : kListings) {
+    for (const auto* found : listings()) {
+      const auto& listing = *found;
       if (listing.name != what_) continue;
       if (!file_.empty() && what_ != "managers")
         return fail(Errc::usage, "list {}: it takes no file", what_);
@@ -192,8 +184,12 @@ class List final : public CommandRun {
           return written.error();
       }
       for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
+      const bool is_brief = listing.brief != nullptr && !more_;
+      if (is_brief) rows = listing.brief();
       if (json_ != "-")
         console.result(format::columns(std::string(rows.front().size(), 'l'), rows, ""));
+      if (is_brief && json_ != "-")
+        console.result("--more lists each clause, and those that nobody is asked.\n");
       return ExitCode::fine;
     }
     return fail(Errc::usage, "list {}: expected one of {}", what_, text::join(listing_names()));
@@ -201,16 +197,14 @@ class List final : public CommandRun {
 
  private:
   std::string what_, file_, json_;
+  bool more_ = false;
 };
 
 }  // namespace
 
 extern constinit const Command list_command{
-    "list",
-    "What there is: managers, adaptors, devices, formats, generators, clauses",
-    false,
-    make_run<List>,
-    Heading::about,
+    "list", "What there is: managers, adaptors, devices, formats, generators, clauses", false,
+    make_run<List>, Heading::about,
     {{{"emmctl list managers", "Lists the bundled managers with their options."},
       {"emmctl list formats --json -", "Lists the formats, as JSON."}}}};
 

@@ -68,9 +68,10 @@ class Replay final : public CommandRun {
                      "same, waiting for the ids alone");
     arguments.text("--pace", pace_, "none|recorded|xF",
                    "Keep the recorded times, or run F times as fast, and report the lateness");
-    arguments.text("--ranks", ranks_, "DIR|none",
-                   "Where the ranks of one launch meet: they begin together, and one of them tells "
-                   "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
+    arguments.output_folder(
+        "--ranks", ranks_, "DIR|none",
+        "Where the ranks of one launch meet: they begin together, and one of them tells "
+        "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
     arguments.text("--ranks-wait", ranks_wait_, "TIME",
                    "How long a rank waits for the others to begin");
     arguments.list("--fail-on", fail_on_, "leak", "Exit with 1 for this too; repeatable");

@@ -158,11 +158,21 @@ std::string reason_of(std::string_view what) {
     what.remove_prefix(colon + 2);
   }
   const auto quotation = what.find("; last read: '");
-  if (quotation == std::string_view::npos) return std::string(what);
   const auto expected = what.rfind("; expected ");
   std::string words(what.substr(0, quotation));
-  if (expected != std::string_view::npos && expected > quotation)
+  if (quotation != std::string_view::npos && expected != std::string_view::npos &&
+      expected > quotation)
     words.append(what.substr(expected));
+  // Behind a value nlohmann names only the bracket. What begins another value lacks a comma.
+  for (const std::string_view bracket : {"'}'", "']'"}) {
+    const auto expects = text::format("; expected {}", bracket);
+    if (!words.ends_with(expects)) continue;
+    words.resize(words.size() - expects.size());
+    const auto token = std::string_view(words).substr(words.rfind("unexpected ") + 11);
+    const bool begins_value =
+        token.starts_with("'{'") || token.starts_with("'['") || token.ends_with("literal");
+    words += begins_value ? "; expected ','" : text::format("; expected ',' or {}", bracket);
+  }
   return words;
 }
 

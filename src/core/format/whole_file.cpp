@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/host_memory.hpp"
 #include "base/run_files.hpp"
+#include "base/sudden_end.hpp"
 #include "base/text.hpp"
 
 namespace emm::format {
@@ -52,7 +52,7 @@ class Unfinished {
  public:
   explicit Unfinished(std::string path) : path_(std::move(path)) {
     unfinished_of = getpid();
-    before_host_memory_ends(unlink_unfinished);
+    before_sudden_end(unlink_unfinished);
     for (auto& place : unfinished) {
       const char* free = nullptr;
       if (place.compare_exchange_strong(free, path_.c_str())) break;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/host_memory.hpp"
+#include "base/sudden_end.hpp"
 #include "plugin/running_call.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -95,11 +96,11 @@ std::atomic<bool>* out_of_memory = nullptr;  // in a child: points to its flag i
   const rlimit no_core{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, SIG_DFL);
-  for (const int signal : {SIGINT, SIGTERM, SIGTTOU}) std::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTTOU}) std::signal(signal, SIG_IGN);
   to_own_streams(options, said);
   mark_calls_in(shared.marks);
   out_of_memory = &shared.out_of_memory;
-  before_host_memory_ends([]() noexcept { out_of_memory->store(true); });
+  before_sudden_end([]() noexcept { out_of_memory->store(true); });
   std::string bytes;
   try {
     bytes = work(shared.interrupted);
@@ -234,6 +235,7 @@ Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vect
       interrupted_at = std::chrono::steady_clock::now();
     }
     const bool stops = shared.interrupted.load();
+    if (stops && options.killed_when_interrupted) return {{}, Kind::interrupted, nullptr};
     if (stops && std::chrono::steady_clock::now() - interrupted_at >= kLastCall) {
       if (const auto* call = watch.overdue(kLastCall)) return {{}, Kind::interrupted, call};
     }

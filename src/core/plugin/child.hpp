@@ -20,7 +20,7 @@ struct ChildEnd {
     heap_damaged,  ///< The allocator found heap damage and aborted; `said` has its message.
     hung,          ///< A deadline passed. The child and its descendants were killed.
     exited,        ///< It called exit() or _exit() with `exit_code` before it answered.
-    interrupted,   ///< It was told to stop, but a call did not return, so it was killed.
+    interrupted,   ///< It was told to stop and was killed, as a call did not return or at once.
   };
   Kind kind = Kind::answered;
   int signal = 0;
@@ -53,6 +53,8 @@ struct ChildOptions {
   /// When this becomes true, so does the child's copy. A call that then does not return within a
   /// quarter of a second is abandoned.
   const std::atomic<bool>* interrupted = nullptr;
+  /// Kills the child as soon as `interrupted` is true: nobody waits for what it would answer.
+  bool killed_when_interrupted = false;
   /// Called in this process every few milliseconds, and once after the child's end. Returning true
   /// kills the child as interrupted. Processes that this function starts are not killed with it.
   std::function<bool()> look{};

@@ -77,7 +77,8 @@ RunningCall::~RunningCall() {
   say(here, outer_slot_, outer_event_);
 }
 
-bool RunningCall::here() noexcept { return thread_mark().slot != nullptr; }
+bool RunningCall::here() noexcept { return slot() != nullptr; }
+const char* RunningCall::slot() noexcept { return thread_mark().slot; }
 
 std::uint64_t CallMarks::progress() const noexcept {
   auto sum = operations.load(std::memory_order_relaxed);

@@ -21,6 +21,8 @@ class RunningCall {
   ~RunningCall();
   /// Whether a slot runs on this thread.
   static bool here() noexcept;
+  /// The slot that runs on this thread, or null.
+  static const char* slot() noexcept;
   RunningCall(const RunningCall&) = delete;
   RunningCall& operator=(const RunningCall&) = delete;
 

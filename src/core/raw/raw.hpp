@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -227,7 +228,15 @@ struct FileHeader {
   /// moves its number to `ready`. So the process writes to memory that it has mapped already.
   /// When no place is free, the process leaves a full block where it is.
   std::uint64_t full[kReadyMost];
+  /// Bytes of each device that `emmctl run --capacity` let the process have; 0: no limit of ours.
+  std::uint64_t run_capacity;
 };
+/// FileHeader::stopped where `emmctl record` was killed and the process has written as much as it
+/// may write then.
+inline constexpr std::int32_t kNobodyCollects = EOWNERDEAD;
+/// What all processes of a program may write after `emmctl record` was killed: 64 MiB, a million
+/// calls. That shows what came after the kill, and fills no disk.
+inline constexpr std::uint64_t kUncollectedBlocksMost = (std::uint64_t{64} << 20) / kBlockBytes;
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 
 /// A page that `emmctl record` shares with the recorded processes: the file "control" beside
@@ -239,6 +248,10 @@ struct Control {
       0;  ///< Blocks that processes took. `emmctl record` waits for it, as a futex.
   std::uint64_t failed = 0;    ///< Processes that could not open their file. Each has said so.
   std::int32_t init_code = 0;  ///< What the driver last answered to a cuInit that failed.
+  /// 1: `emmctl record` holds a lock of this file (F_OFD_SETLK) for as long as it collects.
+  std::uint32_t locked = 0;
+  std::uint32_t inner = 0;  ///< A process of the program that ran `emmctl record` itself; 0: none.
+  std::uint64_t uncollected = 0;  ///< Blocks that processes took while nobody collected.
 };
 
 }  // namespace emm::record

@@ -30,8 +30,16 @@ class Checker final : public OperationSink {
       : source_(source), report_(report), limit_(limit), of_(of) {
     trace_.set_source(source);
     if (streams) trace_.keep_window(0);
-    trace_.set_fault_handler(
-        [this](std::uint32_t line, const Error& fault) { error(line, fault); });
+    trace_.set_fault_handler([this](std::uint32_t line, const Error& fault, std::string_view id) {
+      if (id.empty()) return leave_out(line, fault);
+      if (!follows(line, id)) error(line, fault);
+    });
+  }
+
+  /// An error in an operation that is left out.
+  void leave_out(std::uint32_t line, const Error& fault) {
+    if (left_out_++ == 0) first_left_out_ = line;
+    error(line, fault);
   }
 
   void error(std::uint32_t line, const Error& fault) {
@@ -74,8 +82,9 @@ class Checker final : public OperationSink {
   std::uint64_t operations() const noexcept { return operations_; }
   std::uint32_t last_line() const noexcept { return last_line_; }
 
-  void list_findings() {
-    if (!sorted_) {
+  /// `whole`: the file was read to its end.
+  void list_findings(bool whole) {
+    if (!sorted_ || !whole || left_out_ != 0) {
       by_order_.clear();
       warnings_by_order_ = 0;
     }
@@ -90,6 +99,16 @@ class Checker final : public OperationSink {
   }
 
  private:
+  /// Does a fault of this id follow from an operation that was left out? Each of those may explain
+  /// one id.
+  bool follows(std::uint32_t line, std::string_view id) {
+    if (left_out_ == 0 || line < first_left_out_) return false;
+    if (explained_.contains(id)) return true;
+    if (explained_.size() == left_out_) return false;
+    explained_.emplace(id);
+    return true;
+  }
+
   struct Memory {
     std::uint64_t size = 0;
     std::uint64_t addr = 0;
@@ -260,10 +279,6 @@ class Checker final : public OperationSink {
               .on_host = operation.op == Op::memhostalloc || operation.op == Op::mempin};
     live_bytes_.add(memory.size);
     report_.peak_live_bytes = std::max(report_.peak_live_bytes, live_bytes_.value());
-    if (live_bytes_.exceeds() && !std::exchange(exceeded_, true)) {
-      warn_by_order(operation.line,
-                    "2^64 bytes or more are live at once: expected sizes that a device could have");
-    }
     const bool opaque =
         operation.has(Member::kind) && operation.kind != Kind::device;  // has no address of its own
     if (memory.addr == 0 || memory.size == 0 || opaque || operation.op == Op::open_ipc_handle) {
@@ -365,7 +380,8 @@ class Checker final : public OperationSink {
     }
     if (of_ == Of::recording) return;
     if (header_.has_complete && header_.complete && !ended_) {
-      warn(last_line_, "no end in a trace that says it is complete: expected the operation end");
+      warn_by_order(last_line_,
+                    "no end in a trace that says it is complete: expected the operation end");
     }
     used_[4] = trace_.device_count() > 1;
     used_[5] = processes_.size() > 1;
@@ -374,6 +390,7 @@ class Checker final : public OperationSink {
     for (std::size_t i = 0; i < kFeatures.size(); ++i) {
       const auto& known = header_.requires_;
       if (used_[i] && std::find(known.begin(), known.end(), kFeatures[i]) == known.end()) {
+        report_.unnamed_features.push_back(kFeatures[i]);
         warn(1, "\"requires\" lacks \"{}\", which the trace uses: expected it to be named",
              kFeatures[i]);
       }
@@ -388,6 +405,9 @@ class Checker final : public OperationSink {
   Header header_;
   std::vector<Finding> errors_, by_order_, others_;
   std::uint64_t warnings_by_order_ = 0;
+  std::uint64_t left_out_ = 0;  // operations
+  std::uint32_t first_left_out_ = 0;
+  std::set<std::string, std::less<>> explained_;
   std::uint64_t operations_ = 0;
   std::uint32_t last_line_ = 1;
 
@@ -412,7 +432,6 @@ class Checker final : public OperationSink {
   std::vector<const Owner*> owners_;
   std::unordered_map<std::uint32_t, Memory> live_;  // by index
   ByteSum live_bytes_;
-  bool exceeded_ = false;
   std::map<std::pair<std::string, bool>, Space> spaces_;
 };
 
@@ -423,9 +442,12 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
   CheckReport report;
   Checker checker(source.name(), report, limit, Checker::Of::trace, streams);
   auto tolerant = options;
-  tolerant.on_fault = [&](std::uint32_t line, const Error& fault) { checker.error(line, fault); };
+  tolerant.on_fault = [&](std::uint32_t line, const Error& fault) {
+    checker.leave_out(line, fault);
+  };
   tolerant.partial = true;
   auto summary = read(source, checker, tolerant);
+  const bool whole = summary && !summary->torn;
   if (summary) {
     if (summary->torn && !options.partial) {
       checker.error(checker.last_line(),
@@ -441,7 +463,7 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
     checker.error(checker.last_line() + 1, summary.error());
     if (auto done = checker.finish(); !done) return std::move(done).error();
   }
-  checker.list_findings();
+  checker.list_findings(whole);
   return report;
 }
 
@@ -459,7 +481,7 @@ Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
     if (auto done = checker.finish(); !done) return std::move(done).error();
   }
   report.summary.operations = checker.operations();
-  checker.list_findings();
+  checker.list_findings(report.rows.has_value());
   return report;
 }
 

@@ -33,6 +33,7 @@ struct CheckReport {
   std::uint64_t leaked_bytes = 0;  ///< Both byte counts saturate at 2^64 - 1.
   std::uint64_t peak_live_bytes = 0;
   bool needs_memory = false;
+  std::vector<std::string_view> unnamed_features;  ///< What the header's `requires` lacks.
 };
 
 /// Reads a trace and reports what is wrong with it.
@@ -40,10 +41,11 @@ struct CheckReport {
 /// Errors are what a reader or trace::Trace refuses; `check` reports all of them, not only the
 /// first. Warnings are: memory that nothing ends; a size of 0 without an `expect`; times that go
 /// back within a thread; memory recorded at addresses where other memory is live; thread_begin and
-/// thread_end that do not pair; 2^64 bytes or more live at once; a defer_cleanup left open; an
-/// `end` whose counts differ; no `end` in a trace that calls itself complete; a `requires` that
-/// lacks what the trace uses. Warnings that depend on the order of operations are left out if seq
-/// orders the file differently.
+/// thread_end that do not pair; a defer_cleanup left open; an `end` whose counts differ; no `end`
+/// in a trace that calls itself complete; a `requires` that lacks what the trace uses. Warnings
+/// that depend on other operations are left out if seq orders the file differently, if the file is
+/// cut, or if an operation is left out because it is faulty. Then a fault of an id that may follow
+/// from that is left out, too.
 ///
 /// Holds the trace as a Trace does, and more about live memory, since seq may reorder the file.
 /// With `streams` it holds only what is live; if seq then reorders the file, the report has

@@ -43,8 +43,9 @@ inline constexpr std::uint8_t portable = 2;
 inline constexpr std::uint8_t wc = 4;
 inline constexpr std::uint8_t read_only = 8;
 inline constexpr std::uint8_t attach_host = 16;
-inline constexpr std::uint8_t backing = 32;      ///< What the recorded manager did; not replayed.
-inline constexpr std::uint8_t preexisting = 64;  ///< Live before the recording began.
+inline constexpr std::uint8_t backing = 32;  ///< What the recorded manager did; not replayed.
+inline constexpr std::uint8_t preexisting =
+    64;                                    ///< Live, or its free asked for, before the recording.
 inline constexpr std::uint8_t late = 128;  ///< A free of memory that an earlier reset has ended.
 // stream_create and mark use bits that mean something else for memory:
 inline constexpr std::uint8_t non_blocking =

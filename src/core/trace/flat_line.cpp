@@ -98,7 +98,7 @@ constexpr WordTable<kKindNames.size()> kKinds(kKindNames);
 constexpr WordTable<kLayerNames.size()> kLayers(kLayerNames);
 constexpr WordTable<kMemberCount> kMembers(kMemberNames);
 
-/// The bytes that begin a member in a line: a comma, its name in quotes, a colon.
+/// The bytes that begin a member in a line: its name in quotes, a colon.
 struct Opening {
   static constexpr std::size_t kWords = 3;
   std::array<std::uint64_t, kWords> bytes{};
@@ -116,7 +116,6 @@ constexpr auto kOpenings = [] {
       opening.mask[opening.size / 8] |= std::uint64_t{0xff} << shift;
       ++opening.size;
     };
-    put(',');
     put('"');
     for (const char c : kMemberNames[i]) put(c);
     put('"');
@@ -294,6 +293,10 @@ class Scanner {
   const char* end_;
 };
 
+/// What stands before the first member of a line. No member that this reader accepts has this
+/// value.
+constexpr auto kLineBegins = Member::extension;
+
 bool take_special(Scanner& scan, Member member, Operation& out) noexcept {
   switch (member) {
     case Member::device: {
@@ -309,9 +312,9 @@ bool take_special(Scanner& scan, Member member, Operation& out) noexcept {
       return true;
     }
     case Member::layer:
-      return out.op != Op::flush && scan.choice(kLayers, out.layer);
+      return scan.choice(kLayers, out.layer);
     case Member::kind:
-      return out.op != Op::define && scan.choice(kKinds, out.kind);
+      return scan.choice(kKinds, out.kind);
     case Member::cause:
       return scan.choice(kCauses, out.cause) && out.cause != Cause::none;
     case Member::result:
@@ -343,41 +346,51 @@ bool take_value(Scanner& scan, Member member, const Field& at, Operation& out) n
   return false;
 }
 
+/// Members whose values mean something else in some operation. The OperationReader reads them
+/// there.
+constexpr Members members_of_their_own(Op op) noexcept {
+  if (op == Op::flush) return Members(Member::layer);
+  if (op == Op::define) return Members(Member::kind);
+  return {};
+}
+
 }  // namespace
 
 bool FlatLineReader::read(std::string_view line, Operation& out) noexcept {
   Scanner scan(line);
   if (!scan.take('{')) return false;
-  std::size_t word = 0;
-  if (!scan.word(kMembers, word) || static_cast<Member>(word) != Member::op || !scan.take(':'))
-    return false;
-  scan.skip_space();
-  if (!scan.word(kOps, word)) return false;
   out = Operation{};
-  out.op = static_cast<Op>(word);
-  if (out.op == Op::extension) return false;
-  if (out.op == Op::flush) out.layer = Layer::backing;
-
   const auto fields = all_fields();
-  auto& followers = followers_[static_cast<std::size_t>(out.op)];
-  auto before = Member::op;
-  for (;;) {
+  std::size_t op = kOpCount;  // kOpCount: not read yet
+  auto before = kLineBegins;
+  do {
+    scan.skip_space();
     // Guessing the next name saves the search for its end.
-    auto& follower = followers[static_cast<std::size_t>(before)];
+    auto& follower = followers_[op][static_cast<std::size_t>(before)];
     if (!scan.take(kOpenings[static_cast<std::size_t>(follower)])) {
-      if (!scan.take(',')) break;
+      std::size_t word = 0;
+      if (!scan.word(kMembers, word)) return false;
       scan.skip_space();
-      if (!scan.word(kMembers, word) || !scan.take(':')) return false;
+      if (!scan.take(':')) return false;
       follower = static_cast<Member>(word);
     }
     scan.skip_space();
     before = follower;
-    if (before == Member::op || before == Member::extension || out.members.has(before))
-      return false;
-    out.members.add(before);
-    if (!take_value(scan, before, fields[static_cast<std::size_t>(before)], out)) return false;
-  }
-  if (!scan.take('}') || !scan.at_end()) return false;
+    if (before == Member::op) {
+      if (op != kOpCount || !scan.word(kOps, op)) return false;
+    } else {
+      if (before == Member::extension || out.members.has(before)) return false;
+      out.members.add(before);
+      if (!take_value(scan, before, fields[static_cast<std::size_t>(before)], out)) return false;
+    }
+    scan.skip_space();
+  } while (scan.take(','));
+  if (!scan.take('}') || !scan.at_end() || op == kOpCount) return false;
+
+  out.op = static_cast<Op>(op);
+  if (out.op == Op::extension || !(out.members & members_of_their_own(out.op)).empty())
+    return false;
+  if (out.op == Op::flush) out.layer = Layer::backing;
   const auto& rules = rule(out.op);
   return rules.required.without(out.members).empty() &&
          out.members.without(rules.required | rules.allowed | common_members()).empty();

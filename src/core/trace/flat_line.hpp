@@ -7,10 +7,10 @@
 
 namespace emm::trace {
 
-/// Reads the lines that make up most traces: one flat object on one line, without spaces outside of
-/// its strings, with known and allowed members that occur once, and strings without escapes. Any
-/// other line, right or wrong, is declined; the OperationReader then reads it and words its faults.
-/// An accepted line gives the same Operation as the OperationReader.
+/// Reads the lines that make up most traces: one flat object on one line, with at most one space
+/// between its tokens, with known and allowed members in any order that occur once, and strings
+/// without escapes. Any other line, right or wrong, is declined; the OperationReader then reads it
+/// and words its faults. An accepted line gives the same Operation as the OperationReader.
 class FlatLineReader {
  public:
   /// Returns false if it declines; `out` then means nothing. At least 64 bytes after `line` must be
@@ -20,8 +20,8 @@ class FlatLineReader {
 
  private:
   // For each operation and member, the member that last followed it. The next line most likely has
-  // the same order.
-  std::array<std::array<Member, kMemberCount>, kOpCount> followers_{};
+  // the same order. The last row is for the members that stand before `op`.
+  std::array<std::array<Member, kMemberCount>, kOpCount + 1> followers_{};
 };
 
 }  // namespace emm::trace

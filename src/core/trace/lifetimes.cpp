@@ -33,8 +33,9 @@ std::uint64_t Lifetimes::peak_of_backing() const {
     const auto& each = lifetimes_[index(id)];
     return each.what == Lifetime::What::backing ? each.size : 0;
   };
-  walk([&](std::uint32_t, AllocId id) { most = std::max(most, held += size_of(id)); },
-       [&](std::uint32_t, AllocId id) { held -= size_of(id); }, [](std::uint32_t) {});
+  walk_moments([&](std::uint32_t, AllocId id) { held += size_of(id); },
+               [&](std::uint32_t, AllocId id) { held -= size_of(id); },
+               [&](std::uint32_t) { most = std::max(most, held); });
   return most;
 }
 
@@ -44,8 +45,9 @@ Status Lifetimes::can_be_summed() const {
     const auto& each = trace_[event];
     if (each.op == Op::flush) {
       sum.add(trace_.detail(each).bytes);
-    } else if (makes_or_ends(each.op) && lifetimes_[index(each.id)].birth == event) {
-      sum.add(each.size);
+    } else if (makes_or_ends(each.op) && each.op != Op::free && each.op != Op::close_ipc_handle) {
+      const auto& made = lifetimes_[index(each.id)];
+      sum.add(made.birth == kNever ? 0 : made.size);
     }
     if (sum.exceeds()) {
       return fail(Errc::parse_error,
@@ -79,6 +81,7 @@ Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc
     any_reset = trace[i].op == Op::reset || trace[i].op == Op::context_destroy;
   }
   std::map<std::pair<ContextId, std::uint32_t>, std::vector<AllocId>> born_there;
+  const auto first_moment = static_cast<std::uint32_t>(trace.first_moment());
   for (std::uint32_t i = 0; i < trace.size(); ++i) {
     const auto& event = trace[i];
     const bool backing = event.has(event_flag::backing);
@@ -100,6 +103,11 @@ Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc
                   .what = what_of(event),
                   .preexisting = event.has(event_flag::preexisting)};
       if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
+      // The recording may name old memory only when the program frees it.
+      if (lifetime.preexisting && lifetime.birth != kNever && lifetime.birth > first_moment) {
+        lifetime.birth = first_moment;
+        named_late_.push_back(event.id);
+      }
       if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);
       }

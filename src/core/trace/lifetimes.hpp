@@ -78,17 +78,30 @@ class Lifetimes {
   template <class Began, class Ended, class Passed>
   void walk(const Began& began, const Ended& ended, const Passed& passed) const {
     std::size_t reset = 0;
+    const auto first_moment = static_cast<std::uint32_t>(trace_.first_moment());
     for (std::uint32_t event = 0; event < trace_.size(); ++event) {
       const auto& each = trace_[event];
+      if (event == first_moment) {
+        for (const auto id : named_late_) began(event, id);
+      }
       if (makes_or_ends(each.op)) {
         const auto& lifetime = lifetimes_[index(each.id)];
-        if (lifetime.birth == event) began(event, each.id);
+        const bool makes = each.op != trace::Op::free && each.op != trace::Op::close_ipc_handle;
+        if (makes && lifetime.birth == event) began(event, each.id);
         if (lifetime.death == event) ended(event, each.id);
       }
       for (; reset < by_reset_.size() && by_reset_[reset].first == event; ++reset)
         ended(event, by_reset_[reset].second);
       passed(event);
     }
+  }
+  /// The same, for whoever looks at what is live after an event. What existed before the recording
+  /// exists at one moment, so passed() is first called for the trace's first_moment().
+  template <class Began, class Ended, class Passed>
+  void walk_moments(const Began& began, const Ended& ended, const Passed& passed) const {
+    walk(began, ended, [&](std::uint32_t event) {
+      if (event >= trace_.first_moment()) passed(event);
+    });
   }
 
  private:
@@ -97,6 +110,7 @@ class Lifetimes {
   const Trace& trace_;
   std::vector<Lifetime> lifetimes_;
   std::vector<std::pair<std::uint32_t, AllocId>> by_reset_;  // what a reset ends, by event
+  std::vector<AllocId> named_late_;  // old memory that the trace names after its first moment
 };
 
 }  // namespace emm::trace

@@ -181,6 +181,7 @@ Header header_of(const Header& requests, const Header& calls) {
   header.command = calls.command;
   header.driver_version = calls.driver_version;
   header.devices = calls.devices;
+  if (header.source_options.empty()) header.source_options = calls.source_options;
   header.default_thread = calls.default_thread;
   header.clock_start_ns = std::min(requests.clock_start_ns, calls.clock_start_ns);
   header.clock_start_realtime_ns =
@@ -458,7 +459,7 @@ Result<ImportCounts> merge_history(const std::string& history, const std::string
   auto header = header_of(told.header(), made.header());
   // Not all calls are the allocator's, so they must not be compared with its model.
   header.framework.clear();
-  header.source_options.clear();
+  header.source_options = made.header().source_options;
   header.clock_source = made.header().clock_source;
   header.boot_id = made.header().boot_id;
   header.clock_start_realtime_ns = std::min(from, until);

@@ -51,6 +51,25 @@ bool is_about_the_trace(Op op) noexcept {
   return op == Op::mark || op == Op::gap || op == Op::thread_begin || op == Op::thread_end;
 }
 
+/// Does the operation make or end memory, or tell of it? The recording has then begun.
+bool changes_memory(Op op) noexcept {
+  switch (op) {
+    case Op::memalloc:
+    case Op::memallocmanaged:
+    case Op::memhostalloc:
+    case Op::mempin:
+    case Op::open_ipc_handle:
+    case Op::free:
+    case Op::close_ipc_handle:
+    case Op::reset:
+    case Op::context_destroy:
+    case Op::flush:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::uint64_t hash_of(const Detail& detail) {
   std::uint64_t hash = std::hash<std::string>()(detail.label);
   const auto mix = [&](std::uint64_t value) {
@@ -82,14 +101,11 @@ Trace& Trace::operator=(Trace&&) noexcept = default;
 
 void Trace::set_source(std::string source) { source_ = std::move(source); }
 
-void Trace::set_fault_handler(
-    std::function<void(std::uint32_t line, const Error& fault)> on_fault) {
-  on_fault_ = std::move(on_fault);
-}
+void Trace::set_fault_handler(FaultHandler on_fault) { on_fault_ = std::move(on_fault); }
 
-Status Trace::fault(std::uint32_t line, Error error) const {
+Status Trace::fault(std::uint32_t line, Error error, std::string_view id) const {
   if (on_fault_ == nullptr) return error;
-  on_fault_(line, error);
+  on_fault_(line, error, id);
   return {};
 }
 
@@ -121,7 +137,7 @@ Status Trace::on_operations(compact::OperationRow& row, std::size_t most) {
   for (; most != 0; --most) {
     const auto* const operation = row.next();
     if (operation == nullptr) return {};
-    if (quickly && take_quickly(*operation)) continue;
+    if (quickly && !is_beginning() && take_quickly(*operation)) continue;
     if (auto taken = on_operation(*operation); !taken) return taken;
   }
   return {};
@@ -142,7 +158,7 @@ Status Trace::on_operation(const Operation& operation) {
     default:
       break;
   }
-  if (window_ != nullptr && take_quickly(operation)) return {};
+  if (window_ != nullptr && !is_beginning() && take_quickly(operation)) return {};
   Event event;
   auto& plain = building_->plain[static_cast<std::size_t>(operation.op)];
   const bool is_plain = plain.known && plain.members == operation.members;
@@ -165,18 +181,54 @@ Status Trace::on_operation(const Operation& operation) {
     const bool looks = !is_plain || building_->any_seq;
     if (auto good = looks ? look_at_stream(operation, event) : Status(); !good) return good;
     if (auto judged = judge_next(operation, event); !judged) return judged;
+    if (is_beginning()) note_beginning(operation, event);
     if (!window_->second_pass) {
       window_->last = event;
       return {};
     }
+  } else if (is_beginning()) {
+    note_beginning(operation, event);
   }
   events_.push(event);
   return {};
 }
 
+/// Looks at an event before it is counted, or in a window just after.
+void Trace::note_beginning(const Operation& operation, Event& event) {
+  constexpr std::string_view kNoRow = R"("x-no_row":true)";
+  if (in_beginning_) {
+    const auto at = window_ != nullptr ? static_cast<std::size_t>(window_->count) - 1 : size();
+    const bool asked_before = event.op == Op::free && !event.has(event_flag::backing) &&
+                              operation.has(Member::extension) &&
+                              operation.extension.find(kNoRow) != std::string_view::npos;
+    if (asked_before) event.flags |= event_flag::preexisting;
+    if (event.has(event_flag::preexisting)) {
+      if (total_ == 0) beginning_ = at + 1;
+      return;
+    }
+    in_beginning_ = !changes_memory(event.op);
+  }
+  const bool asks = asks_for_device_memory(event.op) && !event.has(event_flag::backing) &&
+                    !event.has(event_flag::preexisting);
+  if (asks && total_ == 0 && requests_ < kRequestsMin) ++requests_;
+}
+
+/// Finds the beginning again, as the events were sorted.
+void Trace::find_beginning() noexcept {
+  beginning_ = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (at(i).has(event_flag::preexisting)) {
+      beginning_ = i + 1;
+    } else if (changes_memory(at(i).op)) {
+      break;
+    }
+  }
+}
+
 Status Trace::finish() {
   if (window_ != nullptr && window_->second_pass) return {};
   if (auto sorted = sort_by_seq(); !sorted) return sorted;
+  if (!building_->sorted) find_beginning();
   if (contexts_.empty()) contexts_.push_back({.name = {}, .device = default_device()});
   for (const auto& context : contexts_) devices_.push_back(context.device);
   std::sort(devices_.begin(), devices_.end());

@@ -71,9 +71,12 @@ class Trace final : public OperationSink {
 
   /// `source` names the trace in messages: a path, or "<stdin>".
   void set_source(std::string source);
+  /// `id` was made twice, was not made, or had ended before. Empty if the fault is another one.
+  using FaultHandler =
+      std::function<void(std::uint32_t line, const Error& fault, std::string_view id)>;
   /// Reports each fault to `on_fault` instead of failing. The trace may then be inspected but not
   /// replayed. REQUIRES: before the header.
-  void set_fault_handler(std::function<void(std::uint32_t line, const Error& fault)> on_fault);
+  void set_fault_handler(FaultHandler on_fault);
   /// Reads a trace that is longer than memory, in two passes. The first pass keeps no event. The
   /// second pass, which begin_again() starts, keeps the events that release_before() has not
   /// released, and at least the last `events`. Each operation is judged as it comes. An AllocId is
@@ -130,6 +133,18 @@ class Trace final : public OperationSink {
   }
   std::size_t size() const noexcept { return total_ != 0 ? total_ : events_.size(); }
   const Event& operator[](std::size_t index) const noexcept { return events_[index]; }
+  /// The number of leading events that lay out what existed before the recording: memory that is
+  /// `preexisting`, and frees of it that were asked for before the first row. All of that exists at
+  /// one moment, however many events say it. A free among them has event_flag::preexisting.
+  std::size_t beginning() const noexcept { return beginning_; }
+  /// The event after which memory is as the recording found it. What is said of an earlier event
+  /// would be said of half of what existed.
+  std::size_t first_moment() const noexcept { return beginning_ == 0 ? 0 : beginning_ - 1; }
+  /// Are there still only events of the beginning? Asked while the operations come.
+  bool is_in_beginning() const noexcept { return in_beginning_; }
+  /// Is this a state without history: memory that existed before, and fewer than two requests of
+  /// the program? One request reuses nothing, so nothing can be said of the program that made it.
+  bool is_state() const noexcept { return beginning_ != 0 && requests_ < kRequestsMin; }
   /// The operation's own `seq`. Without one: the `seq` of the operation before it, or the index if
   /// the trace has no `seq` at all.
   std::uint64_t seq(std::size_t index) const noexcept;
@@ -178,7 +193,7 @@ class Trace final : public OperationSink {
   struct Building;  // State that only on_operation() needs; destroyed by finish().
 
   Event& at(std::size_t index) noexcept { return events_[index]; }
-  Status fault(std::uint32_t line, Error error) const;
+  Status fault(std::uint32_t line, Error error, std::string_view id = {}) const;
 
   Error too_many(const Operation& operation, std::string_view what) const;
 
@@ -191,6 +206,7 @@ class Trace final : public OperationSink {
   void note_seq(const Operation& operation, bool kept);
   Status sort_by_seq();
   Status judge();
+  Status add_up(const Event& event, std::uint64_t bytes, std::uint64_t& asked) const;
   void make_times_relative() noexcept;
 
   /// A detail index from here on names a detail in the ring of a window.
@@ -210,6 +226,10 @@ class Trace final : public OperationSink {
   Error ended_id_error(const Event& event, std::string_view name) const;
   Error not_opened_error(const Event& event, std::string_view name, Op made_by) const;
   Error not_deferred_error(const Event& event) const;
+  void note_beginning(const Operation& operation, Event& event);
+  /// Do more events have to be looked at, to know the beginning and whether this is a state?
+  bool is_beginning() const noexcept { return in_beginning_ || is_state(); }
+  void find_beginning() noexcept;
 
   std::string source_ = "<trace>";
   Header header_;
@@ -229,7 +249,11 @@ class Trace final : public OperationSink {
   std::size_t pools_ = 0;
   PoolSteps pool_steps_;
   std::uint64_t peak_live_ = 0;
-  std::function<void(std::uint32_t, const Error&)> on_fault_;
+  static constexpr std::uint32_t kRequestsMin = 2;
+  std::size_t beginning_ = 0;
+  std::uint32_t requests_ = 0;  ///< Of the program, counted up to kRequestsMin.
+  bool in_beginning_ = true;
+  FaultHandler on_fault_;
   std::unique_ptr<Building> building_;
   std::unique_ptr<Window> window_;  ///< Null if all events are kept.
   std::size_t total_ = 0;  ///< The number of events of a window, known after the first pass.

@@ -14,6 +14,17 @@ constexpr std::uint32_t kMaker = kFailed - 1;
 
 }  // namespace
 
+/// Keeps the sum of all that was asked for within 64 bits, so that no later sum of a part of it can
+/// overflow. After a fault the sum begins anew, so that one excess is one fault.
+Status Trace::add_up(const Event& event, std::uint64_t bytes, std::uint64_t& asked) const {
+  if (!__builtin_add_overflow(asked, bytes, &asked)) return {};
+  asked = 0;
+  return fault(event.line, fail(Errc::parse_error,
+                                "{}:{}: 2^64 bytes or more were asked for up to here: expected "
+                                "sizes that a device could have",
+                                source_, event.line));
+}
+
 /// Checks, in the order of events, the rules that an engine relies on.
 Status Trace::judge() {
   std::vector<std::uint32_t> allocations(ids_.size());
@@ -21,15 +32,15 @@ Status Trace::judge() {
   std::vector<std::uint32_t> resets(places);  // event + 1 of the last reset there
   std::vector<std::uint64_t> live_there(places);
   std::vector<std::uint64_t> deferred(contexts_.size());
-  std::uint64_t live = 0;
+  std::uint64_t live = 0, asked = 0;
   const auto place_of = [&](const Event& event) {
     return index(event.context) * processes_.size() + detail(event).process;
   };
   const auto unmade = [&](const Event& event, AllocId id) {
-    return fault(event.line, unmade_id_error(event, name(id)));
+    return fault(event.line, unmade_id_error(event, name(id)), name(id));
   };
   const auto ended = [&](const Event& event, AllocId id) {
-    return fault(event.line, ended_id_error(event, name(id)));
+    return fault(event.line, ended_id_error(event, name(id)), name(id));
   };
   const auto ended_by_reset = [&](std::uint32_t maker) {
     const auto& made = (*this)[(maker & kMaker) - 1];
@@ -72,7 +83,7 @@ Status Trace::judge() {
       case Op::open_ipc_handle: {
         auto& allocation = allocations[index(event.id)];
         if (allocation != 0) {
-          good = fault(event.line, duplicate_id_error(event, name(event.id)));
+          good = fault(event.line, duplicate_id_error(event, name(event.id)), name(event.id));
           break;
         }
         const bool counts = !backing && worked(event);
@@ -81,6 +92,7 @@ Status Trace::judge() {
           ++live_there[place_of(event)];
           peak_live_ = std::max(peak_live_, ++live);
         }
+        if (worked(event)) good = add_up(event, event.size, asked);
         break;
       }
       case Op::free:
@@ -141,6 +153,9 @@ Status Trace::judge() {
           break;
         }
         --deferred[index(event.context)];
+        break;
+      case Op::flush:
+        good = add_up(event, detail(event).bytes, asked);
         break;
       default:
         break;

@@ -40,7 +40,7 @@ void Trace::Window::begin_again() {
   passing_next = 0;
   only_context.reset();
   all_alike = true;
-  live = 0;
+  live = asked = 0;
   any_reset = false;
   start.reset();
   last_time = 0;
@@ -94,6 +94,7 @@ std::size_t Trace::window_events() const noexcept { return window_->events; }
 
 void Trace::begin_again() {
   window_->begin_again();
+  in_beginning_ = true;
   auto& made = *building_;
   made.any_seq = false;
   made.last_seq.reset();
@@ -227,6 +228,8 @@ inline bool Trace::take_plain(const Operation& operation, Event& event) {
   if (event.op == Op::memalloc) {
     if (event.has(event_flag::backing) || event.outcomes != 0 || place >= window.live_there.size())
       return false;
+    const auto asked = window.asked + event.size;
+    if (asked < window.asked) return false;
     const auto slot_number = window.take_slot();
     if (!window.ids.add_next(operation.id.number, slot_number)) {
       window.release_last_slot(slot_number);
@@ -241,6 +244,7 @@ inline bool Trace::take_plain(const Operation& operation, Event& event) {
             .context = event.context,
             .op = event.op};
     window.note_made(event.context, true);
+    window.asked = asked;
     ++window.live_there[place];
     peak_live_ = std::max(peak_live_, ++window.live);
     event.id = static_cast<AllocId>(slot_number);
@@ -333,10 +337,10 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     return window.any_reset && at_least(window.resets, slot.place()) > slot.made_at;
   };
   const auto use = [&](Found how, std::uint32_t of, const std::string& name) -> Status {
-    if (how == Found::unmade) return fault(event.line, unmade_id_error(event, name));
+    if (how == Found::unmade) return fault(event.line, unmade_id_error(event, name), name);
     if (!worked(event)) return {};
     if (how == Found::over || ended_by_reset(window.slots[of]))
-      return fault(event.line, ended_id_error(event, name));
+      return fault(event.line, ended_id_error(event, name), name);
     return {};
   };
   switch (event.op) {
@@ -345,7 +349,8 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
     case Op::memhostalloc:
     case Op::mempin:
     case Op::open_ipc_handle: {
-      if (window.found == Found::again) return fault(event.line, duplicate_id_error(event, said()));
+      if (window.found == Found::again)
+        return fault(event.line, duplicate_id_error(event, said()), said());
       const bool counts = !backing && worked(event);
       auto& slot = window.slots[number];
       slot.made_at = at;
@@ -361,15 +366,18 @@ Status Trace::judge_next(const Operation& operation, Event& event) {
         ++at_least(window.live_there, place);
         peak_live_ = std::max(peak_live_, ++window.live);
       }
+      if (worked(event)) return add_up(event, event.size, window.asked);
       return {};
     }
     case Op::free:
     case Op::close_ipc_handle: {
-      if (window.found == Found::unmade) return fault(event.line, unmade_id_error(event, said()));
+      if (window.found == Found::unmade)
+        return fault(event.line, unmade_id_error(event, said()), said());
       // The recorded manager reused a request's memory here, which the request's own free ended.
       const auto& slot = window.slots[number];
       if (backing && (window.found == Found::over || !slot.backing)) return {};
-      if (window.found == Found::over) return fault(event.line, ended_id_error(event, said()));
+      if (window.found == Found::over)
+        return fault(event.line, ended_id_error(event, said()), said());
       if (event.op == Op::close_ipc_handle && slot.op != Op::open_ipc_handle)
         return fault(event.line, not_opened_error(event, said(), slot.op));
       if (ended_by_reset(slot)) {

@@ -94,7 +94,7 @@ struct Trace::Window {
   // As in judge():
   std::vector<std::uint64_t> resets, live_there, deferred;
   std::vector<ContextId> exported;
-  std::uint64_t live = 0;
+  std::uint64_t live = 0, asked = 0;
   bool any_reset = false;
   // As in make_times_relative():
   std::optional<std::uint64_t> start;

@@ -26,8 +26,10 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/program_files.hpp"
 #include "commands/recorded_program.hpp"
 #include "format/whole_file.hpp"
+#include "record/forwarding_library.hpp"
 #include "raw/raw.hpp"
 #include "record/room_ahead.hpp"
 #include "trace/importer.hpp"
@@ -48,6 +50,7 @@ class Counting final : public trace::OperationSink {
   Status on_header(const trace::Header& header) override { return to_.on_header(header); }
   Status on_operation(const trace::Operation& operation) override {
     using trace::Op;
+    if (operation.op == Op::gap && operation.has(trace::Member::lost)) lost_ += operation.lost;
     // below the requests that are counted
     if (operation.has(trace::Member::layer) && operation.layer == trace::Layer::backing)
       return to_.on_operation(operation);
@@ -76,14 +79,22 @@ class Counting final : public trace::OperationSink {
   std::uint64_t allocated() const noexcept { return allocated_; }
   std::uint64_t peak() const noexcept { return peak_; }
   std::uint64_t refused() const noexcept { return refused_; }
+  std::uint64_t lost() const noexcept { return lost_; }  ///< Calls that the recording lacks.
   /// Was one of those refused for want of memory, which `explain` explains?
   bool wanted_memory() const noexcept { return wanted_memory_; }
 
  private:
   trace::OperationSink& to_;
   trace::LiveBytes live_;  // of the device
-  std::uint64_t allocated_ = 0, peak_ = 0, refused_ = 0;
+  std::uint64_t allocated_ = 0, peak_ = 0, refused_ = 0, lost_ = 0;
   bool wanted_memory_ = false;
+};
+
+/// Takes a recording and keeps nothing of it.
+class Nowhere final : public trace::OperationSink {
+ public:
+  Status on_header(const trace::Header&) override { return {}; }
+  Status on_operation(const trace::Operation&) override { return {}; }
 };
 
 /// The cost of a recorded call on this machine in nanoseconds, as the recorder measures it. 0 if it
@@ -126,10 +137,33 @@ class RawFolder {
     if (page == MAP_FAILED)
       return fail(Errc::io_error, "{}: {}", made.path_, std::strerror(ENOSPC));
     made.control_ = static_cast<record::Control*>(page);
+    // Held to the end of this process: it tells the processes of the program that somebody
+    // collects.
+    made.lock_ = lock_of(made.control_path());
+    made.control_->locked = made.lock_ >= 0 ? 1 : 0;
     return made;
   }
 
+  /// Tells the `emmctl record` around this one, if there is one, that what this one runs is
+  /// recorded here.
+  static void tell_outer() {
+    const char* const folder = std::getenv("EMM_RECORD_FOLDER");
+    if (folder == nullptr) return;
+    const int file = ::open((std::string(folder) + "/control").c_str(), O_RDWR | O_CLOEXEC);
+    const auto self = static_cast<std::uint32_t>(getpid());
+    if (file < 0) return;
+    // without it, the other one only knows less
+    if (::pwrite(file, &self, sizeof self, offsetof(record::Control, inner)) < 0) errno = 0;
+    ::close(file);
+  }
+  /// The process of the program that ran an `emmctl record` of its own; 0: none.
+  std::uint32_t inner() const noexcept {
+    return std::atomic_ref<std::uint32_t>(control_->inner).load();
+  }
+
   const std::string& path() const noexcept { return path_; }
+  /// The file whose lock tells that somebody collects. Empty if there is no lock.
+  std::string lock() const { return lock_ >= 0 ? control_path() : std::string(); }
   /// Starts recording for the `window`-th time. 0 stops it.
   void set(std::uint32_t window) const noexcept {
     std::atomic_ref<std::uint32_t>(control_->on).store(window);
@@ -173,7 +207,19 @@ class RawFolder {
 
  private:
   std::string control_path() const { return path_ + "/control"; }
+  /// A descriptor that holds the file's lock; -1 if it cannot be had.
+  static int lock_of(const std::string& path) {
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    if (file >= 0 && fcntl(file, F_OFD_SETLK, &lock) == 0) return file;
+    if (file >= 0) ::close(file);
+    return -1;
+  }
+
   std::string path_;
+  int lock_ = -1;  // never closed
   record::Control* control_ = nullptr;
 };
 
@@ -182,9 +228,10 @@ class RecordProgram final : public CommandRun {
   explicit RecordProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.text("-o,--output", output_, "FILE",
-                   "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
-                   "pack; %p is the number of the process");
+    arguments.output_file(
+        "-o,--output", output_,
+        "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
+        "pack; %p is the number of the process");
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
@@ -203,11 +250,18 @@ class RecordProgram final : public CommandRun {
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
+    arguments.flag("--follow", follow_,
+                   "Waits for the processes that the program leaves, such as a daemon, and records "
+                   "them to their end; SIGTERM ends the waiting, and writes the traces");
+    arguments.flag(
+        "--require-trace", require_,
+        "Exits with 3 where the program exits with 0 and the trace is not whole: nothing "
+        "was recorded, calls are lost, or a trace could not be written");
     arguments.footer(
         "The program finds a libcuda.so.1 of emmctl's before the driver's, by LD_LIBRARY_PATH; it "
         "passes every call on. Each process that the program starts has a trace of its own. A "
         "program that is killed leaves FILE.raw, which every command reads as it reads traces. The "
-        "exit code is the program's.");
+        "exit code is the program's, but for --require-trace.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -216,7 +270,7 @@ class RecordProgram final : public CommandRun {
       return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
     if (struct stat about{}; stat(output_.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
       return fail(Errc::usage, "-o {}: it is a folder: expected a file", output_);
-    if (auto apart = run_files::reserve(output_, "-o"); !apart) return apart.error();
+    if (auto may = may_become_trace(output_); !may) return may.error();
     ProgramStart start{.command = program_};
     std::uint64_t most = 0;
     std::optional<std::uint64_t> duration;
@@ -252,24 +306,29 @@ class RecordProgram final : public CommandRun {
       if (!found) return std::move(found).error();
       hooks = *std::move(found);
     }
-    auto folder = RawFolder::make(plain_name());
+    forget_outer();
+    auto folder = RawFolder::make(place_of_raw());
     if (!folder) return std::move(folder).error();
     if (asks) {
       const char* const paths = std::getenv("PYTHONPATH");
       start.variables.emplace_back(
           "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
+      if (auto lock = folder->lock(); !lock.empty())
+        start.variables.emplace_back("EMM_RECORD_LOCK", std::move(lock));
       start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
       // The package writes rows through it. It looks here where it finds none of its own.
       if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
         start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
     }
+    start.follows = follow_;
     if (!calls) return record_requests(console, *folder, start);
     const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
       folder->remove();
       console.say(text::format("the program runs unrecorded: {}", why.message));
       auto end = run_program({.command = program_});
       if (!end) return std::move(end).error();
-      return static_cast<ExitCode>(end->code);
+      whole_ = false;
+      return code_of(console, *end);
     };
     auto shim = DriverShim::open(folder->path(), console.program());
     if (!shim) return unrecorded(shim.error());
@@ -307,7 +366,14 @@ class RecordProgram final : public CommandRun {
       room.emplace(folder->path(), folder->control(),
                    record::RoomAhead::Limits{.file_bytes = most});
     };
+    Bypass bypass(*folder, *shim);
+    if (through_ != "cupti") start.look = [&](pid_t process) { return bypass.look(process); };
     start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
+      if (why == Wake::left) {
+        console.say(text::format(
+            "the program has ended; what it left is recorded until kill -TERM {}", getpid()));
+        return std::nullopt;
+      }
       if (why == Wake::begun) {
         make_room();
         if (on) return duration;
@@ -336,8 +402,10 @@ class RecordProgram final : public CommandRun {
       folder->remove();
       return std::move(end).error();
     }
+    bypass_ = bypass.words();
     bool kept = false;
     if (windows == 0) {
+      whole_ = false;
       console.say(text::format("nothing was recorded: no {} came", signal_));
       folder->remove_files();
     } else if (on || unwritten) {
@@ -346,11 +414,70 @@ class RecordProgram final : public CommandRun {
       folder->remove_files();  // their traces were written when the recording ended
     }
     shim->remove();
+    if (folder->failed() != 0) whole_ = false;
     if (!kept) folder->remove();
-    return code_of(*end);
+    return code_of(console, *end);
   }
 
  private:
+  /// Finds processes that have a libcuda other than emmctl's between them and the driver.
+  class Bypass {
+   public:
+    Bypass(const RawFolder& folder, const DriverShim& shim) : folder_(folder), shim_(shim) {}
+
+    /// Looks at the processes of the program. False once there is nothing more to find out.
+    bool look(pid_t process) {
+      if (!found_.empty() || !folder_.files(process).empty()) return false;
+      look_at(static_cast<std::uint64_t>(process), 0);
+      return found_.empty();
+    }
+    /// Names the other library. Empty if none was seen.
+    const std::string& words() const noexcept { return found_; }
+
+   private:
+    void look_at(std::uint64_t process, int depth) {
+      constexpr int kDeepest = 32;
+      std::ifstream maps(text::format("/proc/{}/maps", process));
+      std::string other;
+      bool ours = false;
+      for (std::string line; std::getline(maps, line);) {
+        const auto path = line.find('/') == line.npos ? "" : line.substr(line.find('/'));
+        const auto name = path.substr(path.rfind('/') + 1);
+        ours = ours || path.starts_with(folder_.path() + "/") || path == shim_.recorder();
+        if (name.starts_with("libcuda.so") && path != shim_.driver()) other = path;
+      }
+      if (!ours && !other.empty())
+        found_ =
+            text::format("process {} has {} where emmctl's library would stand", process, other);
+      std::ifstream children(text::format("/proc/{}/task/{}/children", process, process));
+      for (std::uint64_t child = 0; depth < kDeepest && found_.empty() && children >> child;)
+        look_at(child, depth + 1);
+    }
+
+    const RawFolder& folder_;
+    const DriverShim& shim_;
+    std::string found_;
+  };
+
+  /// Leaves what an `emmctl record` around this one wants of its program, but for the driver.
+  static void forget_outer() {
+    RawFolder::tell_outer();
+    for (const char* const name :
+         {"FOLDER", "STACKS", "DEPTH", "MOST", "KEEP", "REQUESTS", "LOCK", "LIBRARY"})
+      unsetenv((std::string("EMM_RECORD_") + name).c_str());
+  }
+
+  /// The name of the raw folder, without its suffix. It is beside the output; where that is no
+  /// file, as /dev/null, in TMPDIR.
+  std::string place_of_raw() const {
+    struct stat about {};
+    const auto name = plain_name();
+    if (stat(output_.c_str(), &about) != 0 || S_ISREG(about.st_mode)) return name;
+    const char* const named = std::getenv("TMPDIR");
+    return text::format("{}/emmctl-{}", named != nullptr && *named == '/' ? named : "/tmp",
+                        name.substr(name.rfind('/') + 1));
+  }
+
   /// Returns the output's name without "%p", the place of a process's number.
   std::string plain_name() const { return with_number(""); }
   std::string with_number(const std::string& process) const {
@@ -400,6 +527,7 @@ class RecordProgram final : public CommandRun {
     if (access(folder.path().c_str(), F_OK) != 0) {
       return text::format("nothing was recorded: the folder {} is gone", folder.path());
     }
+    if (folder.inner() != 0) return "nothing was recorded: " + words_of_inner(folder);
     if (const auto code = folder.init_code(); code != 0) {
       return text::format("nothing was recorded: the driver answered cuInit with {}, {}", code,
                           native_name(code));
@@ -413,16 +541,83 @@ class RecordProgram final : public CommandRun {
       return "nothing was recorded: no process loaded the recorder in cuInit, which a profiler in "
              "between prevents; --through forwarding goes beside one";
     }
+    if (!bypass_.empty()) {
+      return text::format("nothing was recorded: {}; record the program without it", bypass_);
+    }
+    if (const auto other = preloaded(); !other.empty()) {
+      return text::format(
+          "nothing was recorded: LD_PRELOAD puts {} between the program and the driver; record the "
+          "program without it",
+          other);
+    }
     return "nothing was recorded: no process called cuInit with success through libcuda.so.1 as "
            "the loader finds it (docs/recording.md says which programs are not seen)";
   }
 
-  /// Did the process call cuInit and nothing that is recorded? Helpers of profilers do that.
-  static bool has_no_calls(const std::string& raw) {
+  static std::string words_of_inner(const RawFolder& folder) {
+    return text::format(
+        "process {} is an `emmctl record` itself, and what it runs is in its own recording",
+        folder.inner());
+  }
+
+  /// A library of LD_PRELOAD, of the environment or among the program's words, that has functions
+  /// of the driver. Empty if there is none.
+  std::string preloaded() const {
+    constexpr std::string_view kVariable = "LD_PRELOAD=";
+    std::vector<std::string> given;
+    if (const char* const all = std::getenv("LD_PRELOAD")) given.emplace_back(all);
+    for (const auto& word : program_) {
+      for (auto at = word.find(kVariable); at != word.npos; at = word.find(kVariable, at + 1))
+        given.push_back(word.substr(at + kVariable.size()));
+    }
+    for (std::string_view left : given) {
+      while (!left.empty()) {
+        const auto end = std::min(left.find_first_of(" :"), left.size());
+        std::string path(left.substr(0, end));
+        left.remove_prefix(std::min(end + 1, left.size()));
+        const auto functions = record::functions_of(path);
+        if (functions &&
+            std::find(functions->begin(), functions->end(), "cuInit") != functions->end())
+          return path;
+      }
+    }
+    return {};
+  }
+
+  /// The first page of a raw file, if it can be read.
+  static std::optional<record::FileHeader> header_of(const std::string& raw) {
     std::ifstream file(raw, std::ios::binary);
     record::FileHeader header{};
-    return file.read(reinterpret_cast<char*>(&header), sizeof header) && header.blocks == 0 &&
-           header.stopped == 0 && header.lost == 0 && header.bypassed == 0;
+    if (!file.read(reinterpret_cast<char*>(&header), sizeof header)) return std::nullopt;
+    return header;
+  }
+  /// Did the process call cuInit and nothing that is recorded? Helpers of profilers do that.
+  static bool has_no_calls(const std::string& raw) {
+    const auto header = header_of(raw);
+    return header && header->blocks == 0 && header->stopped == 0 && header->lost == 0 &&
+           header->bypassed == 0;
+  }
+  /// Does a raw file lack calls that the options ask for?
+  bool lacks_calls(const std::string& raw) const {
+    const auto header = header_of(raw);
+    const bool is_cut = duration_.empty() && signal_.empty();
+    return !header || header->stopped != 0 || header->lost != 0 || header->bypassed != 0 ||
+           header->unkept != 0 || header->unnumbered != 0 || (is_cut && header->cut != 0);
+  }
+
+  /// Says what a raw file has whose trace could not be written, and what it lacks.
+  static void say_kept(Console& console, const std::string& raw) {
+    auto words = text::format("the raw recording is kept: {}", raw);
+    Nowhere nowhere;
+    Counting counting(nowhere);
+    if (const auto counts = read(raw, counting)) {
+      words +=
+          text::format(": {} {} in it, {} lost", text::grouped(counts->rows),
+                       counts->rows == 1 ? "call is" : "calls are", text::grouped(counting.lost()));
+    }
+    const auto name = raw.substr(raw.rfind('/') + 1);
+    console.say(words + text::format("; next: emmctl convert {} ELSEWHERE/{}.emmb",
+                                     text::shell_word(raw), name.substr(0, name.find('.'))));
   }
 
   /// Stops the recording. First notes in the raw files of processes that live on that the recording
@@ -458,7 +653,9 @@ class RecordProgram final : public CommandRun {
     closedir(processes);
     std::sort(found.begin(), found.end());
     for (const auto process : found)
-      console.say(text::format("process {} goes on, and is not recorded any more", process));
+      console.say(text::format(
+          "process {} goes on, and is not recorded any more; --follow records it to its end",
+          process));
   }
   static bool is_alive(std::uint64_t process) {
     std::ifstream file(text::format("/proc/{}/stat", process));
@@ -488,7 +685,7 @@ class RecordProgram final : public CommandRun {
 
   /// Runs the program and records what Python requests, without driver calls.
   Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
-                                   const ProgramStart& start) const {
+                                   const ProgramStart& start) {
     auto end = run_program(start);
     if (!end) {
       folder.remove();
@@ -496,24 +693,36 @@ class RecordProgram final : public CommandRun {
     }
     std::string first;
     const bool kept = write_requests(console, folder, end->process, first);
-    if (first.empty())
-      console.say("nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
+    if (first.empty()) {
+      whole_ = false;
+      console.say(
+          folder.inner() != 0
+              ? "nothing was recorded: " + words_of_inner(folder)
+              : "nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
+    }
     if (!kept) folder.remove();
-    return code_of(*end);
+    return code_of(console, *end);
   }
 
-  /// The program's own exit code, even if a trace could not be written; that was reported.
-  static ExitCode code_of(const ProgramEnd& end) {
+  /// The program's own exit code, even if a trace could not be written; that was reported. With
+  /// --require-trace a script sees it.
+  ExitCode code_of(Console& console, const ProgramEnd& end) const {
     run_files::forget_write_error();
-    return static_cast<ExitCode>(end.code);
+    if (!require_ || whole_ || end.code != 0) return static_cast<ExitCode>(end.code);
+    console.say("--require-trace: the program exited with 0, and its trace is not whole");
+    return ExitCode::inconclusive;
   }
 
   /// Makes traces of what processes asked for, and removes what they left. Where no process has the
   /// output's name yet, `first` becomes the one that does. Returns whether a trace could not be
   /// made, so that what the process left is kept.
   bool write_requests(Console& console, const RawFolder& folder, pid_t process,
-                      std::string& first) const {
+                      std::string& first) {
     bool kept = false;
+    for (const auto& sign : folder.files(process, ".unrecorded")) {  // which has said why
+      whole_ = false;
+      unlink(sign.c_str());
+    }
     for (const auto& file : folder.files(process, ".jsonl")) {
       struct stat about {};
       if (stat(file.c_str(), &about) != 0 || about.st_size == 0) {  // it asked for nothing
@@ -533,6 +742,7 @@ class RecordProgram final : public CommandRun {
       if (auto done = write_trace(console, file, name, about_it); !done) {
         console.say(describe(done.error()));
         console.say(text::format("what was recorded is kept: {}", file));
+        whole_ = false;
         kept = true;
         continue;
       }
@@ -545,6 +755,7 @@ class RecordProgram final : public CommandRun {
           "process ended before, by a signal, os._exit or exec",
           number.substr(0, number.find('.'))));
       if (first.empty()) first = number;  // so much was recorded
+      whole_ = false;
       unlink(sign.c_str());
     }
     return kept;
@@ -572,9 +783,15 @@ class RecordProgram final : public CommandRun {
   /// Writes the traces of all processes. Returns true if a raw file gave no trace. Before the
   /// program's `end` all raw files are kept; at the end only those that gave none.
   bool write_traces(Console& console, const RawFolder& folder, pid_t process, double cost,
-                    bool end) const {
+                    bool end) {
     auto files = folder.files(process);
-    if (files.empty()) console.say(why_nothing(folder, end));
+    if (files.empty()) {
+      whole_ = false;
+      console.say(why_nothing(folder, end));
+    } else if (folder.inner() != 0) {
+      whole_ = false;
+      console.say(words_of_inner(folder));
+    }
     const auto without =
         std::stable_partition(files.begin(), files.end(), std::not_fn(has_no_calls));
     if (const auto count = files.end() - without; count != 0 && without != files.begin()) {
@@ -586,6 +803,7 @@ class RecordProgram final : public CommandRun {
     std::string first = files.empty() ? std::string() : process_of(files.front());
     bool kept = false;
     for (std::size_t i = 0; i < files.size(); ++i) {
+      if (lacks_calls(files[i])) whole_ = false;
       const auto name = name_for(process_of(files[i]), first);
       const About about{.what = "calls", .cost = cost, .reserved = name == output_};
       const auto requests =
@@ -608,8 +826,9 @@ class RecordProgram final : public CommandRun {
         continue;
       }
       kept = true;
+      whole_ = false;
       console.say(describe(done.error()));
-      if (end) console.say(text::format("the raw recording is kept: {}", files[i]));
+      if (end) say_kept(console, files[i]);
     }
     // The files that are left are of processes that called no driver, or are PyTorch's own
     // histories.
@@ -634,6 +853,7 @@ class RecordProgram final : public CommandRun {
   static Status write_trace(Console& console, const std::string& raw, const std::string& name,
                             const About& about, const std::string& requests = {},
                             decltype(trace::merge_levels)* merge = trace::merge_levels) {
+    if (auto may = may_become_trace(name); !may) return may;
     auto sink =
         format::open_whole(name, about.reserved ? std::string_view() : "a process of the program");
     if (!sink) return std::move(sink).error();
@@ -649,31 +869,35 @@ class RecordProgram final : public CommandRun {
         text::format("{}: {} {}, {} allocated, at most {} live", name, text::grouped(count),
                      about.what.substr(0, about.what.size() - (count == 1 ? 1 : 0)),
                      units::bytes(counting.allocated()), units::bytes(counting.peak()));
+    if (counting.lost() != 0) words += text::format(", {} lost", text::grouped(counting.lost()));
     if (counting.refused() != 0) words += text::format(", {} refused", counting.refused());
     if (about.cost > 0) {
       words +=
           text::format("; recording took about {} a call and {} in all, without its file",
                        units::ns(about.cost), units::ns(about.cost * static_cast<double>(count)));
     }
-    words += text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
-                          text::shell_word(name));
+    if (struct stat made{}; stat(name.c_str(), &made) == 0 && S_ISREG(made.st_mode)) {
+      words +=
+          text::format("; next: emmctl {} {}", counting.wanted_memory() ? "explain" : "inspect",
+                       text::shell_word(name));
+    }
     console.say(words);
     return {};
   }
 
   std::vector<std::string> program_;
-  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto";
+  std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto",
+                                                           bypass_;
   std::uint64_t depth_ = 16;
+  bool follow_ = false, require_ = false;
+  bool whole_ = true;  ///< So far. What --require-trace asks for.
 };
 
 }  // namespace
 
 extern constinit const Command record_command{
-    "record",
-    "Run any CUDA program and record its memory calls as a trace",
-    false,
-    make_run<RecordProgram>,
-    Heading::traces,
+    "record", "Run any CUDA program and record its memory calls as a trace", false,
+    make_run<RecordProgram>, Heading::traces,
     {{{"emmctl record -o run.emmb -- ./program", "Records a program from its start to its end."},
       {"emmctl record -o 'run.%p.emmb' --duration 60s -- python train.py",
        "Records each process of it for a minute."}}}};

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,18 +63,22 @@ Status write_file(const std::string& path, const std::string& bytes) {
 }
 
 std::atomic<pid_t> the_program{0};
+int wake_pipe[2] = {-1, -1};
 
-/// Passes a signal on to the program. A terminal sends its signals to the program itself.
+/// Passes a signal on to the program. A terminal sends its signals to the program itself. After the
+/// program's end a signal ends the waiting for what it left.
 void pass_on(int signal, siginfo_t* info, void*) {
   const auto before = errno;
   const auto program = the_program.load();
   const bool from_terminal = info->si_code == SI_KERNEL;
   if (program > 0 && !from_terminal) kill(program, signal);
+  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  if (program == 0 && ends && write(wake_pipe[1], "t", 1) < 0) errno = before;
   errno = before;
 }
 
-int wake_pipe[2] = {-1, -1};
-/// Writes a byte for each event: 's' for our own signal, 'c' if a child may have ended.
+/// Writes a byte for each event: 's' for our own signal, 'c' if a child may have ended. pass_on()
+/// writes 't'.
 void wake(int signal, siginfo_t*, void*) {
   const auto before = errno;
   const char what = signal == SIGCHLD ? 'c' : 's';
@@ -132,16 +137,30 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
     if (more) until = monotonic_ns() + *more;
   };
   tell(Wake::begun);
-  for (;;) {
+  std::optional<int> ended;  // how the program did
+  bool looks = start.look != nullptr, told_left = false;
+  for (std::uint64_t round = 0;; ++round) {
     int status = 0;
-    const auto ended = waitpid(process, &status, WNOHANG);
-    if (ended == process || (ended < 0 && errno != EINTR)) return status;
-    int wait_ms = -1;
+    const auto one = waitpid(start.follows ? -1 : process, &status, WNOHANG);
+    if (one == process) {
+      ended = status;
+      the_program = 0;
+    }
+    if (one < 0 && errno != EINTR) return ended.value_or(status);
+    if (ended && !start.follows) return *ended;
+    if (one != 0) continue;  // another child may have ended too
+    if (ended && !told_left && start.wake) start.wake(process, Wake::left);
+    told_left = ended.has_value();
+    if (looks) looks = start.look(process);
+    constexpr std::uint64_t kLooksMs = 5, kLooksMsMost = 500;
+    int wait_ms =
+        looks ? static_cast<int>(std::min(kLooksMs + kLooksMs * round, kLooksMsMost)) : -1;
     if (until) {
       const auto now = monotonic_ns();
       constexpr std::uint64_t kMsMost = 1'000'000'000;
       const auto left = now < *until ? (*until - now + 999'999) / 1'000'000 : 0;
-      wait_ms = static_cast<int>(std::min<std::uint64_t>(left, kMsMost));
+      const auto soon = wait_ms < 0 ? kMsMost : static_cast<std::uint64_t>(wait_ms);
+      wait_ms = static_cast<int>(std::min<std::uint64_t>(left, soon));
       if (left == 0) {
         tell(Wake::time);
         continue;
@@ -153,6 +172,7 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
     const auto got = read(wake_pipe[0], happened, sizeof happened);
     for (ssize_t i = 0; i < got; ++i) {
       if (happened[i] == 's') tell(Wake::signal);
+      if (happened[i] == 't' && ended) return *ended;
     }
   }
 }
@@ -240,6 +260,8 @@ Result<ProgramEnd> run_program(const ProgramStart& start) {
   if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
   const PassingOn passing(start.signal);
+  // What the program leaves becomes a child of this process, as of init.
+  if (start.follows) prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto process = fork();
   if (process < 0) return fail(Errc::io_error, "{}: {}", "fork", std::strerror(errno));
   if (process == 0) {

@@ -56,7 +56,12 @@ struct ProgramEnd {
   pid_t process = 0;
   int code = 0;  ///< Its exit code, or 128 + the number of the signal that ended it.
 };
-enum class Wake : std::uint8_t { begun, signal, time };
+enum class Wake : std::uint8_t {
+  begun,
+  signal,
+  time,
+  left  ///< The program has ended, and processes that it left go on. The answer is not used.
+};
 struct ProgramStart {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> variables{};
@@ -66,6 +71,11 @@ struct ProgramStart {
   /// returned is over. Returns how many nanoseconds to wait until the next call for time; nothing
   /// waits for ever.
   std::function<std::optional<std::uint64_t>(pid_t process, Wake why)> wake{};
+  /// Wait until all processes that the program left have ended too, or until a signal comes that
+  /// would end the program.
+  bool follows = false;
+  /// Called now and then, ever less often, while it answers true.
+  std::function<bool(pid_t process)> look{};
 };
 /// Runs the program and returns after its end. Error: usage if it cannot be started.
 Result<ProgramEnd> run_program(const ProgramStart& start);

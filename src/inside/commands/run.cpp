@@ -145,7 +145,7 @@ class RunProgram final : public CommandRun {
     }
     if (!words.empty()) start.variables.emplace_back("EMM_RUN_FAULTS", words);
     if (!capacity_.empty()) {
-      auto size = units::parse_bytes(capacity_);
+      auto size = units::parse_capacity(capacity_);
       if (!size) return std::move(size).error();
       if (*size == 0)
         return fail(Errc::usage, "--capacity {}: expected at least a byte", capacity_);

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "base/prng.hpp"
+#include "base/shell_word.hpp"
 #include "cli/command.hpp"
 #include "cli/manager_choice.hpp"
 #include "commands/judge_apart.hpp"
@@ -39,11 +40,14 @@ class Conformance final : public CommandRun {
         "--deadline", deadline_s_,
         "Seconds that a step of a clause may take, a request or a free; the clause may take ten "
         "times as long");
+    arguments.flag("--more", more_,
+                   "Shows each clause that failed, what was not judged and why, and the driver "
+                   "calls");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
     arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
-    arguments.text(
+    arguments.output_folder(
         "--traces", traces_, "FOLDER",
         "Writes for each failure that a trace can show, FOLDER/CLAUSE.json; makes FOLDER");
     arguments.footer(
@@ -84,29 +88,31 @@ class Conformance final : public CommandRun {
     const auto chosen = select(selection).size();
     if (chosen == 0)
       return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
+    handle_interrupts();
     constexpr std::uint64_t kThorough = 20;
     Apart apart(manager_, subject, std::chrono::seconds(deadline_s_ * (thorough_ ? kThorough : 1)));
     if (!own_) {
       const auto why_not = apart.look();
       if (!why_not) return why_not.error();
-      if (!why_not->empty()) {
+      if (!why_not->empty() && !interrupted()) {
         console.say(text::format("nothing was judged: {}: {}", *spec, *why_not));
         return ExitCode::inconclusive;
       }
     } else if (auto opens = open_platform(device_, {}); !opens) {
       return std::move(opens).error();
     }
-    handle_interrupts();
     std::uint64_t done = 0;
     const Judge elsewhere = [&](const Clause& clause, const Subject&) {
       return apart.judge(clause);
     };
-    const auto report =
+    auto report =
         run_suite(subject, selection, own_ ? Judge(judge) : elsewhere, [&](const Clause& clause) {
           console.progress(clause.id, done++, chosen);
           return !interrupted();
         });
     console.end_progress();
+    report.again = again(*seed);
+    report.traces = traces_;
 
     if (auto written = write(console, report); !written) return std::move(written).error();
     if (report.count(Kind::fail) > 0) return ExitCode::failure;
@@ -145,16 +151,36 @@ class Conformance final : public CommandRun {
           !written)
         return written;
     }
-    if (!on_stdout) console.result(to_text(report));
+    if (!on_stdout) console.result(more_ ? to_text(report) : to_brief_text(report));
     return {};
+  }
+
+  /// The command that judges the same manager again in the same way, without the choice of clauses.
+  std::string again(std::uint64_t seed) const {
+    auto command = std::string("emmctl conformance");
+    const auto add = [&](std::string_view option, const std::string& value) {
+      command += text::format(" {} {}", option, text::shell_word(value));
+    };
+    if (own_) {
+      command += " --own";
+    } else {
+      for (const auto& [option, value] : manager_.words()) add(option, value);
+    }
+    if (!as_.empty()) add("--as", as_);
+    if (device_ != "sim") add("--device", device_);
+    if (seed != 0) add("--seed", text::format("{}", seed));
+    if (thorough_) command += " --thorough";
+    if (deadline_s_ != kDeadline) add("--deadline", text::format("{}", deadline_s_));
+    return command;
   }
 
   ManagerChoice manager_;
 
   std::string as_, level_ = "quirk", device_ = "sim", seed_ = "0", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;
-  std::uint64_t deadline_s_ = 30;
-  bool own_ = false, times_ = false, thorough_ = false;
+  static constexpr std::uint64_t kDeadline = 30;
+  std::uint64_t deadline_s_ = kDeadline;
+  bool more_ = false, own_ = false, times_ = false, thorough_ = false;
 };
 
 }  // namespace

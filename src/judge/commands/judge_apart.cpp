@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/console.hpp"
 #include "conformance/bench.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
@@ -182,14 +183,16 @@ void HeldOpen::leave(std::uint64_t bytes) {
   char answer = 0;
   // A child that could not open the device has closed its end. Then all memory is left.
   if (send(channel_, &bytes, sizeof bytes, MSG_NOSIGNAL) == sizeof bytes)
-    while (recv(channel_, &answer, 1, 0) < 0 && errno == EINTR) {
+    while (recv(channel_, &answer, 1, 0) < 0 && errno == EINTR && !interrupted()) {
     }
 }
 
 Result<std::string> Apart::look() const {
   constexpr std::chrono::milliseconds kLeast{1000};
   const auto deadline = std::min(deadline_, std::max(deadline_ / 4, kLeast));
-  const auto end = plugin::run_in_child(deadline, [&]() -> std::string {
+  const plugin::ChildOptions options{
+      .deadline = deadline, .interrupted = &interrupted(), .killed_when_interrupted = true};
+  const auto end = plugin::run_in_child(options, [&](const std::atomic<bool>&) -> std::string {
     if (const auto opens = open_platform(subject_.device, {}); !opens)
       return to_bytes(opens.error());
     Ready ready;
@@ -210,7 +213,10 @@ Verdict Apart::judge(const conformance::Clause& clause) {
   const bool hung_before = !hung_.empty();
   if (spent_ >= deadline_ / 2) return not_asked(hung_);
   held_.leave(clause.wants_all_memory ? ~std::uint64_t{0} : conformance::kDeviceRoom);
-  plugin::ChildOptions options{.deadline = deadline_, .deadline_is_for_a_step = true};
+  plugin::ChildOptions options{.deadline = deadline_,
+                               .deadline_is_for_a_step = true,
+                               .interrupted = &interrupted(),
+                               .killed_when_interrupted = true};
   if (hung_before) {
     options.deadline = std::max(deadline_ / 10, 1000ms);
     options.call_deadline = std::max(deadline_ / 100, 100ms);
@@ -231,6 +237,8 @@ Verdict Apart::judge(const conformance::Clause& clause) {
     if (!verdict) return {.words = describe(verdict.error())};
     return *std::move(verdict);
   }
+  if (end->kind == plugin::ChildEnd::Kind::interrupted)
+    return {.words = std::string(conformance::kInterrupted)};
   if (end->kind == plugin::ChildEnd::Kind::hung) {
     if (hung_before) {
       spent_ += std::chrono::steady_clock::now() - begin;
@@ -241,7 +249,7 @@ Verdict Apart::judge(const conformance::Clause& clause) {
   Verdict failure{.kind = Verdict::Kind::fail,
                   .words = "the clause was run in a process of its own",
                   .seen = plugin::describe(*end, options.deadline),
-                  .expected = "an end without harm",
+                  .expected = std::string(conformance::kNoHarm),
                   .calls = end->said};
   const bool hung = end->kind == plugin::ChildEnd::Kind::hung;
   if (hung && clause.source.starts_with("emm_plugin.h"))

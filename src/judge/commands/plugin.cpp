@@ -53,7 +53,8 @@ class Plugin final : public CommandRun {
     arguments.positional(
         "ACTION", action_,
         "new: writes a project of a manager in a shared object, in the folder NAME");
-    arguments.positional("NAME", name_, "Of the manager; its library becomes libemm-NAME.so");
+    arguments.output_folder("NAME", name_, {},
+                            "Of the manager; its library becomes libemm-NAME.so");
     arguments.choice("--language", language_, {"c", "c++"}, "What it is written in");
   }
 
@@ -82,7 +83,7 @@ class Plugin final : public CommandRun {
       std::string text(text_of(file.from));
       if (file.from != "emm_plugin.h") fill_in(text, plain);
       const auto path = name_ + "/" + file.to;
-      if (auto written = format::write_whole(path, text); !written) return written.error();
+      if (auto written = format::write_whole(path, text, "NAME"); !written) return written.error();
       said += path + "\n";
     }
     console.result(said);

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/options.hpp"
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "format/json_writer.hpp"
@@ -30,6 +31,16 @@ std::string on(StreamHandle stream) {
 std::string_view true_or_false(bool value) { return value ? "true" : "false"; }
 
 }  // namespace
+
+std::string answer_of(const Error& error) {
+  if (error.native == 0) return describe(error);
+  constexpr std::string_view kNoName = "a CUDA error without a name here";
+  const auto name = native_name(error.native);
+  auto out =
+      text::format("{} ({})", name == kNoName ? std::string_view("status") : name, error.native);
+  if (!error.message.empty()) out += text::format(": \"{}\"", error.message);
+  return out;
+}
 
 Tapped* Tapped::newest = nullptr;
 
@@ -504,7 +515,7 @@ BenchMemory Bench::need(Result<BenchMemory> result, std::uint64_t size, StreamHa
       (may_answer_to_large(error.code) && is_too_large(size))) {
     not_applicable(describe(error));
   } else if (error.code != Errc::out_of_memory) {
-    inconclusive(text::format("a request that this stands on: {}", describe(error)));
+    inconclusive(text::format("a request that this stands on: {}", answer_of(error)));
   } else if (gives(result, size, stream); !decided()) {
     const auto most = limit();
     const auto why = text::format("it needs {} bytes more than the manager gives", size);
@@ -947,10 +958,13 @@ Verdict Bench::failure(std::string_view done, std::string_view seen,
                  .seen = std::string(seen),
                  .expected = std::string(expected),
                  .calls = last_calls()};
+  const auto& ledger = watch_.ledger();
+  if (ledger.double_ends() + ledger.foreign_ends() > 0) failed.cause = kWrongEnds;
   if (traceable_ && next_id_ != 0) {
     failed.trace = trace();
-    failed.options = text::format("--manager {} --device {} --verify{}", subject_.manager,
-                                  platform_->spec(), watch_.faults());
+    failed.options =
+        text::format("--manager {} --device {} --verify{}", text::shell_word(subject_.manager),
+                     platform_->spec(), watch_.faults());
   }
   return failed;
 }

@@ -26,6 +26,9 @@
 
 namespace emm::conformance {
 
+/// An error as a failure shows it, its status first: `CUDA_ERROR_NOT_FOUND (500): "nothing"`.
+std::string answer_of(const Error& error);
+
 /// Records what a manager tells its observer. Any thread may call it.
 class RecordingObserver final : public ManagerObserver {
  public:
@@ -283,16 +286,16 @@ class Bench {
   template <class T>
   bool expect_ok(std::string_view done, const Result<T>& result) {
     if (result) return expect(true, done, {}, {});
-    return expect(false, done, describe(result.error()), "success");
+    return expect(false, done, answer_of(result.error()), "success");
   }
   /// Expects an error of this kind. A failure names the native codes that would have been accepted.
   template <class T>
   bool expect_error(std::string_view done, const Result<T>& result, Errc code,
                     std::string_view words = {}) {
-    const auto said = result ? "success" : describe(result.error());
-    const auto fits =
-        !result && result.error().code == code && said.find(words) != std::string::npos;
-    return expect(fits, done, said, words.empty() ? answers_of(code) : std::string(words));
+    const auto fits = !result && result.error().code == code &&
+                      describe(result.error()).find(words) != std::string::npos;
+    return expect(fits, done, result ? "success" : answer_of(result.error()),
+                  words.empty() ? answers_of(code) : std::string(words));
   }
   /// Expects out of memory. If the block is too large for the manager, its other answers are
   /// accepted too.

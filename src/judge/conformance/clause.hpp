@@ -41,7 +41,7 @@ struct Clause {
   Scope scope;
   /// Ids, separated by spaces, of the clauses that may also fail when this rule is broken; no
   /// others may. A leading `*` says that this clause judges all rules at once, or is watched
-  /// throughout, and may fail together with any other.
+  /// throughout, and may fail together with any other; `**` that it judges all rules at once.
   std::string_view may_fail_with{};
   /// Why a manager in a shared object cannot be judged, because emm_plugin.h lacks something.
   /// Empty: it can be.

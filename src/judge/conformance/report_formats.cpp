@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <tuple>
 
 #include "base/text.hpp"
+#include "conformance/findings.hpp"
 #include "conformance/suite.hpp"
 #include "format/json_writer.hpp"
 #include "format/xml.hpp"
@@ -49,8 +51,24 @@ std::string to_json(const Report& report, bool times) {
     for (auto& c : key) c = c == ' ' ? '_' : c;
     json.member(key, static_cast<std::uint64_t>(report.count(kind)));
   }
+  json.member("interrupted", report.interrupted());
+  json.key("findings").begin_array();
+  for (const auto& finding : findings_of(report)) {
+    const auto ids = [&](std::string_view key, const std::vector<const Judged*>& clauses) {
+      json.key(key).begin_array();
+      for (const auto* one : clauses) json.value(one->clause->id);
+      json.end_array();
+    };
+    json.begin_object().member("says", finding.says).member("clause", finding.shown->clause->id);
+    ids("failed", finding.failed);
+    ids("unjudged", finding.unjudged);
+    if (!report.again.empty()) json.member("again", command_of(report, finding));
+    json.end_object();
+  }
+  json.end_array();
   json.key("clauses").begin_array();
-  for (const auto& [clause, verdict, ns] : report.judged) {
+  for (const auto& one : report.judged) {
+    const auto& [clause, verdict, ns] = std::tie(one.clause, one.verdict, one.ns);
     json.begin_object()
         .member("id", clause->id)
         .member("rule", clause->rule)
@@ -82,7 +100,14 @@ std::string to_junit(const Report& report, bool times) {
       "skipped=\"{}\">\n",
       xml(subject_name(report)), report.judged.size(), report.count(Kind::fail),
       report.count(Kind::not_applicable) + report.count(Kind::inconclusive));
-  for (const auto& [clause, verdict, ns] : report.judged) {
+  if (report.interrupted()) {
+    out += text::format(
+        "  <properties>\n    <property name=\"interrupted\" value=\"{} of {} clauses were "
+        "judged\"/>\n  </properties>\n",
+        report.reached(), report.judged.size());
+  }
+  for (const auto& one : report.judged) {
+    const auto& [clause, verdict, ns] = std::tie(one.clause, one.verdict, one.ns);
     out += text::format("  <testcase classname=\"{}\" name=\"{}\"", name(clause->level),
                         xml(clause->id));
     if (times) out += text::format(" time=\"{}\"", text::fixed(static_cast<double>(ns) / 1e9, 6));
@@ -101,8 +126,12 @@ std::string to_junit(const Report& report, bool times) {
 
 std::string to_tap(const Report& report) {
   auto out = text::format("TAP version 13\n1..{}\n", report.judged.size());
+  if (report.interrupted())
+    out += text::format("# interrupted: {} of {} clauses were judged\n", report.reached(),
+                        report.judged.size());
   for (std::size_t i = 0; i < report.judged.size(); ++i) {
-    const auto& [clause, verdict, ns] = report.judged[i];
+    const auto& [clause, verdict, ns] =
+        std::tie(report.judged[i].clause, report.judged[i].verdict, report.judged[i].ns);
     out += text::format("{} {} - {} {}", verdict.kind == Kind::fail ? "not ok" : "ok", i + 1,
                         clause->id, clause->rule);
     if (verdict.kind == Kind::not_applicable || verdict.kind == Kind::inconclusive) {

@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <cctype>
 #include <map>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
+#include "conformance/findings.hpp"
 #include "conformance/suite.hpp"
 
 namespace emm::conformance {
@@ -13,8 +17,15 @@ std::string on_one_line(std::string_view words) {
   return text::printable(words, std::string::npos);
 }
 
-std::string failure(const Judged& one) {
-  const auto& [clause, verdict, ns] = one;
+std::string file_of(const Judged& one) {
+  std::string name(one.clause->id);
+  std::replace(name.begin(), name.end(), '/', '-');
+  return name + ".json";
+}
+
+std::string failure(const Report& report, const Judged& one) {
+  const auto& clause = one.clause;
+  const auto& verdict = one.verdict;
   auto out = text::format("FAILED {} ({}): {}\n", clause->id, name(clause->level), clause->rule);
   out += text::format("  done      {}\n  seen      {}\n  expected  {}\n  source    {}\n",
                       on_one_line(verdict.words), on_one_line(verdict.seen),
@@ -25,39 +36,174 @@ std::string failure(const Judged& one) {
     out += text::format("{}{}\n", head, calls.substr(0, end));
     calls.remove_prefix(end == std::string_view::npos ? calls.size() : end + 1);
   }
-  if (!verdict.trace.empty())
-    out += text::format("  replay    emmctl replay TRACE {}\n", verdict.options);
+  const auto* seen_in = one.seen_in != nullptr ? one.seen_in : clause;
+  if (!report.again.empty())
+    out += text::format("  again     {} --clause {} --more\n", report.again, seen_in->id);
+  if (!verdict.trace.empty() && !report.traces.empty())
+    out += text::format("  replay    emmctl replay {} {}\n",
+                        text::shell_word(report.traces + "/" + file_of(one)), verdict.options);
+  return out;
+}
+
+/// Why clauses were not judged, with their ids. `inconclusive_alone` leaves out those that are not
+/// applicable, and those that a finding has kept from it.
+std::map<std::string, std::string> why_unjudged(const Report& report, bool inconclusive_alone) {
+  std::map<std::string, std::string> unjudged;
+  for (const auto& one : report.judged) {
+    if (one.verdict.kind == Kind::pass || one.verdict.kind == Kind::fail) continue;
+    if (one.verdict.words == kInterrupted) continue;  // told_interrupt() counts them
+    if (inconclusive_alone && (one.verdict.kind != Kind::inconclusive || one.behind != nullptr))
+      continue;
+    auto& ids =
+        unjudged[text::format("{}: {}", name(one.verdict.kind), on_one_line(one.verdict.words))];
+    ids += text::format("{}{}", ids.empty() ? "" : " ", one.clause->id);
+  }
+  return unjudged;
+}
+
+std::string_view subject_of(const Report& report) {
+  return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
+}
+
+std::string counts(const Report& report, std::string_view failed) {
+  return text::format("{} clauses, {} passed, {} failed{}, {} not applicable, {} inconclusive\n",
+                      report.judged.size(), report.count(Kind::pass), report.count(Kind::fail),
+                      failed, report.count(Kind::not_applicable), report.count(Kind::inconclusive));
+}
+
+std::string told_interrupt(const Report& report) {
+  if (!report.interrupted()) return {};
+  return text::format("interrupted: {} of {} clauses were judged\n", report.reached(),
+                      report.judged.size());
+}
+
+std::size_t count_words(std::string_view text) {
+  std::size_t count = 0;
+  bool inside = false;
+  for (const char c : text) {
+    const bool is_space = std::isspace(static_cast<unsigned char>(c)) != 0;
+    count += !is_space && !inside;
+    inside = !is_space;
+  }
+  return count;
+}
+
+/// The first `most` words.
+std::string cut_to_words(std::string_view text, std::size_t most) {
+  std::size_t words = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ' && ++words == most) return std::string(text.substr(0, i)) + " ...";
+  }
+  return std::string(text);
+}
+
+std::string ids_of(const std::vector<const Judged*>& clauses, std::size_t most) {
+  std::string out;
+  for (std::size_t i = 0; i < clauses.size() && i < most; ++i)
+    out += text::format("{}{}", i == 0 ? "" : ", ", clauses[i]->clause->id);
+  if (clauses.size() > most) out += text::format(" and {} more", clauses.size() - most);
+  return out;
+}
+
+std::string head_of(const Finding& finding, std::size_t words) {
+  return text::format("FAILED {}: {}\n", finding.shown->clause->id,
+                      cut_to_words(on_one_line(finding.says), words));
+}
+
+std::string brief_finding(const Report& report, const Finding& finding) {
+  constexpr std::size_t kMost = 10, kIds = 4;  // words; ids
+  const auto& verdict = finding.shown->verdict.kind == Kind::fail ? finding.shown->verdict
+                                                                  : finding.shown->shown_behind;
+  auto out = head_of(finding, 2 * kMost);
+  const auto row = [&](std::string_view head, std::string_view words) {
+    if (!words.empty())
+      out += text::format("  {}{}\n", head, cut_to_words(on_one_line(words), kMost));
+  };
+  const bool is_harm = verdict.expected.starts_with(kNoHarm);
+  if (!is_harm) row("done      ", verdict.words);
+  std::string_view seen = verdict.seen;
+  if (finding.says.find(seen) != std::string::npos) seen = {};
+  if (seen.starts_with(finding.says)) {  // what it says besides
+    seen.remove_prefix(finding.says.size());
+    seen.remove_prefix(std::min(seen.find_first_not_of(",; "), seen.size()));
+  }
+  row("seen      ", seen);
+  if (!is_harm) row("expected  ", verdict.expected);
+  std::string breaks;
+  if (finding.failed.size() > 1)
+    breaks = text::format("{} clauses: {}", finding.failed.size(), ids_of(finding.failed, kIds));
+  if (!finding.unjudged.empty())
+    breaks += text::format("{}{} cannot be judged for it", breaks.empty() ? "" : "; ",
+                           finding.unjudged.size());
+  if (!breaks.empty()) out += text::format("  breaks    {}\n", breaks);
+  if (!report.again.empty()) out += text::format("  again     {}\n", command_of(report, finding));
   return out;
 }
 
 }  // namespace
 
 std::string to_text(const Report& report) {
-  const auto subject = on_one_line(report.subject.manager);
   std::string out;
-  for (const auto& one : report.judged) {
-    if (one.verdict.kind == Kind::fail) out += failure(one);
+  const auto findings = findings_of(report);
+  for (const auto& finding : findings) {
+    out += text::format("finding: {}\n  {}\n", on_one_line(finding.says),
+                        ids_of(finding.failed, finding.failed.size()));
   }
-  std::map<std::string, std::string> unjudged;
   for (const auto& one : report.judged) {
-    if (one.verdict.kind == Kind::pass || one.verdict.kind == Kind::fail) continue;
-    auto& ids =
-        unjudged[text::format("{}: {}", name(one.verdict.kind), on_one_line(one.verdict.words))];
-    ids += text::format("{}{}", ids.empty() ? "" : " ", one.clause->id);
+    if (one.verdict.kind == Kind::fail) out += failure(report, one);
   }
-  for (const auto& [why, ids] : unjudged) out += text::format("{}\n  {}\n", why, ids);
+  for (const auto& [why, ids] : why_unjudged(report, false))
+    out += text::format("{}\n  {}\n", why, ids);
+  out += told_interrupt(report);
   std::string failed;
   for (const auto& one : report.judged) {
     if (one.verdict.kind == Kind::fail)
       failed += text::format("{}{}", failed.empty() ? " (" : ", ", one.clause->id);
   }
   if (!failed.empty()) failed += ")";
-  out +=
-      text::format("{}: {} clauses, {} passed, {} failed{}, {} not applicable, {} inconclusive\n",
-                   report.own ? std::string_view("emmctl") : std::string_view(subject),
-                   report.judged.size(), report.count(Kind::pass), report.count(Kind::fail), failed,
-                   report.count(Kind::not_applicable), report.count(Kind::inconclusive));
-  return out;
+  return out + on_one_line(subject_of(report)) + ": " + counts(report, failed);
+}
+
+std::string to_brief_text(const Report& report) {
+  if (report.count(Kind::fail) == 0) return to_text(report);
+  constexpr std::size_t kMost = 120, kHeadWords = 12;
+  const auto findings = findings_of(report);
+  std::string end;
+  end += text::format("{}: {}, {}", on_one_line(subject_of(report)),
+                      findings.size() == 1 ? std::string("1 finding")
+                                           : text::format("{} findings", findings.size()),
+                      counts(report, {}));
+  end += "--more shows each clause, what was not judged and why, and the calls.\n";
+
+  // Findings are shown in full while there is room, then by their heads, then counted.
+  std::string out;
+  auto room = kMost - count_words(end);
+  const auto add = [&](const std::string& words, std::size_t kept) {
+    const auto takes = count_words(words);
+    if (takes + kept > room) return false;
+    room -= takes;
+    out += words;
+    return true;
+  };
+  constexpr std::size_t kRest = 6;  // words of the line that counts the rest
+  const auto interrupt = told_interrupt(report);
+  room -= count_words(interrupt);
+  std::size_t shown = 0;
+  for (; shown < findings.size(); ++shown) {
+    const auto& finding = findings[shown];
+    const std::size_t kept = shown + 1 == findings.size() ? 0 : kRest;
+    if (!add(brief_finding(report, finding), shown == 0 || kept == 0 ? kept : kept + kHeadWords) &&
+        !add(head_of(finding, kHeadWords), kept))
+      break;
+  }
+  if (shown < findings.size())
+    add(text::format("and {} more findings\n", findings.size() - shown), 0);
+  if (const auto why = why_unjudged(report, true); !why.empty()) {
+    add(text::format("{}{}\n", cut_to_words(why.begin()->first, kHeadWords),
+                     why.size() > 1 ? text::format(" (and {} more)", why.size() - 1) : ""),
+        0);
+  }
+  return out + interrupt + end;
 }
 
 }  // namespace emm::conformance

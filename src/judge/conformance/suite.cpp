@@ -31,6 +31,7 @@ void move_failures_to_their_clauses(Report& report) {
     if (one.verdict.broken.empty()) continue;
     auto evidence = Verdict::from_bytes(one.verdict.evidence);
     if (!evidence) continue;
+    one.shown_behind = *evidence;
     const auto named =
         std::find_if(report.judged.begin(), report.judged.end(),
                      [&](const Judged& other) { return other.clause->id == one.verdict.broken; });
@@ -40,11 +41,15 @@ void move_failures_to_their_clauses(Report& report) {
       one.verdict = *std::move(evidence);
       continue;
     }
+    if (one.verdict.kind == Verdict::Kind::fail || one.verdict.kind == Verdict::Kind::inconclusive)
+      one.behind = named->clause;
     if (one.verdict.kind == Verdict::Kind::fail)
       one.verdict = {.words = text::format("{} is broken here first", named->clause->id)};
     one.verdict.broken.clear();
     one.verdict.evidence.clear();
-    if (named->verdict.kind != Verdict::Kind::fail) named->verdict = *std::move(evidence);
+    if (named->verdict.kind == Verdict::Kind::fail) continue;
+    named->verdict = *std::move(evidence);
+    named->seen_in = one.clause;
   }
 }
 
@@ -85,6 +90,12 @@ std::size_t Report::count(Verdict::Kind kind) const noexcept {
       judged.begin(), judged.end(), [&](const Judged& one) { return one.verdict.kind == kind; }));
 }
 
+std::size_t Report::reached() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(judged.begin(), judged.end(),
+                    [](const Judged& one) { return one.verdict.words != kInterrupted; }));
+}
+
 Report run_suite(const Subject& subject, const Selection& selection, const Judge& with,
                  const std::function<bool(const Clause&)>& before) {
   Report report{.subject = subject, .own = selection.own};
@@ -92,7 +103,7 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
   for (const auto* clause : select(selection)) {
     goes_on = goes_on && (!before || before(*clause));
     const auto begin = std::chrono::steady_clock::now();
-    auto verdict = goes_on ? with(*clause, subject) : Verdict{.words = "interrupted"};
+    auto verdict = goes_on ? with(*clause, subject) : Verdict{.words = std::string(kInterrupted)};
     const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
     report.judged.push_back({.clause = clause,
                              .verdict = std::move(verdict),

@@ -29,13 +29,25 @@ struct Judged {
   const Clause* clause = nullptr;
   Verdict verdict{};
   std::uint64_t ns = 0;  ///< How long it took, by the host's clock.
+  /// The clause that was being judged when this one was seen broken. Null: this one.
+  const Clause* seen_in = nullptr;
+  /// The clause whose rule was broken while this one was judged, which was then not judged to its
+  /// end, and what showed that. Null: there was none.
+  const Clause* behind = nullptr;
+  Verdict shown_behind{};
 };
 
 struct Report {
   Subject subject{};
   bool own = false;
   std::vector<Judged> judged{};
+  /// The command that judges the same manager again, to which `--clause ID` is added.
+  std::string again{};
+  std::string traces{};  ///< The folder that the traces of failures are written to; empty: none.
 
+  /// The clauses that were asked before a signal ended the run.
+  std::size_t reached() const noexcept;
+  bool interrupted() const noexcept { return reached() < judged.size(); }
   std::size_t count(Verdict::Kind kind) const noexcept;
 };
 
@@ -49,6 +61,9 @@ Report run_suite(const Subject& subject, const Selection& selection, const Judge
 
 /// For a person: shows failures in full, then what was not judged and why, then the counts.
 std::string to_text(const Report& report);
+/// For a person, in no more than 120 words if a clause failed: what is wrong, once for each cause,
+/// and the command that shows it again.
+std::string to_brief_text(const Report& report);
 /// With `times` it includes how long each clause took, which differs between runs.
 std::string to_json(const Report& report, bool times = false);  ///< "emmctl.conformance/1"
 std::string to_junit(const Report& report, bool times = false);

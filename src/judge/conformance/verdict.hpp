@@ -27,6 +27,9 @@ struct Verdict {
   /// it, as to_bytes() gives it. Empty: none was.
   std::string broken{};
   std::string evidence{};
+  /// Another fault that was seen on this bench before the failure, and may be its cause:
+  /// kWrongEnds, or empty.
+  std::string cause{};
 
   bool operator==(const Verdict&) const = default;
 
@@ -34,6 +37,17 @@ struct Verdict {
   /// Fails with parse_error when `bytes` did not come from to_bytes().
   static Result<Verdict> from_bytes(std::string_view bytes);
 };
+
+/// The manager has released something twice, or what it had not got.
+inline constexpr std::string_view kWrongEnds = "released twice";
+/// What a clause has seen whose blocks were freed and neither serve again nor are the device's.
+inline constexpr std::string_view kMemoryNotReleased = "memory is not released";
+/// What a pool does not do whose idle memory stays in pieces.
+inline constexpr std::string_view kNotJoined = "two free neighbours are not joined";
+/// What is expected where the process of a clause crashed, hung or exited.
+inline constexpr std::string_view kNoHarm = "an end without harm";
+/// The words of a clause that was not judged because a signal ended the run.
+inline constexpr std::string_view kInterrupted = "interrupted";
 
 std::string_view name(
     Verdict::Kind kind) noexcept;  ///< "pass", "fail", "not applicable", "inconclusive"

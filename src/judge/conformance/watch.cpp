@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/text.hpp"
+#include "plugin/running_call.hpp"
 
 namespace emm::conformance {
 
@@ -45,6 +46,8 @@ ReplaceableHook::Running::~Running() {
   callers.erase(std::find(callers.begin(), callers.end(), std::this_thread::get_id()));
   hook_.ended_.notify_all();
 }
+
+Watch::Watch() { ledger_.tell_makers_by(plugin::RunningCall::slot); }
 
 bool Watch::is_in_call() noexcept { return in_call.load(std::memory_order_relaxed); }
 

@@ -57,6 +57,7 @@ class ReplaceableHook {
 /// makes calls fail as told. Any thread may call it.
 class Watch final : public CallHook {
  public:
+  Watch();
   std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
 
@@ -93,6 +94,7 @@ class Watch final : public CallHook {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> places(std::uint64_t address,
                                                               std::uint64_t size) const;
   CallLedger& ledger() noexcept { return ledger_; }
+  const CallLedger& ledger() const noexcept { return ledger_; }
 
  private:
   void note(const CallEvent& event);

@@ -34,10 +34,12 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
   const auto stream = *counted_.stream_create();
   EXPECT_FALSE(ledger_.balances());
   EXPECT_EQ(ledger_.live(Kind::managed), (CallLedger::Live{.count = 1, .bytes = 4_KiB}));
-  EXPECT_EQ(ledger_.verdict(),
-            "1 device (4096 bytes), 1 managed (4096 bytes), 1 host (4096 bytes), 1 registered "
-            "(4096 bytes), 1 event, "
-            "1 stream not released");
+  EXPECT_EQ(
+      ledger_.verdict(),
+      "1 block of device memory (4096 bytes), 1 block of managed memory (4096 bytes), 1 block of "
+      "page-locked memory (4096 bytes), 1 registered region (4096 bytes), 1 event, 1 stream are "
+      "not "
+      "released");
 
   EXPECT_TRUE(counted_.mem_free(device));
   EXPECT_TRUE(counted_.mem_free(managed));
@@ -49,6 +51,18 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
 
   EXPECT_TRUE(ledger_.balances());
   EXPECT_EQ(ledger_.verdict(), "balanced");
+}
+
+TEST_F(CallLedgerTest, NamesWhoMadeWhatIsLeft) {
+  ledger_.tell_makers_by([]() noexcept { return "free"; });
+  const auto event = *counted_.event_create();
+  ASSERT_TRUE(counted_.event_create());
+
+  EXPECT_EQ(ledger_.verdict(), "2 events made by free() are not released");
+  ASSERT_TRUE(counted_.event_destroy(event));
+  EXPECT_FALSE(counted_.event_destroy(event));
+  EXPECT_EQ(ledger_.verdict(),
+            "1 event made by free() is not released; 1 released twice (event, by free())");
 }
 
 TEST_F(CallLedgerTest, CountsPhysicalMemoryUntilNeitherHandleNorMappingIsLeft) {
@@ -78,7 +92,8 @@ TEST_F(CallLedgerTest, TellsDoubleFreesFromForeignOnes) {
 
   EXPECT_EQ(ledger_.double_ends(), 1u);
   EXPECT_EQ(ledger_.foreign_ends(), 1u);
-  EXPECT_EQ(ledger_.verdict(), "1 released twice; 1 released that were not handed out");
+  EXPECT_EQ(ledger_.verdict(),
+            "1 released twice (block of device memory); 1 released that were not handed out");
 }
 
 TEST_F(CallLedgerTest, CountsManagedMemoryFreedTwiceAsThat) {

@@ -1,5 +1,5 @@
 /* Powers of two that are halved and joined again, in arenas of 16 MiB. A free waits for all work.
- */
+ * At most CAP bytes are alive, as they were requested. */
 #include <stdint.h>
 
 enum { kLeafBits = 9, kArenaBits = 24, kOrders = kArenaBits - kLeafBits + 1 };
@@ -13,8 +13,12 @@ struct arena {
 };
 struct own {
   struct arena* arenas;
+  uint64_t counted; /* Requested bytes of device memory. */
 };
 #define LATE_FREES_ARE_REFUSED
+#ifndef CAP
+#define CAP UINT64_MAX
+#endif
 #include "base.h"
 
 static unsigned order_of(uint64_t size) {
@@ -67,7 +71,7 @@ static bool cut_anywhere(emm_manager* self, struct record* record) {
   return record->address != 0;
 }
 
-static emm_status take(emm_manager* self, struct record* record) {
+static emm_status place(emm_manager* self, struct record* record) {
   const emm_driver_v1* driver = self->driver;
   record->address = 0;
   if (record->size > UINT64_C(1) << kArenaBits) {
@@ -94,8 +98,26 @@ static emm_status take(emm_manager* self, struct record* record) {
   return EMM_SUCCESS;
 }
 
+static void uncount(emm_manager* self, uint64_t size) {
+  lock(self);
+  self->own.counted -= size;
+  unlock(self);
+}
+
+static emm_status take(emm_manager* self, struct record* record) {
+  lock(self);
+  const bool fits = record->size <= CAP && self->own.counted <= CAP - record->size;
+  if (fits) self->own.counted += record->size;
+  unlock(self);
+  if (!fits) return EMM_OUT_OF_MEMORY;
+  const emm_status status = place(self, record);
+  if (status != EMM_SUCCESS) uncount(self, record->size);
+  return status;
+}
+
 static emm_status give(emm_manager* self, struct record* record, emm_stream stream) {
   (void)stream;
+  if (record->kind == DEVICE) uncount(self, record->size);
   if (record->kind != DEVICE || record->held != 0) return end_at_driver(self, record);
   wait_for_work(self);
   lock(self);

@@ -54,8 +54,22 @@ constexpr std::string_view kFiles[][2] = {
     {"allocator-sim", "0 3 512\n1 2 1024\n"},
     {"stalloc", "1 0x7f00 512 0\n0 0x7f00 512 0\n"},
     {"stalloc", "Iteration Index : 0\nmicro-batch : F\n1 139792794779648 512 0\n"},
+    {"torch-profiler", "{\"traceEvents\":[{\"ph\":\"i\",\"name\":\"[memory]\",\"ts\":1}]}"},
+    {"torch-profiler",
+     "{\n \"schemaVersion\": 1,\n \"traceEvents\": [\n {\"ph\": \"X\", \"cat\": \"cpu_op\""},
+    {"torch-profiler", "[{\"name\": \"[memory]\", \"ph\": \"i\", \"ts\": 1}]"},
+    {"torch-timeline", "[[-1, 1, 400, 0], [10, 2, 8, 7]]"},
+    {"torch-timeline", "[[1, 2, 3, 4], [[0, 1, 2, 3, 4, 5, 6, 7, 8]"},
+    {"torch-timeline", "[[10, 20, 30, 40, 50"},
+    {"torch-timeline", "<html>\n<head><title>GPU Memory Timeline HTML</title></head>"},
     {"nsys-sqlite", std::string_view("SQLite format 3\0\x10\0", 18)},
     {"ops-list", "a x 512\nf x\n"},
+    {"bfc-dump",
+     "W bfc_allocator.cc:479] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00GiB\n"
+     "I bfc_allocator.cc:1066] InUse at 7fa140000000 of size 536870912 next 878\n"},
+    {"ort-arena",
+     "2026-11-28 09:37:41.573212 [I:onnxruntime:test, bfc_arena.cc:150 Extend] Allocated memory at "
+     "0x7fb7d6cb7000 to 0x7fb7d70b7000\n"},
     {"ops-list", "# made by hand\na 1 512\n"},
 };
 

@@ -254,10 +254,16 @@ def begin(recorder):
         return lambda: None
     import numba
     recorder.add_source("numba %s" % numba.__version__)
-    _drv._ensure_memory_manager()
-    plain = _drv._memory_manager
-    _drv._memory_manager = recording(plain)
-    chosen = _drv.set_memory_manager
+    ensure, chosen = _drv._ensure_memory_manager, _drv.set_memory_manager
+    if _drv._memory_manager is not None:
+        _drv._memory_manager = recording(_drv._memory_manager)
+
+    def ensure_memory_manager():
+        """Numba chooses a manager at its first context. To choose it before would import the plugin that
+        NUMBA_CUDA_MEMORY_MANAGER names while numba.cuda, or the plugin, is still being imported."""
+        ensure()
+        if _recorder.active is not None:
+            _drv._memory_manager = recording(_drv._memory_manager)
 
     def set_memory_manager(plugin):
         """The program chooses another one, which records too."""
@@ -265,7 +271,7 @@ def begin(recorder):
         if _recorder.active is not None:
             _drv._memory_manager = recording(_drv._memory_manager)
 
-    _drv.set_memory_manager = set_memory_manager
+    _drv._ensure_memory_manager, _drv.set_memory_manager = ensure_memory_manager, set_memory_manager
     _begun[:] = []
     for device in _devices():
         manager = getattr(getattr(device, "primary_context", None), "memory_manager", None)
@@ -278,9 +284,10 @@ def begin(recorder):
             recorder.add_device(manager._emm_device(), *type(manager).__bases__[1].get_memory_info(manager))
 
     def end():
-        _drv.set_memory_manager = chosen
-        if _drv._memory_manager is _classes.get(plain):
-            _drv._memory_manager = plain
+        _drv._ensure_memory_manager, _drv.set_memory_manager = ensure, chosen
+        for plain, recorded in _classes.items():
+            if _drv._memory_manager is recorded:
+                _drv._memory_manager = plain
 
     return end
 

@@ -45,6 +45,7 @@ class Recorder:
         self._name = name
         self.first = next(Recorder._numbers)
         Recorder._numbers = itertools.count(self.first)
+        self.has_room = None  # called with the size of a row, where there is a limit
         self._devices = {}
         self._sources = []
         self._trace = None
@@ -79,6 +80,9 @@ class Recorder:
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot:
             header["clock"]["boot_id"] = boot.read().strip()
         header["source"] = {"tool": "emmctl.record", "framework": ", ".join(self._sources) or "none"}
+        limit = os.environ.get("EMM_RUN_CAPACITY", "")  # of `emmctl run`, which the device's figures below obey
+        if limit.isdigit():
+            header["source"]["options"] = {"run_capacity": int(limit)}
         if self._devices:
             header["devices"] = [self._devices[key] for key in sorted(self._devices)]
         return header
@@ -134,6 +138,9 @@ class Recorder:
         try:
             text = json.dumps(row, default=operator.index)  # sizes may be NumPy's
         except TypeError:  # what no trace can say, as a size that is no number
+            self.lost += 1
+            return
+        if self.has_room is not None and not self.has_room(len(text)):
             self.lost += 1
             return
         status = self._append(trace, text.encode())

@@ -1,8 +1,10 @@
 """This process runs under `emmctl record --level request`: each framework is recorded from its import on."""
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import os
+import struct
 
 from emmctl import _recorder, record
 
@@ -26,12 +28,46 @@ def _place():
             return path
 
 
+class _Room:
+    """What may be written after `emmctl record` was killed: it holds a lock, which the system drops. The recorder of the
+    driver's calls has the same limit."""
+
+    _FLOCK, _GET_LOCK = "hhqqi4x", 36  # struct flock, and F_OFD_GETLK, which not every Python names
+
+    def __init__(self, lock):
+        self._lock, self._rows, self._left = lock, itertools.count(), None
+        self._most = int(os.environ.get("EMM_RECORD_UNCOLLECTED", 512)) * (128 << 10)  # tests set this
+
+    def _is_collected(self):
+        try:
+            control = os.open(self._lock, os.O_RDONLY)
+        except OSError:
+            return True  # it may be out of sight
+        try:
+            asked = struct.pack(self._FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            return struct.unpack(self._FLOCK, fcntl.fcntl(control, self._GET_LOCK, asked))[0] != fcntl.F_UNLCK
+        except OSError:
+            return True
+        finally:
+            os.close(control)
+
+    def __call__(self, size):
+        if self._left is None:
+            if next(self._rows) % 1024 != 0 or self._is_collected():
+                return True
+            self._left = self._most
+        self._left -= size
+        return self._left >= 0
+
+
 def _start():
     if _recorder.active is None:
         library = os.environ.get("EMM_RECORD_LIBRARY")
         if library and _recorder.driver is None:
             _recorder.driver = _bind(library)
         record.start(_place(), frameworks=())
+        if os.environ.get("EMM_RECORD_LOCK"):
+            _recorder.active.has_room = _Room(os.environ["EMM_RECORD_LOCK"])
         _restart_in_children()
 
 

@@ -356,7 +356,7 @@ class Chart {
     const x = this.placeOf(clientX), pixel = (this.window[1] - this.window[0]) / this.graph.getArea().w;
     const [from, to] = this.column(x, pixel);
     if (to - from <= 1) return Math.min(from, this.events.count - 1);
-    return this.live.over(from, Math.min(to, this.events.count)).event;
+    return this.events.momentOf(this.live.over(from, Math.min(to, this.events.count)).event);
   }
 
   listen() {

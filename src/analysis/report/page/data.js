@@ -191,6 +191,8 @@ class Events {
   grantedOf(memory) { return this.size[memory] + (this.extra ? this.extra[memory] : 0); }
   isOn(device, memory) { return device === null || this.deviceOf(memory) === device; }
 
+  /** What existed before the recording exists at one moment. The events that lay it out, up to the last of them, stand for that. */
+  momentOf(event) { return Math.max(event, this.about.first_moment); }
   /** How many changes come at or before an event. */
   changesTo(event) { return upperBound(this.changeEvent, event, this.changeEvent.length); }
   /** How many memories are made at or before an event: the memories are in the order of their births. */

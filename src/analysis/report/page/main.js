@@ -32,7 +32,7 @@ function figures() {
 function setCurves() {
   const {events, device} = state, trace = events.about;
   state.liveSteps = liveSteps(events, device);
-  const peak = state.peak = state.liveSteps.over(0, events.count).event;
+  const peak = state.peak = events.momentOf(state.liveSteps.over(0, events.count).event);
   state.groups = new Groups(events, state.stack, device, peak);
   const lines = [];
   if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), ...styleOf(0)});

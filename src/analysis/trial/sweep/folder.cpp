@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/run_files.hpp"
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "format/csv_line.hpp"
 #include "format/file_bytes.hpp"
@@ -35,8 +37,11 @@ std::string host() {
              : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
+constexpr std::string_view kPlan = R"({"format":"emmctl-sweep")";
+constexpr std::string_view kWho = "the sweep's";
+
 Status write_whole(const std::string& path, std::string_view text) {
-  return format::write_whole(path, text, path);
+  return format::write_whole(path, text, kWho);
 }
 
 /// Calls `each` with the path of each entry of a folder, as far as the system lists them.
@@ -86,11 +91,29 @@ bool Folder::is_one(const std::string& path) {
   return fs::is_regular_file(path + "/sweep.jsonl", error);
 }
 
+constexpr std::string_view kParts[] = {"/cells", "/failed", "/batches", "/logs", "/times"};
+
 Status Folder::make() const {
-  for (const std::string_view part : {"/cells", "/failed", "/batches", "/logs", "/times"}) {
+  for (const auto part : kParts) {
     std::error_code error;
     fs::create_directories(path_ + std::string(part), error);
     if (error) return fail(Errc::io_error, "cannot make {}{}: {}", path_, part, error.message());
+  }
+  return {};
+}
+
+Status Folder::reserve() const {
+  const auto path = path_ + "/sweep.jsonl";
+  std::ifstream plan(path, std::ios::binary);
+  std::string begin(kPlan.size(), '\0');
+  plan.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (plan.gcount() != 0 && begin != kPlan)
+    return fail(Errc::usage, "{} is there and is no plan of a sweep: expected another folder",
+                path);
+  if (auto apart = run_files::reserve(path, kWho); !apart) return apart;
+  for (const auto part : kParts) {
+    if (auto apart = run_files::reserve_folder(path_ + std::string(part), kWho, true); !apart)
+      return apart;
   }
   return {};
 }
@@ -335,9 +358,11 @@ std::string to_text(const Progress& progress, const std::string& folder) {
     const auto& [words, failed] = by_words[i];
     out += text::format("  {} failed: {}\n", text::grouped(failed.size()),
                         text::printable(words, 300));
-    for (std::size_t k = 0; k < std::min(kCellsShown, failed.size()); ++k)
-      out += text::format("    {} emmctl {}\n", failed[k]->id,
-                          text::printable(text::join(failed[k]->command, " "), 300));
+    for (std::size_t k = 0; k < std::min(kCellsShown, failed.size()); ++k) {
+      out += text::format("    {} emmctl", failed[k]->id);
+      for (const auto& word : failed[k]->command) out += ' ' + text::shell_word(word);
+      out += '\n';
+    }
     if (failed.size() > kCellsShown)
       out += text::format("    and {} more\n", text::grouped(failed.size() - kCellsShown));
   }

@@ -40,6 +40,8 @@ class Folder {
 
   const std::string& path() const noexcept { return path_; }
   Status make() const;
+  /// Tells run_files what the sweep writes, before anything of it is written.
+  Status reserve() const;
   Status write_plan(const std::string& command, const std::vector<Cell>& cells) const;
   Result<std::vector<Cell>> read_plan() const;
   /// The attempts of each cell that has any, by id.

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -202,9 +203,12 @@ Status run_cells(const Folder& folder, const std::vector<Cell>& cells, const Run
 }
 
 Result<Said> ask(const std::vector<std::string>& command) {
-  char folder[] = "/tmp/emmctl-ask-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return fail(Errc::io_error, "cannot write {}", "/tmp");
-  const auto out = std::string(folder) + "/out", err = std::string(folder) + "/err";
+  const char* const named = std::getenv("TMPDIR");
+  auto folder = text::format("{}/emmctl-ask-XXXXXX",
+                             named != nullptr && *named == '/' ? std::string_view(named) : "/tmp");
+  if (mkdtemp(folder.data()) == nullptr)
+    return fail(Errc::io_error, "cannot write {}: {}", folder, std::strerror(errno));
+  const auto out = folder + "/out", err = folder + "/err";
   Said said;
   Status started;
   {
@@ -219,7 +223,7 @@ Result<Said> ask(const std::vector<std::string>& command) {
   }
   std::remove(out.c_str());
   std::remove(err.c_str());
-  rmdir(folder);
+  rmdir(folder.c_str());
   if (!started) return started.error();
   return said;
 }

@@ -41,6 +41,52 @@ Block* Allocator::allocate(std::uint64_t size, std::uint64_t stream, PoolId id) 
   return block;
 }
 
+void Allocator::begin_with(const State& state, const Placed& placed) {
+  const auto& settings = heap_.settings();
+  const auto length = settings.total != 0 ? settings.total / 8 * 9 : std::uint64_t{1} << 37;
+  const auto& segments = state.segments;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const auto& each = segments[i];
+    auto& pool = heap_.pool(each.pool, each.small);
+    if (!each.mapped) {
+      heap_.add_segment(each.address, each.size, each.stream, pool);
+      continue;
+    }
+    auto* block = heap_.block_at(each.address);
+    if (block == nullptr) {
+      // The range goes on to the next memory that cannot be of it. Its true beginning is unknown,
+      // but granules count from it, as from what is mapped.
+      auto end = each.address + std::max(length, each.size);
+      for (auto next = i + 1; next < segments.size() && segments[next].address < end; ++next) {
+        const auto& other = segments[next];
+        const bool alike = other.mapped && other.stream == each.stream && other.pool == each.pool &&
+                           other.small == each.small;
+        if (!alike) end = other.address;
+      }
+      block = heap_.add_range(each.address, end - each.address, each.stream, pool);
+    }
+    if (block->address < each.address)
+      block = heap_.cut_front(block, each.address - block->address);
+    heap_.map(block, std::min(each.size, block->size));
+  }
+  // From the last to the first, so that the block in which one lies is the first of its segment.
+  for (auto at = state.blocks.rbegin(); at != state.blocks.rend(); ++at) {
+    auto* block = heap_.block_at(at->address);
+    if (block == nullptr || !block->is_free() || at->size == 0) continue;
+    if (block->address < at->address) block = heap_.cut_front(block, at->address - block->address);
+    const auto size = std::min(block->size, at->size);
+    block = heap_.take(block, size, block->size > size);
+    counts_.active += block->size;
+    if (at->pending) {
+      heap_.set_pending(block);
+      pending_.push_back(block);
+    }
+    if (placed) placed(*at, *block);
+  }
+  counts_.peak_active = counts_.active;
+  note_reserved();
+}
+
 /// Gets new memory from the device and returns it as a free block. Null where the limit or the
 /// device refuses.
 Block* Allocator::grow(const Wanted& wanted) {

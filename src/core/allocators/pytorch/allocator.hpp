@@ -7,6 +7,7 @@
 
 #include "allocators/device_memory.hpp"
 #include "allocators/pytorch/policy.hpp"
+#include "allocators/pytorch/state.hpp"
 
 namespace emm::allocators::pytorch {
 
@@ -37,6 +38,11 @@ class Allocator {
   void set_unused(PoolId pool);
   /// Notes the same, and releases its idle memory now.
   void drop(PoolId pool);
+
+  /// Begins with what `state` holds, at its place. Calls placed(used, block) for each block in use.
+  /// REQUIRES: nothing was allocated yet.
+  using Placed = std::function<void(const State::Used&, Block&)>;
+  void begin_with(const State& state, const Placed& placed = {});
 
   const Heap& heap() const noexcept { return heap_; }
   const Counts& counts() const noexcept { return counts_; }

@@ -13,6 +13,12 @@ Pool& Heap::pool(PoolId id, bool small) {
   return *pool;
 }
 
+const FreeBlocks& Heap::free_of(PoolId id, bool small) const noexcept {
+  static const FreeBlocks kNone;
+  const auto found = pools_.find({id, small});
+  return found == pools_.end() ? kNone : found->second->free;
+}
+
 Block* Heap::make(const Block& block) {
   if (!spare_.empty()) {
     auto* const made = spare_.back();

@@ -96,6 +96,8 @@ class Heap {
     return pools_;
   }
 
+  /// The free blocks of a pool that exists; none where it does not.
+  const FreeBlocks& free_of(PoolId id, bool small) const noexcept;
   /// Adds a segment. All of it is one free block, which is returned.
   Block* add_segment(std::uint64_t address, std::uint64_t size, std::uint64_t stream, Pool& pool);
   /// Adds a range of which nothing is mapped yet. It is one unmapped block, which is returned.

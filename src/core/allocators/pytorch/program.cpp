@@ -15,6 +15,9 @@ Program program_of(const Recording& recording, const Settings& settings) {
   program.settings = settings;
   program.recorded = check_one_step(recording, settings);
   program.allocations = recording.allocations();
+  program.before = state_before(recording, program.recorded);
+  std::vector<bool> is_before(program.allocations, false);
+  for (const auto& block : program.before.blocks) is_before[block.allocation] = true;
   const auto& pools = program.recorded.pools;
   const auto& steps = recording.steps();
   auto outside = program.recorded.outside.begin();
@@ -42,6 +45,7 @@ Program program_of(const Recording& recording, const Settings& settings) {
         continue;
       case Kind::alloc:
         call.kind = Call::Kind::alloc;
+        call.is_before = is_before[step.allocation];
         call.pool = pools[step.allocation];
         call.may_follow_empty_cache = program.recorded.retried.count(i) != 0;
         break;
@@ -145,9 +149,24 @@ Outcome run(const Program& program, const RunOptions& options) {
     outcome.alike = source.alike();
     return outcome;
   };
+  if (!program.before.segments.empty()) {
+    allocator.begin_with(program.before, [&](const State::Used& used, Block& block) {
+      block.owner = used.allocation;
+      blocks[used.allocation] = &block;
+      sizes[used.allocation] = used.requested;
+      live += used.requested;
+    });
+    outcome.peak_live = live;
+    if (!source.begin_with(allocator.heap())) {
+      outcome.fails_at = program.before.event;
+      outcome.failed_size = allocator.heap().reserved();
+      if (options.stop_at_failure) return ended();
+    }
+  }
   for (const auto& call : program.calls) {
     switch (call.kind) {
       case Call::Kind::alloc: {
+        if (call.is_before) break;
         if (call.may_follow_empty_cache && options.open_retries_are_empty_cache)
           allocator.empty_cache();
         auto* const block = allocator.allocate(call.size, call.stream, call.pool);

@@ -8,6 +8,7 @@
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/recording.hpp"
 #include "allocators/pytorch/segment_pools.hpp"
+#include "allocators/pytorch/state.hpp"
 #include "trace/pool_steps.hpp"
 
 namespace emm::allocators::pytorch {
@@ -31,6 +32,8 @@ struct Call {
   std::uint64_t event = 0;  ///< The operation's index in the trace.
   /// The recording leaves open whether a retry or an empty_cache() before this call made room.
   bool may_follow_empty_cache = false;
+  /// The memory is in the program's `before`, so a run has it already.
+  bool is_before = false;
 };
 
 /// The calls of a recording, and what is needed to run them through the model again.
@@ -39,6 +42,9 @@ struct Program {
   std::uint32_t allocations = 0;
   Settings settings;  ///< Of the recording.
   OneStep recorded;
+  /// What existed before the first row. A run begins with it, whatever its settings: it lies where
+  /// the recording found it, and no setting of today can have laid it out.
+  State before;
   /// Addresses and sizes that the driver gave in the recording, in order.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> segments;
 };

@@ -20,7 +20,7 @@ bool kept_by_trace(Op op) { return op != Op::define && op != Op::end && op != Op
 
 struct Extension {
   PoolId pool{};
-  bool has_pool = false, no_row = false;
+  bool has_pool = false, no_row = false, small = false;
   std::uint64_t device_free = 0;
 };
 
@@ -35,6 +35,7 @@ Extension extension_of(const Operation& operation) {
     found.pool = {pool->elements[0].as_u64().value_or(0), pool->elements[1].as_u64().value_or(0)};
   }
   if (const auto* const no_row = parsed->find("x-no_row")) found.no_row = no_row->boolean;
+  if (const auto* const type = parsed->find("x-segment_type")) found.small = type->text == "small";
   if (const auto* const free = parsed->find("x-device_free"))
     found.device_free = free->as_u64().value_or(0);
   return found;
@@ -152,6 +153,7 @@ void Recording::add_memory(const Operation& operation, Step step) {
       return;
     }
     step.kind = Step::Kind::segment_begin;
+    step.small = more.small || step.size == kSmallSegment;
     live.number = step.allocation = segments_++;
   } else {
     pools_in_rows_ = pools_in_rows_ || more.has_pool;

@@ -26,6 +26,7 @@ struct Step {
   bool preexisting = false;
   bool mapped = false;           ///< For segments: a part of an expandable segment.
   bool pool_known = false;       ///< For segments.
+  bool small = false;            ///< For segments from before the first row: of a small pool.
   std::uint32_t allocation = 0;  ///< Index among the allocations; for segments, among the segments.
   std::uint64_t address = 0;
   std::uint64_t size = 0;     ///< As requested; for `refused`, rounded.

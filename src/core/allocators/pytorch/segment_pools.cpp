@@ -43,7 +43,7 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
     if (step.kind != Kind::segment_begin) continue;
     if (segments_.size() <= step.allocation) segments_.resize(step.allocation + 1);
     auto& part = segments_[step.allocation];
-    part.small = step.size == kSmallSegment;
+    part.small = step.small;
     // The size of the request that needed a segment tells more than the segment's size.
     next_alloc = std::max(next_alloc, i + 1);
     while (next_alloc < steps.size() && steps[next_alloc].kind != Kind::alloc) ++next_alloc;

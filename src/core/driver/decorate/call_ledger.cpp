@@ -1,13 +1,32 @@
 #include "driver/decorate/call_ledger.hpp"
 
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "base/text.hpp"
 
 namespace emm {
 namespace {
 
-constexpr std::array<std::string_view, CallLedger::kKinds> kWords{
-    "device", "managed", "host",        "registered", "imported", "event",
-    "stream", "library", "reservation", "physical",   "mapping",  "pool"};
+/// One thing of a kind, and several.
+struct KindWords {
+  std::string_view one, several;
+};
+constexpr std::array<KindWords, CallLedger::kKinds> kWords{
+    {{"block of device memory", "blocks of device memory"},
+     {"block of managed memory", "blocks of managed memory"},
+     {"block of page-locked memory", "blocks of page-locked memory"},
+     {"registered region", "registered regions"},
+     {"opened IPC handle", "opened IPC handles"},
+     {"event", "events"},
+     {"stream", "streams"},
+     {"library", "libraries"},
+     {"address range", "address ranges"},
+     {"handle of physical memory", "handles of physical memory"},
+     {"mapping", "mappings"},
+     {"memory pool", "memory pools"}}};
 
 }  // namespace
 
@@ -105,7 +124,7 @@ void CallLedger::after(const CallEvent& event) {
 void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags) {
   if (what == 0) return;  // a request for nothing needs no free
   auto& book = account(kind);
-  book.live[what] = {.size = size, .flags = flags};
+  book.live[what] = {.size = size, .flags = flags, .maker = maker()};
   book.ended.erase(what);
   // Device and managed memory may use an address in turn.
   if (kind == Kind::managed) account(Kind::device).ended.erase(what);
@@ -119,7 +138,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   if (found == book.live.end()) {
     // After a success the thing is older than the ledger. After 709 a reset has ended it.
     if (event.native == 0 || event.native == 709) return;
-    ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
+    note_wrong_end(kind, book.ended.count(event.pointer) != 0);
     return;
   }
   if (event.native != 0) return;
@@ -154,7 +173,9 @@ void CallLedger::drop_physical(std::uint64_t number) {
 }
 
 void CallLedger::open(const CallEvent& event) {
-  if (event.native == 0) ++account(Kind::imported).live[event.result].size;
+  if (event.native != 0) return;
+  auto& entry = account(Kind::imported).live[event.result];
+  if (entry.size++ == 0) entry.maker = maker();
 }
 
 void CallLedger::close(const CallEvent& event) {
@@ -162,7 +183,7 @@ void CallLedger::close(const CallEvent& event) {
   const auto found = book.live.find(event.pointer);
   if (found == book.live.end()) {
     if (event.native != 0 && event.native != 709)
-      ++(book.ended.count(event.pointer) != 0 ? double_ends_ : foreign_ends_);
+      note_wrong_end(Kind::imported, book.ended.count(event.pointer) != 0);
     return;
   }
   if (event.native != 0 || --found->second.size != 0) return;
@@ -226,21 +247,45 @@ bool CallLedger::balances() const {
   return double_ends_ == 0 && foreign_ends_ == 0;
 }
 
+void CallLedger::note_wrong_end(Kind kind, bool is_second) {
+  ++(is_second ? double_ends_ : foreign_ends_);
+  if (!first_wrong_end_.empty()) return;
+  const auto* const by = maker();
+  first_wrong_end_ = text::format(" ({}{})", kWords[static_cast<std::size_t>(kind)].one,
+                                  by != nullptr ? text::format(", by {}()", by) : std::string());
+}
+
 std::string CallLedger::verdict() const {
   const std::lock_guard lock(mutex_);
-  std::string out;
+  struct Left {
+    std::uint64_t count = 0, bytes = 0;
+  };
+  std::vector<std::string> parts;
+  std::uint64_t things = 0;
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
-    const auto& book = accounts_[kind];
-    if (book.live.empty()) continue;
-    if (!out.empty()) out += ", ";
-    out += text::format("{} {}", book.live.size(), kWords[kind]);
-    if (book.bytes != 0) out += text::format(" ({} bytes)", book.bytes);
+    std::map<std::string_view, Left> by_maker;
+    for (const auto& [address, entry] : accounts_[kind].live) {
+      auto& left = by_maker[entry.maker != nullptr ? entry.maker : ""];
+      ++left.count;
+      // The size of an imported handle is how often it is open.
+      if (kind != static_cast<std::size_t>(Kind::imported)) left.bytes += entry.size;
+    }
+    for (const auto& [by, left] : by_maker) {
+      things += left.count;
+      auto part = text::format("{} {}", left.count,
+                               left.count == 1 ? kWords[kind].one : kWords[kind].several);
+      if (left.bytes != 0) part += text::format(" ({} bytes)", left.bytes);
+      if (!by.empty()) part += text::format(" made by {}()", by);
+      parts.push_back(std::move(part));
+    }
   }
-  if (!out.empty()) out += " not released";
+  auto out = text::join(parts);
+  if (!out.empty()) out += things == 1 ? " is not released" : " are not released";
+  auto wrong_end = first_wrong_end_;
   const auto add = [&](std::uint64_t count, std::string_view words) {
     if (count == 0) return;
     if (!out.empty()) out += "; ";
-    out += text::format("{} {}", count, words);
+    out += text::format("{} {}{}", count, words, std::exchange(wrong_end, {}));
   };
   add(double_ends_, "released twice");
   add(foreign_ends_, "released that were not handed out");

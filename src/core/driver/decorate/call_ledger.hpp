@@ -54,6 +54,9 @@ class CallLedger final : public CallHook {
   };
 
   void after(const CallEvent& event) override;
+  /// Sets the function that tells which operation makes the call of this thread: a literal, or null
+  /// if that is not known. verdict() then names who made what is left.
+  void tell_makers_by(const char* (*maker)() noexcept) noexcept { maker_ = maker; }
 
   Calls calls(Call call) const;
   Calls calls() const;  ///< The sum over all calls.
@@ -69,14 +72,15 @@ class CallLedger final : public CallHook {
   std::uint64_t foreign_ends() const;
 
   bool balances() const;
-  /// "balanced", or the differences: "2 device (8192 bytes), 1 event not released; 1 released
-  /// twice".
+  /// "balanced", or the differences: "2 blocks of device memory (8192 bytes) made by memalloc(),
+  /// 1 event made by free() are not released; 1 released twice (event, by reset())".
   std::string verdict() const;
 
  private:
   struct LedgerEntry {
     std::uint64_t size = 0;  // for imported memory, how often it is open
     std::uint64_t flags = 0;
+    const char* maker = nullptr;
   };
   struct Account {
     std::unordered_map<std::uint64_t, LedgerEntry> live;  // by address
@@ -88,6 +92,8 @@ class CallLedger final : public CallHook {
     std::uint64_t users = 0;  // its handle, and its mappings
   };
   Account& account(Kind kind) { return accounts_[static_cast<std::size_t>(kind)]; }
+  const char* maker() const noexcept { return maker_ != nullptr ? maker_() : nullptr; }
+  void note_wrong_end(Kind kind, bool is_second);
   void begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags = 0);
   void end(Kind kind, const CallEvent& event);
   void unmap(const CallEvent& event);
@@ -102,6 +108,8 @@ class CallLedger final : public CallHook {
   std::uint64_t physical_made_ = 0, physical_bytes_ = 0;
   std::uint64_t double_ends_ = 0;
   std::uint64_t foreign_ends_ = 0;
+  std::string first_wrong_end_;  // of what kind, and by whom
+  const char* (*maker_)() noexcept = nullptr;
 };
 
 /// A driver and its ledger in one.

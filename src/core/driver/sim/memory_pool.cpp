@@ -20,6 +20,14 @@ constexpr std::uint64_t kUnit = 512;
 
 }  // namespace
 
+/// What the driver calls for one more piece take.
+std::uint64_t MemoryPool::piece_ns() {
+  std::uint64_t sum = 0;
+  for (const auto call : {Call::mem_create, Call::mem_map, Call::mem_set_access})
+    sum += latency_ns(call, kPiece, kSuccess);
+  return sum;
+}
+
 Answer<DevicePtr> MemoryPool::allocate(std::uint64_t size, Point point) {
   if (size > kRow) return {.native = kOutOfMemory};
   const auto bytes = round_up(size, kUnit);
@@ -115,7 +123,15 @@ bool MemoryPool::add_pieces(const Growth& growth, std::uint64_t size, std::uint6
   const auto idle = idle_.size() - static_cast<std::size_t>(inside);
   const auto moved = std::min(growth.lacking.size(), idle);
   const auto limit = max_size_ == 0 ? kRow : round_up(std::min(max_size_, kRow), kPiece);
-  if (reserved_ + (growth.lacking.size() - moved) * kPiece > limit) return false;
+  const auto wanted = growth.lacking.size() - moved;
+  if (reserved_ + wanted * kPiece > limit) return false;
+  // The device would serve the first pieces and refuse the next one. Making them and dropping them
+  // again takes seconds for a request of a terabyte.
+  const auto free = platform_.device(owner_.device).mem_get_info(owner_.context);
+  if (free.native == kSuccess && free.value.free / kPiece < wanted) {
+    spent_ns += free.value.free / kPiece * piece_ns();
+    return false;
+  }
   for (auto next = moved; next < growth.lacking.size(); ++next) {
     if (add_piece(growth.lacking[next], spent_ns)) continue;
     while (next-- > moved) drop_piece(growth.lacking[next]);
@@ -169,8 +185,7 @@ bool MemoryPool::add_piece(std::uint64_t at, std::uint64_t& spent_ns) {
   if (handle.native != kSuccess) return false;
   memory.map({at}, kPiece, 0, handle.value);
   memory.set_access(owner_.device, {at}, kPiece, AccessFlags::read_write);
-  for (const auto call : {Call::mem_create, Call::mem_map, Call::mem_set_access})
-    spent_ns += latency_ns(call, kPiece, kSuccess);
+  spent_ns += piece_ns();
   pieces_.emplace(at, handle.value);
   reserved_ += kPiece;
   return true;

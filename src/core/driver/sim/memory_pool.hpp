@@ -95,6 +95,7 @@ class MemoryPool {
   bool add_pieces(const Growth& growth, std::uint64_t size, std::uint64_t& spent_ns);
   std::optional<std::uint64_t> grow(std::uint64_t size, std::uint64_t stream,
                                     std::uint64_t& spent_ns);
+  static std::uint64_t piece_ns();
   bool add_piece(std::uint64_t at, std::uint64_t& spent_ns);
   void drop_piece(std::uint64_t at);
   void move_highest(std::uint64_t to, std::uint64_t& spent_ns);

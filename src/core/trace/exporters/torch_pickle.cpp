@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
@@ -25,8 +26,26 @@ constexpr std::array<std::string_view, 10> kActions{
     "segment_free", "segment_map",    "segment_unmap",  "oom",
     "snapshot",     "user_defined"};
 
+/// A size or an address, rounded up. The largest ones are rounded down, which cannot overflow.
 constexpr std::uint64_t round_up(std::uint64_t size) {
-  return (std::max<std::uint64_t>(size, 1) + kRounding - 1) / kRounding * kRounding;
+  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max() / kRounding;
+  const auto units = size / kRounding + (size % kRounding != 0 ? 1 : 0);
+  return std::clamp<std::uint64_t>(units, 1, kMost) * kRounding;
+}
+
+/// The lowest address from `from` on with `size` bytes before `to` where nothing is live. Looks at
+/// each live allocation once, whatever their sizes are.
+std::optional<std::uint64_t> lowest_hole(const AddressBook& book, std::uint64_t from,
+                                         std::uint64_t to, std::uint64_t size) {
+  auto at = from;
+  if (const auto there = book.containing(at)) at = round_up(there->address + there->live.size);
+  const auto& all = book.live();
+  for (auto next = all.lower_bound(at);; ++next) {
+    const auto end = next == all.end() ? to : std::min(next->first, to);
+    if (at < end && end - at >= size) return at;
+    if (next == all.end() || next->first >= to) return std::nullopt;
+    at = round_up(next->first + next->second.size);
+  }
 }
 
 std::string text_of(const Id& id) {
@@ -73,11 +92,8 @@ Status TorchPickleWriter::on_operation(const Operation& operation) {
   const auto said = said_by(operation);
   const auto backing = operation.layer == Layer::backing;
   const auto makes = asks_for_device_memory(operation.op);
-  if (makes && backing) {
-    hold(operation, said);
-  } else if (makes) {
-    make(operation, said);
-  } else if (operation.op == Op::free) {
+  if (makes) return backing ? hold(operation, said) : make(operation, said);
+  if (operation.op == Op::free) {
     end(operation, said);
   } else if ((operation.op == Op::reset || operation.op == Op::context_destroy) && !backing) {
     if (!refused_outcome(operation.result.outcome)) end_context(operation);
@@ -201,40 +217,29 @@ TorchPickleWriter::TraceRow TorchPickleWriter::row_of(const Operation& operation
 
 void TorchPickleWriter::add(const TraceRow& row) { rows_.push_back(row); }
 
-/// Chooses an address for the allocation where nothing else is live.
-std::uint64_t TorchPickleWriter::place(const Operation& operation, std::uint8_t device) {
+/// Chooses an address for the allocation where nothing else is live. Nothing if 64 bits have none.
+std::optional<std::uint64_t> TorchPickleWriter::place(const Operation& operation,
+                                                      std::uint8_t device) {
   auto& book = live_[device];
   const LiveAllocation entry{.id = 0, .size = operation.size};
   const auto recorded = operation.has(Member::addr) ? operation.addr : 0;
   if (recorded != 0 && recorded <= ~operation.size && book.add(recorded, entry)) return recorded;
-  const auto size = round_up(operation.size);
   if (operation.layer != Layer::backing) {
     if (const auto hole = hole_in_segments(device, operation.size); hole && book.add(*hole, entry))
       return *hole;
   }
-  for (auto wraps = 0;;) {
-    if (next_address_ > kLastAddress) {
-      next_address_ = kFirstAddress;
-      // One allocation takes all of the addresses, as one of a petabyte does. The address is then
-      // behind the last allocation.
-      if (++wraps == 2 && !book.live().empty()) {
-        const auto& [at, last] = *book.live().rbegin();
-        const auto behind = round_up(at + last.size);
-        if (book.add(behind, entry)) return behind;
-      }
-    }
-    const auto address = next_address_;
-    const auto& all = book.live();
-    const auto next = all.lower_bound(address);
-    auto after = address;
-    if (const auto there = book.containing(address))
-      after = there->address + round_up(there->live.size);
-    if (after == address && next != all.end() && next->first - address < size)
-      after = next->first + round_up(next->second.size);
-    next_address_ = after == address ? address + size : after;
-    if (after == address && book.add(address, entry)) return address;
-    if (next_address_ == address) next_address_ += size;
+  const auto size = round_up(operation.size);
+  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();
+  auto address = lowest_hole(book, next_address_, kLastAddress, size);
+  if (!address) address = lowest_hole(book, kFirstAddress, kLastAddress, size);
+  if (address) {
+    next_address_ = *address + size;
+  } else {
+    address = lowest_hole(book, kLastAddress, kMost, size);
+    if (!address) address = lowest_hole(book, kRounding, kMost, size);
   }
+  if (!address || !book.add(*address, entry)) return std::nullopt;
+  return address;
 }
 
 /// The lowest hole in the recorded segments that fits an allocation without an address.
@@ -274,24 +279,35 @@ bool TorchPickleWriter::lies_in_segments(std::uint8_t device, std::uint64_t addr
   return true;
 }
 
-void TorchPickleWriter::make(const Operation& operation, const Said& said) {
+Error TorchPickleWriter::no_address(const Operation& operation) const {
+  return fail(Errc::parse_error,
+              "line {}: no address is left for {} bytes: expected memory within 64 bits",
+              operation.line, operation.size);
+}
+
+Status TorchPickleWriter::make(const Operation& operation, const Said& said) {
   auto outcome = operation.result.outcome != Outcome::none ? operation.result.outcome
                                                            : operation.expect.outcome;
   if (outcome == Outcome::none) outcome = default_expect_;
-  if (outcome == Outcome::oom) return refused(operation, said);
+  if (outcome == Outcome::oom) {
+    refused(operation, said);
+    return {};
+  }
   if (refused_outcome(outcome)) {
     ++left_out_;
-    return;
+    return {};
   }
   if (operation.size == 0) {
     ++no_bytes_;
-    return;
+    return {};
   }
   managed_ += operation.op == Op::memallocmanaged ? 1 : 0;
   const auto found = ids_.find_or_add(operation.id);
-  if (!found.added) return;  // a second allocation of the id, which no sound trace has
+  if (!found.added) return {};  // a second allocation of the id, which no sound trace has
   const auto device = device_of(operation);
-  Memory memory{.address = place(operation, device), .size = operation.size, .device = device};
+  const auto address = place(operation, device);
+  if (!address) return no_address(operation);
+  Memory memory{.address = *address, .size = operation.size, .device = device};
   made_up_ += operation.has(Member::addr) && operation.addr == memory.address ? 0 : 1;
   if (operation.has(Member::granted)) memory.granted = operation.granted;
   memory.stream = stream_of(operation);
@@ -302,13 +318,14 @@ void TorchPickleWriter::make(const Operation& operation, const Said& said) {
   alone_ += memory.alone ? 1 : 0;
   memory_.push_back(memory);
   contexts_[context_of(operation)].born.push_back(found.index);
-  if (operation.has(Member::preexisting) && operation.preexisting) return;
+  if (operation.has(Member::preexisting) && operation.preexisting) return {};
   auto row = row_of(operation, Action::alloc, device);
   row.address = memory.address;
   row.size = memory.size;
   row.more = memory.more;
   row.alone = memory.alone;
   add(row);
+  return {};
 }
 
 void TorchPickleWriter::refused(const Operation& operation, const Said& said) {
@@ -320,9 +337,9 @@ void TorchPickleWriter::refused(const Operation& operation, const Said& said) {
   add(row);
 }
 
-void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
+Status TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   const auto found = ids_.find_or_add(operation.id);
-  if (!found.added) return;
+  if (!found.added) return {};
   const auto device = device_of(operation);
   Memory memory{.address = operation.has(Member::addr) ? operation.addr : 0,
                 .size = operation.size,
@@ -335,7 +352,9 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   auto& book = held_[device];
   const LiveAllocation entry{.id = found.index, .size = memory.size};
   if (memory.address == 0 || memory.address > ~memory.size || !book.add(memory.address, entry)) {
-    memory.address = place(operation, device);  // where nothing else is
+    const auto address = place(operation, device);  // where nothing else is
+    if (!address) return no_address(operation);
+    memory.address = *address;
     live_[device].remove(memory.address);
     book.add(memory.address, entry);
   }
@@ -353,14 +372,15 @@ void TorchPickleWriter::hold(const Operation& operation, const Said& said) {
         unmap.size = std::min(unmap.size, memory.address - unmap.address);
       }
     }
-    return;
+    return {};
   }
-  if (operation.has(Member::preexisting) && operation.preexisting) return;
+  if (operation.has(Member::preexisting) && operation.preexisting) return {};
   auto row = row_of(operation, memory.mapped ? Action::segment_map : Action::segment_alloc, device);
   row.address = memory.address;
   row.size = memory.size;
   row.more = memory.more;
   add(row);
+  return {};
 }
 
 void TorchPickleWriter::end(const Operation& operation, const Said& said) {

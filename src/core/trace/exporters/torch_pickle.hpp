@@ -115,8 +115,9 @@ class TorchPickleWriter final : public ExportSink {
     bool small = false;
   };
 
-  void make(const Operation& operation, const Said& said);
-  void hold(const Operation& operation, const Said& said);
+  Error no_address(const Operation& operation) const;
+  Status make(const Operation& operation, const Said& said);
+  Status hold(const Operation& operation, const Said& said);
   void end(const Operation& operation, const Said& said);
   void request_end(const Operation& operation, std::uint32_t which, bool has_row,
                    std::uint32_t more);
@@ -133,7 +134,7 @@ class TorchPickleWriter final : public ExportSink {
   std::uint8_t device_of(const Operation& operation);
   std::uint32_t stream_of(const Operation& operation);
   std::uint32_t site_of(const Operation& operation);
-  std::uint64_t place(const Operation& operation, std::uint8_t device);
+  std::optional<std::uint64_t> place(const Operation& operation, std::uint8_t device);
   std::optional<std::uint64_t> hole_in_segments(std::uint8_t device, std::uint64_t size) const;
   bool lies_in_segments(std::uint8_t device, std::uint64_t address, std::uint64_t size) const;
   TraceRow row_of(const Operation& operation, Action action, std::uint8_t device);

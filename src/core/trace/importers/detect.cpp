@@ -19,6 +19,10 @@ Result<const Importer*> detect(format::ByteSource& source) {
   constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
+  if (prefix->starts_with("PK\x03\x04")) {
+    return fail(Errc::parse_error, "{}: a ZIP archive: expected a recording: unpack it first",
+                source.name());
+  }
   const Importer* surest = nullptr;
   auto how_sure = 0;
   for (const auto* importer : bundled_importers()) {

@@ -253,6 +253,8 @@ Header header_of(const FileHeader& file, const std::vector<RawCall>& calls, bool
   header.complete = complete;
   header.tool = "emmctl record";
   header.command = file.program;
+  if (file.run_capacity != 0)
+    header.source_options = "{\"run_capacity\":" + text::format("{}", file.run_capacity) + "}";
   header.clock_source = "CLOCK_MONOTONIC";
   header.clock_start_ns = file.start_ns;
   header.clock_start_realtime_ns = file.start_realtime_ns;
@@ -265,11 +267,20 @@ Header header_of(const FileHeader& file, const std::vector<RawCall>& calls, bool
     DeviceInfo device;
     device.id = static_cast<std::uint32_t>(i);
     device.name = known.name;
-    device.capacity = known.capacity;
-    device.free_at_start = known.free_at_start;
+    // With a limit of `emmctl run` the program sees a smaller device, and is refused by it.
+    const auto most = file.run_capacity != 0 ? file.run_capacity : ~std::uint64_t{0};
+    device.capacity = std::min(known.capacity, most);
+    device.free_at_start = std::min(known.free_at_start, most);
     header.devices.push_back(std::move(device));
   }
   return header;
+}
+
+/// Why calls were not recorded.
+std::string why_stopped(std::int32_t stopped) {
+  if (stopped == record::kNobodyCollects)
+    return "emmctl record was killed, and the program went on";
+  return std::strerror(stopped);
 }
 
 Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
@@ -288,9 +299,9 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   RawSession session(run, header, file.sites());
   if (options.requests != nullptr) session.go_beneath(*options.requests);
   if (lost != 0) {
-    const std::string_view reason = header.stopped != 0 ? std::strerror(header.stopped)
-                                    : header.lost == 0  ? "older calls were overwritten"
-                                                        : "no room";
+    const std::string reason = header.stopped != 0 ? why_stopped(header.stopped)
+                               : header.lost == 0  ? "older calls were overwritten"
+                                                   : "no room";
     if (auto told = session.gap(lost, reason); !told) return std::move(told).error();
   }
   const auto say_gap = [&](std::string_view reason) {
@@ -320,7 +331,7 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
   run.note(file.dropped(), "calls were overwritten, as --max-file-size says");
   run.note(header.lost,
            header.stopped != 0
-               ? text::format("calls were not recorded: {}", std::strerror(header.stopped))
+               ? text::format("calls were not recorded: {}", why_stopped(header.stopped))
                : std::string("calls were not recorded: there was no room"));
   run.note(header.bypassed,
            "functions were handed to the program by another address than their symbol's, and are "

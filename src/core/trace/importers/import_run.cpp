@@ -60,6 +60,16 @@ Status ImportRun::emit(Operation& operation) {
   const auto line = line_number() < kLast ? line_number() : kLast;
   if (operation.line == 0) operation.line = static_cast<std::uint32_t>(line);
   ++emitted_;
+  const auto outcome = operation.has(Member::result) ? operation.result.outcome : Outcome::none;
+  const bool worked = outcome == Outcome::none || outcome == Outcome::ok;
+  // A trace refuses this itself; not every reader of a recording makes one.
+  if (gives_memory_an_id(operation.op) && worked && operation.has(Member::size) &&
+      __builtin_add_overflow(asked_, operation.size, &asked_)) {
+    return fail(Errc::parse_error,
+                "{}:{}: 2^64 bytes or more were asked for up to here: expected sizes that a device "
+                "could have",
+                source_name(), operation.line);
+  }
   return sink_.on_operation(operation);
 }
 
@@ -87,10 +97,6 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_b
   }
   if (cut && counts_.truncated == 0)
     counts_.notes.push_back(text::format("the file ends {}", kCut));
-  if (live_bytes.exceeds()) {
-    counts_.notes.emplace_back(
-        "2^64 bytes or more are live at the end: no program was given that much");
-  }
   if (!cut && counts_.truncated == 0) {
     Operation end{
         .op = Op::end,

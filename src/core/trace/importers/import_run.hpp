@@ -77,7 +77,8 @@ class ImportRun {
   ImportCounts counts_;
   std::uint64_t last_id_ = 0, id_step_ = 1;
   std::uint64_t emitted_ = 0;
-  bool may_go_on_ = false;  // the last line has no line end and may be cut
+  std::uint64_t asked_ = 0;  // bytes, of what was not refused
+  bool may_go_on_ = false;   // the last line has no line end and may be cut
 };
 
 }  // namespace emm::trace

@@ -187,6 +187,7 @@ TorchSegment read_torch_segment(const Pickle& pickle, PickleValue value) {
   segment.memory.stream =
       pickle.u64(stream).value_or(static_cast<std::uint64_t>(pickle.i64(stream).value_or(0)));
   segment.memory.mapped = pickle.boolean(pickle.find(value, "is_expandable")).value_or(false);
+  segment.memory.small = pickle.string(pickle.find(value, "segment_type")).value_or("") == "small";
   segment.memory.frames = pickle.find(value, "frames");
   segment.memory.pool = read_torch_pool(pickle, pickle.find(value, "segment_pool_id"));
 

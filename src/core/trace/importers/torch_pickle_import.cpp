@@ -98,21 +98,18 @@ Error TorchPickleImport::wrong(std::string_view what, std::string_view expected)
 
 Status TorchPickleImport::find_devices() {
   const auto root = pickle_.root();
-  if (pickle_.type(root) == Type::list) {
-    return wrong("a list of segments, as PyTorch before 2.0 wrote, has no events",
-                 "a snapshot of PyTorch 2.0 or later, with \"device_traces\"");
-  }
   const auto traces = pickle_.find(root, "device_traces");
   const auto is_sequence =
       [&](PickleValue value) {  // a list, or a tuple if another program rewrote the dict
         return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
       };
-  has_segments_ = is_sequence(pickle_.find(root, "segments"));
+  has_segments_ = is_sequence(segments());
   const auto has_rows = traces != PickleValue();
-  if (pickle_.type(root) != Type::dict ||
-      (has_rows ? !is_sequence(traces) : !has_segments_ && !pickle_.torn())) {
-    return wrong("the pickle is no snapshot of PyTorch's memory",
-                 "a dict with \"segments\" and \"device_traces\"");
+  const bool may_follow = pickle_.type(root) == Type::dict && pickle_.torn();
+  if (has_rows ? !is_sequence(traces) : !has_segments_ && !may_follow) {
+    return wrong("this is no snapshot of PyTorch's memory",
+                 "a dict with \"segments\" and \"device_traces\", or the list of segments that "
+                 "torch.cuda.memory_snapshot() returns");
   }
   PickleValue rows;
   std::uint32_t number = 0;
@@ -130,6 +127,15 @@ Status TorchPickleImport::find_devices() {
     categories_.push_back(pickle_.string(name).value_or(""));
   }
   return {};
+}
+
+PickleValue TorchPickleImport::segments() const {
+  const auto root = pickle_.root();
+  if (pickle_.type(root) != Type::list) return pickle_.find(root, "segments");
+  PickleValue first;
+  auto each = pickle_.elements(root);
+  const bool is_segment = each.next(first) && pickle_.find(first, "blocks") != PickleValue();
+  return is_segment ? root : PickleValue();
 }
 
 /// Finds where a file was cut, which leaves the last member of its snapshot incomplete. Without
@@ -193,11 +199,10 @@ bool TorchPickleImport::is_after_cut(const TorchRow& row) const {
 Status TorchPickleImport::find_state() {
   PickleValue value;
   std::uint64_t at = 0;
-  const auto segments =
-      cut_ == Cut::in_rows ? PickleValue() : pickle_.find(pickle_.root(), "segments");
-  for (auto each = pickle_.elements(segments); each.next(value); ++at) {
+  const auto all = cut_ == Cut::in_rows ? PickleValue() : segments();
+  for (auto each = pickle_.elements(all); each.next(value); ++at) {
     auto segment = read_torch_segment(pickle_, value);
-    const auto may_be_half = cut_ == Cut::in_state && at + 1 == pickle_.size(segments);
+    const auto may_be_half = cut_ == Cut::in_state && at + 1 == pickle_.size(all);
     if (may_be_half && !segment.active.empty()) segment.active.pop_back();
     if (!segment.lacking.empty()) {
       if (pickle_.torn()) continue;

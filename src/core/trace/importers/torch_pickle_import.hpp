@@ -52,6 +52,8 @@ class TorchPickleImport {
     std::optional<std::uint32_t> device;
   };
 
+  /// The state's segments: a member of a snapshot, or all of what memory_snapshot() returns.
+  format::PickleValue segments() const;
   Status find_devices();
   void find_cut();
   Status find_before();

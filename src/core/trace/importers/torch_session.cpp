@@ -150,8 +150,14 @@ Status TorchSession::held_before(const TorchMemory& memory) {
   made.preexisting = true;
   made.members.add(Member::preexisting);
   add_site(made, memory.site);
+  // Of other segments the size tells the pool.
+  std::string members = memory.mapped && memory.small ? R"("x-segment_type":"small")" : "";
   if (!memory.pool.is_default()) {
-    made.extension = extensions_.emplace(id, memory.pool.member()).first->second;
+    if (!members.empty()) members += ',';
+    members += extensions_.emplace(id, memory.pool.member()).first->second;
+  }
+  if (!members.empty()) {
+    made.extension = members;
     made.members.add(Member::extension);
   }
   segments_.add(memory.address, {.id = id, .size = memory.size});

@@ -45,6 +45,7 @@ struct TorchMemory {
   std::uint64_t granted = 0;  ///< Bytes of the block; 0: unknown.
   std::uint64_t stream = 0;   ///< A handle.
   bool mapped = false;        ///< For a segment: part of an expandable segment.
+  bool small = false;         ///< For a segment: the state says that it is of a small pool.
   /// For an allocation: freed already, but the free had not completed.
   bool pending = false;
   TorchPool pool{};              ///< For a segment.

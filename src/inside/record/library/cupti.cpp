@@ -133,6 +133,8 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
       *record = made;
       thread.kernels = nullptr;
       publish(thread, *record, seq);
+    } else {
+      count_lost();
     }
   }
   if (function.call == Call::ctx_destroy && code == 0) forget_context(made.address);

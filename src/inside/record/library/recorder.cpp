@@ -69,6 +69,9 @@ constinit pthread_key_t thread_end;
 constinit bool has_thread_end = false;
 constinit std::atomic<std::uint32_t> window_begun{0}, window_described{0};
 constinit Control* control_page = nullptr;  // null when this process cannot write to it
+constinit const Control* control_seen = nullptr;
+constinit std::atomic<bool> nobody_collects{false};
+constinit std::uint64_t uncollected_blocks_most = kUncollectedBlocksMost;
 constinit const char* defaults = nullptr;
 
 void complain(const char* what, const char* path, int error) noexcept {
@@ -163,6 +166,10 @@ void note_clocks(FileHeader& header) noexcept {
   header.later_ns = clock_ns();
 }
 
+std::uint64_t number_of(const char* text) noexcept {
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
+}
+
 void describe_process(FileHeader& header) noexcept {
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
@@ -184,6 +191,7 @@ void describe_process(FileHeader& header) noexcept {
     if (header.program[i] == '\0') header.program[i] = ' ';
   }
   copy_text(header.driver, sizeof header.driver, real_path());
+  header.run_capacity = number_of(setting("EMM_RUN_CAPACITY"));
   header.only_windows = (shared.mode & mode::keeping) != 0 ? 1 : 0;
 }
 
@@ -352,8 +360,42 @@ void finish(BlockHeader* block) noexcept {
   (void)munmap(block, kBlockBytes);
 }
 
+/// Does `emmctl record` still run? The system drops its lock however it ends. Where that cannot be
+/// found out, yes.
+bool is_collected() noexcept {
+  if (control_seen == nullptr || control_seen->locked == 0) return true;
+  char path[kPathMost];
+  std::snprintf(path, sizeof path, "%s/control", folder);
+  const int control = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (control < 0) return true;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  const bool is_free = fcntl(control, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  ::close(control);
+  return !is_free;
+}
+
+/// May the process write a further block? Once nobody collects, all processes share what is left.
+/// A ring has a limit of its own. Every eighth block is soon enough to ask.
+bool may_grow(std::uint64_t turn) noexcept {
+  constexpr std::uint64_t kAsked = 8;
+  if (file.ring_blocks != 0) return true;
+  if (!nobody_collects.load(std::memory_order_relaxed)) {
+    if (turn % kAsked != 0 || is_collected()) return true;
+    nobody_collects = true;
+  }
+  static constinit std::uint64_t own = 0;
+  auto& taken = control_page != nullptr ? control_page->uncollected : own;
+  return std::atomic_ref<std::uint64_t>(taken).fetch_add(1) < uncollected_blocks_most;
+}
+
 BlockHeader* new_block() noexcept {
   const auto turn = file.taken.fetch_add(1, std::memory_order_relaxed);
+  if (!may_grow(turn)) {
+    std::atomic_ref<int>(file.header->stopped).store(kNobodyCollects);
+    return nullptr;
+  }
   auto number = take_ready();
   const bool has_room = number != 0;
   if (!has_room) {
@@ -473,10 +515,6 @@ class InsideCall {
   bool before_;
 };
 
-std::uint64_t number_of(const char* text) noexcept {
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : 0;
-}
-
 /// Looks for a processor counter that runs at constant speed. Reading it takes a third of the time
 /// of a system clock.
 void find_clock() noexcept {
@@ -544,11 +582,14 @@ void begin(const char* settings) noexcept {
         about.st_size >= static_cast<off_t>(sizeof(Control))) {
       void* const page = mmap(nullptr, sizeof(Control), access, MAP_SHARED, control, 0);
       if (page != MAP_FAILED) {
-        shared.on = &static_cast<const Control*>(page)->on;
+        control_seen = static_cast<const Control*>(page);
+        shared.on = &control_seen->on;
         if (access != PROT_READ) control_page = static_cast<Control*>(page);
       }
     }
     if (control >= 0) ::close(control);
+    if (const char* const blocks = setting("EMM_RECORD_UNCOLLECTED"))
+      uncollected_blocks_most = number_of(blocks);  // tests set this
     has_thread_end = pthread_key_create(&thread_end, on_thread_end) == 0;
     pthread_atfork(nullptr, nullptr, reset_in_child);
     shared.mode |= mode::recording;
@@ -593,10 +634,7 @@ Record* take_block(Thread& thread) noexcept {
   auto* block = take_spare();
   if (block == nullptr && std::atomic_ref<int>(file.header->stopped).load() == 0)
     block = new_block();
-  if (block == nullptr) {
-    add(file.header->lost, 1);
-    return nullptr;
-  }
+  if (block == nullptr) return nullptr;
   auto* const first = reinterpret_cast<Record*>(block + 1);
   thread.next = first + block->used;
   thread.end = first + kBlockRecords;
@@ -650,7 +688,7 @@ namespace {
 void put_record(Record record) noexcept {
   auto& thread = self;
   auto* const made = make_room(thread);
-  if (made == nullptr) return;
+  if (made == nullptr) return count_lost();
   record.seq = 0;
   record.ticks = ticks();
   record.flags |= record_flag::preexisting;
@@ -739,6 +777,8 @@ void count_kernel(Handle stream) noexcept {
     record->stream = stream;
     publish(thread, *record, take_moment().seq);
     thread.kernels = record;
+  } else {
+    count_lost();
   }
   thread.inside = false;
 }
@@ -766,6 +806,10 @@ void count_bypassed() noexcept {
 
 void tell_init_failed(Code code) noexcept {
   if (control_page != nullptr) std::atomic_ref<Code>(control_page->init_code).store(code);
+}
+
+void count_lost() noexcept {
+  if (file.state.load(std::memory_order_acquire) == kOpen) add(file.header->lost, 1);
 }
 
 void count_unkept() noexcept {

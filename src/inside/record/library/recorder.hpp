@@ -103,6 +103,8 @@ void describe_devices() noexcept;
 Record* take_block(Thread& thread) noexcept;
 /// Finds out which context is current in the thread.
 void look_up_context(Thread& thread) noexcept;
+/// Counts a call that found no room. What describes a call, such as its stack, does not count.
+void count_lost() noexcept;
 void count_bypassed() noexcept;
 /// Tells `emmctl record` what the driver answered to a cuInit that failed.
 void tell_init_failed(Code code) noexcept;
@@ -162,7 +164,7 @@ template <Call kCall, class Fill>
                                                 std::uint32_t flags, const Fill& fill) noexcept {
   auto* const record = make_room(thread);
   if (record == nullptr) [[unlikely]]
-    return;
+    return count_lost();
   fetch_ahead(record);
   record->ticks = begun;
   record->duration =

@@ -1104,7 +1104,8 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, defer_cleanup; drv:728-745",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "DEV-5 DFR-7 PD-13 deferral/told",
+     .may_fail_with = "DEV-5 DFR-7 PD-13 deferral/told deferral/threads deferral/reset "
+                      "deferral/flush deferral/no_sooner deferral/nests",
      .check =
          [](Bench& b) {
            for_each_deferred(b, [](Bench& trial, Kind kind, const Observed& observed) {

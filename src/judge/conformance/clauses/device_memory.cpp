@@ -85,7 +85,7 @@ constexpr Clause kDeviceMemoryClauses[] = {
            b.watch().fail(Call::mem_alloc, {700});
            const auto block = b.try_memalloc(4_KiB);
            b.expect(!block && block.error().native == 700, "memalloc, which failed with 700",
-                    block ? "success" : describe(block.error()),
+                    block ? "success" : answer_of(block.error()),
                     "CUDA_ERROR_ILLEGAL_ADDRESS (700)");
            b.expect_calls("memalloc, which failed with 700", {Call::mem_alloc});
          }},

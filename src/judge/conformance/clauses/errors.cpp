@@ -113,7 +113,7 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
     if (later && later->code == Errc::out_of_memory && trial.refuses_early()) continue;
     if (later && later->code != Errc::not_supported)
       b.expect(false, text::format("{}; then once more, the driver being well", done),
-               describe(*later), "memory");
+               answer_of(*later), "memory");
     trial.expect(true, {}, {}, {});
     b.take(trial);
   }
@@ -147,7 +147,7 @@ void check_last_attempt(Bench& b, const Request& request, Call call, std::uint64
                      code(kOutOfMemory), tries == 1 ? "once" : text::format("{} times", tries),
                      code(kIllegalAddress)),
         text::format("{}, after the last call of {}: {}", code(error->native), asked.load(),
-                     describe(*error)),
+                     answer_of(*error)),
         code(kIllegalAddress));
   });
 }
@@ -185,8 +185,7 @@ void check_each_allocating_call(Bench& b, std::int32_t native) {
       b.expect(!error || error->code == Errc::not_supported || error->native == native,
                text::format("{}, each {} answering {}", request.words, call_info(call).name,
                             code(native)),
-               error ? text::format("{}: {}", code(error->native), describe(*error)) : "",
-               code(native));
+               error ? answer_of(*error) : "", code(native));
       trial.expect(true, {}, {}, {});
       b.take(trial);
       for (const std::uint64_t tries : {1, 2, 3})
@@ -214,7 +213,7 @@ void check_refused_waits(Bench& b, std::uint64_t size) {
           text::format("memalloc({}), after a free of as much on another stream, each wait and "
                        "query answering {}",
                        size, code(kIllegalAddress)),
-          text::format("{}: {}", code(made.error().native), describe(made.error())),
+          answer_of(made.error()),
           text::format("memory, {}, or out of memory", code(kIllegalAddress)));
     }
     for (const auto call : kWaits) on.watch().fail_always(call, 0);
@@ -770,7 +769,7 @@ void expect_refused(Bench& b, const std::string& option) {
   const bool refused =
       !made && (made.error().code == Errc::usage || made.error().code == Errc::invalid_value);
   b.expect(refused, text::format("the option {}", option),
-           made ? "a manager" : describe(made.error()), code(1));
+           made ? "a manager" : answer_of(made.error()), code(1));
 }
 
 /// Expects requests for 0 bytes to have tokens of their own when they are served, as all live
@@ -905,8 +904,7 @@ constexpr Clause kErrorsClauses[] = {
            if (!b.is_simulated()) codes = {700};  // no device hears of the others
            for (const auto native : codes) {
              with_failing_driver(b, native, [&](std::string_view done, const Error& error) {
-               b.expect(error.native == native, done,
-                        text::format("{}: {}", code(error.native), describe(error)), code(native));
+               b.expect(error.native == native, done, answer_of(error), code(native));
              });
            }
            if (!b.decided()) check_each_allocating_call(b, kIllegalAddress);
@@ -923,8 +921,7 @@ constexpr Clause kErrorsClauses[] = {
          [](Bench& b) {
            constexpr std::int32_t kOutOfMemory = 2;
            with_failing_driver(b, kOutOfMemory, [&](std::string_view done, const Error& error) {
-             b.expect(error.code == Errc::out_of_memory, done,
-                      text::format("{}: {}", code(error.native), describe(error)),
+             b.expect(error.code == Errc::out_of_memory, done, answer_of(error),
                       code(kOutOfMemory));
            });
          }},
@@ -936,7 +933,7 @@ constexpr Clause kErrorsClauses[] = {
      .source = "emm_plugin.h, free_failed and flush; ERR-2",
      .level = Level::should,
      .scope = Scope::all,
-     .may_fail_with = "ERR-2 PD-11 stream/hazards",
+     .may_fail_with = "ERR-2 PD-11 stream/hazards abi/answers accounts/balance",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, a flush stops at the first: PD-11");
@@ -971,12 +968,12 @@ constexpr Clause kErrorsClauses[] = {
            const auto done =
                text::format("initialize(), each driver call answering {}", code(kIllegalAddress));
            b.expect(answer || b.subject().is_pair || answer.error().native == kIllegalAddress, done,
-                    answer ? "" : describe(answer.error()), code(kIllegalAddress));
+                    answer ? "" : answer_of(answer.error()), code(kIllegalAddress));
            if (answer) {
              const auto block = manager.memalloc(64_KiB);
              b.expect(block || block.error().code == Errc::not_supported,
                       text::format("{}, which it answers with success; then memalloc(65536)", done),
-                      block ? "" : describe(block.error()), "memory");
+                      block ? "" : answer_of(block.error()), "memory");
            }
            b.expect_ok(text::format("{}; then once more, the driver being well", done),
                        manager.initialize());
@@ -1089,7 +1086,7 @@ constexpr Clause kErrorsClauses[] = {
            block.drop();
            const auto trimmed = manager.trim(0);
            b.expect(trimmed || trimmed.error().code == Errc::not_supported, "trim(0)",
-                    trimmed ? "" : describe(trimmed.error()), "success");
+                    trimmed ? "" : answer_of(trimmed.error()), "success");
            const auto next = b.any(64_KiB);
            ask("after trim(0)");
            b.reset();

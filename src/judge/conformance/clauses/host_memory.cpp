@@ -62,8 +62,8 @@ void pin_beside_pinned(Bench& b) {
       b.expect(!again && again.error().code == by_driver.error().code,
                text::format("mempin of pages {} to {}, where pages 2 to 5 are pinned", from,
                             from + count - 1),
-               again ? "success" : describe(again.error()),
-               text::format("{}, as the driver answers", describe(by_driver.error())));
+               again ? "success" : answer_of(again.error()),
+               text::format("{}, as the driver answers", answer_of(by_driver.error())));
     }
   }
 }

@@ -49,7 +49,7 @@ constexpr Clause kInterfaceClauses[] = {
          [](Bench& b) {
            const auto memory = b.try_managed(4_KiB);
            b.expect(memory || memory.error().code == Errc::not_supported, "memallocmanaged(4096)",
-                    memory ? "" : describe(memory.error()), "memory, or not_supported");
+                    memory ? "" : answer_of(memory.error()), "memory, or not_supported");
          }},
 
     {.id = "BASE-7",

@@ -132,7 +132,7 @@ constexpr Clause kQuestionsClauses[] = {
          [](Bench& b) {
            const auto info = b.manager().get_memory_info();
            b.expect(info || info.error().code == Errc::not_supported, "get_memory_info()",
-                    info ? "" : describe(info.error()), "figures, or not_supported");
+                    info ? "" : answer_of(info.error()), "figures, or not_supported");
          }},
 
     {.id = "INF-5",
@@ -228,7 +228,7 @@ constexpr Clause kQuestionsClauses[] = {
            const auto refused = b.manager().get_ipc_handle(block.view());
            b.expect(!refused && refused.error().native == 700,
                     "get_ipc_handle, where the driver answers 700",
-                    refused ? "a handle" : describe(refused.error()),
+                    refused ? "a handle" : answer_of(refused.error()),
                     "CUDA_ERROR_ILLEGAL_ADDRESS (700)");
          }},
 

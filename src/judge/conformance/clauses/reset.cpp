@@ -309,7 +309,8 @@ constexpr Clause kResetClauses[] = {
      .source = "NBEP 7, reset; RST-5",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "RST-5 RST-7 accounts/reset_gives_back",
+     .may_fail_with =
+         "RST-5 RST-7 accounts/reset_gives_back DEV-11 reset/late_ends accounts/live_bytes",
      .check =
          [](Bench& b) {
            if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives: RST-5");

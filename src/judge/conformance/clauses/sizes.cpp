@@ -370,7 +370,7 @@ void ask_for_other_kinds(Bench& on) {
         // The manager may have a limit of its own.
         on.expect(
             block.error().code == Errc::not_supported || block.error().code == Errc::out_of_memory,
-            text::format("{}({})", slot, size), describe(block.error()), "memory");
+            text::format("{}({})", slot, size), answer_of(block.error()), "memory");
         continue;
       }
       on.expect_equal(text::format("the size of {}({})", slot, size), block->size(), size);
@@ -410,7 +410,7 @@ void hold_many_host_blocks(Bench& b) {
       b.expect(
           !(pins ? driver_registers(page(at)) : driver_gives()),
           text::format("{}, {} of them alive", pins ? "mempin of a page" : "memhostalloc(64)", at),
-          text::format("{}; the driver {}", describe(block.error()),
+          text::format("{}; the driver {}", answer_of(block.error()),
                        pins ? "registers it" : "gives as much"),
           "success");
       break;
@@ -427,7 +427,7 @@ Result<MemoryPointer> ask_without(Bench& on, std::size_t number, std::size_t ali
   if (block || block.error().code == Errc::not_supported) return block;
   const auto why = on.why_wrongly_refused(256, {});
   on.expect(why.empty(), text::format("block {} of 256 bytes, {} of them alive", number, alive),
-            text::format("{}: {}", describe(block.error()), why), "memory");
+            text::format("{}: {}", answer_of(block.error()), why), "memory");
   return block;
 }
 
@@ -547,7 +547,7 @@ void refuse_while_some_is_idle(Bench& b) {
                           "holds idle memory of the kind",
                           slot),
              text::format("{}; {} idle allocations of the kind are not released",
-                          describe(block.error()), alive() - before),
+                          answer_of(block.error()), alive() - before),
              "idle memory is released, and the driver asked again");
   }
 }
@@ -658,7 +658,7 @@ constexpr Clause kSizesClauses[] = {
                  on.expect(why.empty(),
                            text::format("block {}, {} of them alive", i + 1,
                                         oldest.size() + blocks.size()),
-                           text::format("{}: {}", describe(block.error()), why), "memory");
+                           text::format("{}: {}", answer_of(block.error()), why), "memory");
                  if ((oldest.empty() && blocks.empty()) || on.decided()) return;
                  oldest.clear();
                  blocks.clear();
@@ -711,7 +711,7 @@ constexpr Clause kSizesClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "*",
+     .may_fail_with = "**",
      .check =
          [](Bench& b) {
            on_roomy_device(b, "4GiB", [](Bench& on) {
@@ -743,7 +743,7 @@ constexpr Clause kSizesClauses[] = {
      .source = "what memory is",
      .level = Level::must,
      .scope = Scope::all,
-     .may_fail_with = "*",
+     .may_fail_with = "**",
      .check =
          [](Bench& b) {
            on_roomy_device(b, "4GiB", [](Bench& on) {

@@ -612,7 +612,7 @@ void check_ended_threads(Bench& b) {
                             "end, with 64 MiB left on the device",
                             round.count, round.size / 1_KiB,
                             freed_there ? "asked for and freed by" : "freed by", round.threads),
-               refused ? text::format("the request of thread {}: {}", number, describe(*refused))
+               refused ? text::format("the request of thread {}: {}", number, answer_of(*refused))
                        : std::string(),
                "what an ended thread has freed serves again");
       if (b.decided()) return;
@@ -717,7 +717,7 @@ void begin_and_reset_at_once(Bench& b) {
     run_interrupted(on, 3, [&](std::size_t at) {
       begin_together();
       const InManager in_manager;
-      if (const auto made = manager.initialize(); !made) answers[at] = describe(made.error());
+      if (const auto made = manager.initialize(); !made) answers[at] = answer_of(made.error());
     });
     on.watch().during = nullptr;
     for (const auto& answer : answers)
@@ -1297,7 +1297,7 @@ void make_managers_at_once(Bench& b) {
       if (one)
         made[at].push_back(*std::move(one));
       else
-        answers[at] = describe(one.error());
+        answers[at] = answer_of(one.error());
     }
   });
   for (std::size_t at = 0; at < kThreads; ++at) {

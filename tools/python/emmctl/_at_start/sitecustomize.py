@@ -25,6 +25,16 @@ def _framework(name):
         _under_record.imported(name)
     except Exception as error:  # the program is not to suffer
         sys.stderr.write("emmctl record: %s is not recorded: %s: %s\n" % (name, type(error).__name__, error))
+        _leave_sign(name)
+
+
+def _leave_sign(name):
+    """Tells `emmctl record --require-trace`."""
+    folder = os.path.dirname(os.environ["EMM_RECORD_REQUESTS"])
+    try:
+        os.close(os.open(os.path.join(folder, "%d.%s.unrecorded" % (os.getpid(), name)), os.O_WRONLY | os.O_CREAT, 0o666))
+    except OSError:
+        pass
 
 
 class _Loader:

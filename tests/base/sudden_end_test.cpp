@@ -1,4 +1,4 @@
-#include "base/host_memory.hpp"
+#include "base/sudden_end.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,15 +13,15 @@ void act() noexcept {}
 
 template <int... kNumbers>
 void add_acts(std::integer_sequence<int, kNumbers...>) {
-  (before_host_memory_ends(act<kNumbers>), ...);
+  (before_sudden_end(act<kNumbers>), ...);
 }
 
-TEST(HostMemoryDeathTest, ANinthActIsNotLostInSilence) {
+TEST(SuddenEndDeathTest, ANinthActIsNotLostInSilence) {
   const auto ninth = [] {
     add_acts(std::make_integer_sequence<int, 8>());
-    before_host_memory_ends(act<0>);  // known
+    before_sudden_end(act<0>);  // known
     std::fputs("eight. ", stderr);
-    before_host_memory_ends(act<8>);
+    before_sudden_end(act<8>);
   };
 
   EXPECT_EXIT(ninth(), testing::ExitedWithCode(70), "eight. .*a bug of ours");

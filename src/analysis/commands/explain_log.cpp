@@ -1,0 +1,63 @@
+#include "commands/explain_log.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "cli/file_kind.hpp"
+#include "message/answer.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::cli {
+
+bool is_log(format::ByteSource& source, std::string_view format) {
+  if (!format.empty()) return false;
+  const auto importer = trace::detect(source);
+  return !importer || is_also_log((*importer)->name);
+}
+
+Result<ExitCode> explain_log(Console& console, format::ByteSource& source,
+                             const LogArgument& argument) {
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  const auto prefix = source.peek(kPrefixBytes);
+  if (!prefix) return prefix.error();
+  const auto kind = file_kind(*prefix, argument.path);
+  if (!kind.may_have_messages) return say(console, kind);
+  auto messages = message::find_messages(
+      source, [&] { console.progress("reading", source.consumed(), source.total()); });
+  console.end_progress();
+  if (!messages) return std::move(messages).error();
+  if (messages->all.empty()) {
+    if (!kind.is_text) return say(console, kind);
+    console.say(text::format("{}: nothing to explain: no out-of-memory message in {} line{}",
+                             source.name(), text::grouped(messages->lines),
+                             messages->lines == 1 ? "" : "s"));
+    if (messages->not_failures > 0) {
+      console.say(text::format(
+          "a library asked {} time{}, was refused, and went on without: no failure, as the log "
+          "says",
+          text::grouped(messages->not_failures), messages->not_failures == 1 ? "" : "s"));
+    }
+    console.aside(kind.lines);
+    return ExitCode::inconclusive;
+  }
+  std::size_t which = 0;
+  if (argument.line) {
+    const auto& all = messages->all;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& message) {
+      return message.line == *argument.line;
+    });
+    if (found == all.end()) {
+      return fail(Errc::usage, "{}: no out-of-memory message begins at line {}: the first is at {}",
+                  source.name(), *argument.line, all.front().line);
+    }
+    which = static_cast<std::size_t>(found - all.begin());
+  }
+  if (!argument.json.empty()) {
+    auto written = console.write(argument.json, message::to_json(*messages, which, source.name()));
+    if (!written) return written.error();
+  }
+  if (argument.json != "-") console.result(message::to_text(*messages, which, argument.path));
+  return ExitCode::fine;
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.hpp"
+#include "cli/console.hpp"
+#include "cli/exit_code.hpp"
+#include "cli/load.hpp"
+
+namespace emm::cli {
+
+/// Answers for a file that has figures and no events (inspect::Statistics), of any command that
+/// describes a file. Nothing, if the file is a trace or unknown: the command then goes on.
+Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& argument,
+                                                  const std::string& json, std::uint64_t top);
+
+/// The same for what differs between two such files. Fails where only one of them is such.
+Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& before,
+                                                  const TraceArgument& after,
+                                                  const std::string& json, std::uint64_t top);
+
+}  // namespace emm::cli

@@ -1,0 +1,157 @@
+#include "cli/what_is.hpp"
+
+#include <fstream>
+#include <vector>
+
+#include "base/shell_word.hpp"
+#include "base/text.hpp"
+#include "inspect/statistics.hpp"
+#include "message/message.hpp"
+#include "trace/importer.hpp"
+
+namespace emm::cli {
+namespace {
+
+struct Asked {
+  std::string command, what;
+};
+
+FileAnswer listed(std::string what, const std::vector<Asked>& asked) {
+  FileAnswer answer{.what = std::move(what), .lines = "\nAsk of it:\n"};
+  for (const auto& [command, question] : asked)
+    answer.lines += text::format("  emmctl {}\n      {}\n", command, question);
+  return answer;
+}
+
+/// The schema ("emmctl.compare/2") of a result that a command wrote with --json. Empty for any
+/// other file.
+std::string schema_of(std::string_view begin) {
+  const auto key = begin.find("\"schema\"");
+  if (!begin.starts_with('{') || key == std::string_view::npos) return {};
+  const auto open = begin.find('"', key + 8);
+  if (open == std::string_view::npos) return {};
+  const auto close = begin.find('"', open + 1);
+  const auto value = begin.substr(open + 1, close - open - 1);
+  return value.starts_with("emmctl.") ? std::string(value) : std::string();
+}
+
+FileAnswer of_result(const std::string& path, const std::string& schema) {
+  const auto shown = text::shell_word(path);
+  if (schema.starts_with("emmctl.config/")) {
+    return {.what = text::format(
+                "{} holds defaults of options ({}); `emmctl doctor` says what is in effect.", path,
+                schema)};
+  }
+  const auto command = schema.substr(7, schema.find_first_of("/-", 7) - 7);
+  std::vector<Asked> asked{{text::format("report {} -o page.html", shown), "Makes a page of it."}};
+  if (command == "compare") {
+    asked.push_back(
+        {text::format("compare TRACE --baseline {} --fail-if 'reserved > 1.02x'", shown),
+         "Says whether a manager reserves more than it did then."});
+  }
+  return listed(
+      text::format("{} is the answer of `emmctl {}` as JSON ({}).", path, command, schema), asked);
+}
+
+FileAnswer of_library(const std::string& path) {
+  const auto shown = text::shell_word(path.find('/') == std::string::npos ? "./" + path : path);
+  return listed(
+      text::format("{} is a shared object or a program.", path),
+      {{text::format("list managers {}", shown), "Lists the memory managers in it."},
+       {text::format("conformance --manager {}", shown), "Judges its manager by the contract."},
+       {text::format("record -o run.jsonl -- {}", shown),
+        "Records it, where it is a program that uses CUDA."}});
+}
+
+FileAnswer of_recording(const std::string& path, const trace::Importer& importer) {
+  const auto shown = text::shell_word(path);
+  std::vector<Asked> asked{
+      {text::format("inspect {}", shown), "Shows sizes, lifetimes, the peak and leaks."},
+      {text::format("explain {}", shown), "Says why it ran out of memory, if it did."},
+      {text::format("tune {}", shown),
+       "Finds the setting of PyTorch's allocator that takes the least memory."},
+      {text::format("replay {} --manager pool", shown), "Says whether the pool serves it."},
+      {text::format("compare {} --manager pool --manager pytorch", shown),
+       "Shows which manager reserves less."},
+      {text::format("report {} -o page.html", shown), "Makes a page for a browser."},
+  };
+  if (importer.name != "emm") {
+    asked.push_back({text::format("convert {} run.jsonl", shown), "Makes a trace of it."});
+  } else {
+    asked.push_back({text::format("check {}", shown), "Says whether it is sound."});
+  }
+  return listed(text::format("{} is in the format {}: {}.", path, importer.name, importer.summary),
+                asked);
+}
+
+FileAnswer of_statistics(const std::string& path, const inspect::StatisticsReader& reader) {
+  return listed(text::format("{} is in the format {}: {}. It has figures and no events.", path,
+                             reader.name, reader.summary),
+                {{text::format("explain {}", text::shell_word(path)),
+                  "Says what the figures mean, and what they cannot tell."}});
+}
+
+/// A log with messages: what to ask of it.
+FileAnswer of_messages(const message::Messages& messages, const std::string& path) {
+  const auto shown = text::shell_word(path);
+  const auto& first = messages.all.front();
+  std::vector<Asked> asked{
+      {text::format("explain {}", shown), "Says why memory ran out, and what to record next."}};
+  if (first.chunks) {
+    asked.push_back({text::format("inspect {} --from {}", shown, kDumpFormat),
+                     "Shows the allocator's chunks."});
+    asked.push_back({text::format("report {} --from {} -o page.html", shown, kDumpFormat),
+                     "Makes a page for a browser, with their map."});
+  }
+  return listed(text::format("{} is a log of {} line{} with {} out-of-memory message{}, the first "
+                             "at line {} ({}).",
+                             path, text::grouped(messages.lines), messages.lines == 1 ? "" : "s",
+                             text::grouped(messages.count), messages.count == 1 ? "" : "s",
+                             first.line, message::framework(first.wording->speaker)),
+                asked);
+}
+
+/// A text that is no recording.
+Result<FileAnswer> of_log(format::ByteSource& source, const std::string& path, FileAnswer kind) {
+  if (!kind.may_have_messages) return kind;
+  auto messages = message::find_messages(source);
+  if (!messages) return std::move(messages).error();
+  if (!messages->all.empty()) return of_messages(*messages, path);
+  if (kind.is_text) {
+    kind.what += text::format(", with no out-of-memory message in {} line{}",
+                              text::grouped(messages->lines), messages->lines == 1 ? "" : "s");
+  }
+  return kind;
+}
+
+}  // namespace
+
+Result<FileAnswer> what_is(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(4096, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  constexpr char kCore = 4, kGpu = static_cast<char>(190);  // e_type and e_machine of ELF
+  if (begin.starts_with("\x7f"
+                        "ELF") &&
+      begin.size() > 20 && begin[16] != kCore && begin[18] != kGpu)
+    return of_library(path);
+  if (const auto schema = schema_of(begin); !schema.empty()) return of_result(path, schema);
+  auto source = format::ByteSource::open(path);
+  if (!source) return std::move(source).error();
+  const auto importer = trace::detect(**source);
+  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer);
+  if (importer) {
+    // Without a message in it, it is a recording like others.
+    auto messages = message::find_messages(**source);
+    if (!messages) return std::move(messages).error();
+    return messages->all.empty() ? of_recording(path, **importer) : of_messages(*messages, path);
+  }
+  const auto statistics = inspect::detect_statistics(**source);
+  if (statistics && *statistics) return of_statistics(path, **statistics);
+  const auto prefix = (*source)->peek(std::size_t{64} << 10);
+  if (!prefix) return prefix.error();
+  return of_log(**source, path, file_kind(*prefix, path));
+}
+
+}  // namespace emm::cli

@@ -1,0 +1,192 @@
+#include "inspect/statistics.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_writer.hpp"
+#include "format/columns.hpp"
+
+namespace emm::inspect {
+namespace {
+
+constexpr std::size_t kStatisticsWidth = 80;
+
+std::string words_of(const Figure& figure) {
+  if (!figure.value) return "unknown";
+  const auto shown_value = [&](std::uint64_t value) {
+    return figure.unit == Figure::Unit::bytes ? units::bytes(value) : text::grouped(value);
+  };
+  const auto low = shown_value(figure.value->low), high = shown_value(figure.value->high);
+  return low == high ? low : text::format("{} to {}", low, high);
+}
+
+std::string sentences(std::string_view title, const std::vector<std::string>& all) {
+  if (all.empty()) return "";
+  std::string out = text::format("\n{}\n", title);
+  for (const auto& each : all) {
+    bool first = true;
+    auto lines = format::wrapped(each, kStatisticsWidth - 4);
+    for (std::size_t at = 0; at < lines.size();) {
+      const auto end = std::min(lines.find('\n', at), lines.size());
+      out += text::format("{}{}\n", first ? "  - " : "    ", lines.substr(at, end - at));
+      first = false;
+      at = end + 1;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Stated minus(Stated from, Stated what) noexcept {
+  return {from.low > what.high ? from.low - what.high : 0,
+          from.high > what.low ? from.high - what.low : 0};
+}
+
+Result<const StatisticsReader*> detect_statistics(format::ByteSource& source) {
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  const auto prefix = source.peek(kPrefixBytes);
+  if (!prefix) return prefix.error();
+  const StatisticsReader* surest = nullptr;
+  auto how_sure = 0;
+  for (const auto* reader : statistics_readers()) {
+    const auto sure = reader->sniff(*prefix);
+    if (sure <= how_sure) continue;
+    surest = reader;
+    how_sure = sure;
+  }
+  return surest;
+}
+
+std::vector<Growing> growth_of(const Statistics& before, const Statistics& after) {
+  std::map<std::string, Growing> by_name;
+  for (const auto& row : before.rows) by_name[row.name].before += row.bytes;
+  for (const auto& row : after.rows) by_name[row.name].after += row.bytes;
+  std::vector<Growing> all;
+  for (auto& [name, each] : by_name) {
+    if (each.before == each.after) continue;
+    each.name = name;
+    all.push_back(each);
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Growing& a, const Growing& b) {
+    // As signed numbers: what grew most comes first, what shrank most last.
+    return static_cast<std::int64_t>(a.after - a.before) >
+           static_cast<std::int64_t>(b.after - b.before);
+  });
+  return all;
+}
+
+std::string to_text(const Statistics& statistics, const std::string& file, std::size_t top) {
+  auto out = format::wrapped(text::format("{}: {}", text::printable(file, std::string::npos),
+                                  text::printable(statistics.what, std::string::npos)),
+                     kStatisticsWidth);
+  for (const auto& each : statistics.reading) out += format::wrapped(each, kStatisticsWidth);
+  for (const auto& group : statistics.groups) {
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& figure : group.figures) rows.push_back({figure.name, words_of(figure)});
+    out += text::format("\nAs stated{}{}\n", group.name.empty() ? "" : " of ",
+                        text::printable(group.name, std::string::npos)) +
+           format::columns("lr", rows);
+  }
+  if (!statistics.rows.empty()) {
+    constexpr std::size_t kName = 48;
+    std::vector<std::vector<std::string>> rows{{"bytes", "count", ""}};
+    for (std::size_t i = 0; i < statistics.rows.size() && i < top; ++i) {
+      const auto& row = statistics.rows[i];
+      rows.push_back({units::bytes(row.bytes), text::grouped(row.count),
+                      std::string(text::printable(row.name, kName))});
+    }
+    out += text::format("\n{}\n", statistics.rows_title) + format::columns("rrl", rows);
+    if (statistics.rows.size() > top)
+      out += text::format("  ... and {} more\n", statistics.rows.size() - top);
+  }
+  return out + sentences("What the file cannot tell", statistics.unknown) +
+         sentences("To know more", statistics.next);
+}
+
+std::string to_json(const Statistics& statistics, const StatisticsReader& reader,
+                    const std::string& file) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object()
+      .member("schema", "emmctl.statistics/1")
+      .member("file", file)
+      .member("format", reader.name)
+      .member("what", statistics.what);
+  json.key("groups").begin_array();
+  for (const auto& group : statistics.groups) {
+    json.begin_object().member("name", group.name).key("figures").begin_array();
+    for (const auto& each : group.figures) {
+      json.begin_object()
+          .member("name", each.name)
+          .member("unit", each.unit == Figure::Unit::bytes ? "bytes" : "count");
+      json.member("low", each.value ? std::optional(each.value->low) : std::nullopt)
+          .member("high", each.value ? std::optional(each.value->high) : std::nullopt)
+          .end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().key("rows").begin_array();
+  for (const auto& row : statistics.rows) {
+    json.begin_object().member("name", row.name).member("bytes", row.bytes);
+    json.member("count", row.count).end_object();
+  }
+  json.end_array();
+  const auto list = [&](std::string_view name, const std::vector<std::string>& all) {
+    json.key(name).begin_array();
+    for (const auto& each : all) json.value(each);
+    json.end_array();
+  };
+  list("reading", statistics.reading);
+  list("unknown", statistics.unknown);
+  list("next", statistics.next);
+  json.end_object();
+  return out + '\n';
+}
+
+std::string to_json(const std::vector<Growing>& growing, const StatisticsReader& reader,
+                    const std::string& before, const std::string& after) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_object()
+      .member("schema", "emmctl.grown/1")
+      .member("format", reader.name)
+      .member("before", before)
+      .member("after", after);
+  json.key("rows").begin_array();
+  for (const auto& each : growing) {
+    json.begin_object().member("name", each.name).member("before_bytes", each.before);
+    json.member("after_bytes", each.after).end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+std::string to_text(const std::vector<Growing>& growing, const std::string& before,
+                    const std::string& after, std::size_t top) {
+  if (growing.empty()) return text::format("{} has the same rows as {}\n", after, before);
+  constexpr std::size_t kName = 40;
+  std::vector<std::vector<std::string>> rows{{"change", "before", "after", ""}};
+  std::uint64_t sum_before = 0, sum_after = 0;
+  for (const auto& each : growing) sum_before += each.before, sum_after += each.after;
+  const auto change = [](std::uint64_t from, std::uint64_t to) {
+    return to >= from ? "+" + units::bytes(to - from) : "-" + units::bytes(from - to);
+  };
+  for (std::size_t i = 0; i < growing.size() && i < top; ++i) {
+    const auto& each = growing[i];
+    rows.push_back({change(each.before, each.after), units::bytes(each.before),
+                    units::bytes(each.after), std::string(text::printable(each.name, kName))});
+  }
+  auto out = format::wrapped(text::format("{} has {} {} than {}", after,
+                                  units::bytes(sum_after >= sum_before ? sum_after - sum_before
+                                                                       : sum_before - sum_after),
+                                  sum_after >= sum_before ? "more" : "less", before),
+                     kStatisticsWidth) +
+             "\nWhat grew, and what shrank\n" + format::columns("rrrl", rows);
+  if (growing.size() > top) out += text::format("  ... and {} more\n", growing.size() - top);
+  return out;
+}
+
+}  // namespace emm::inspect

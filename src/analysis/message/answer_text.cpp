@@ -1,0 +1,252 @@
+#include <algorithm>
+#include <array>
+
+#include "base/shell_word.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/json_writer.hpp"
+#include "format/columns.hpp"
+#include "message/answer.hpp"
+
+namespace emm::message {
+namespace {
+
+using inspect::columns;
+using inspect::wrapped;
+using text::format;
+
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kListed = 20;
+
+std::string exact(Range range) {
+  return range.is_exact()
+             ? text::grouped(range.least)
+             : format("{} to {}", text::grouped(range.least), text::grouped(range.most));
+}
+
+std::string place(const Message& message, std::string_view path) {
+  auto out =
+      format("line {}{}", message.line, path == "-" ? std::string() : format(" of {}", path));
+  if (message.device) out += format(", GPU {}", *message.device);
+  if (!message.writer.empty())
+    out += message.writer.starts_with("pid=") ? ", " + message.writer : ", rank " + message.writer;
+  return out;
+}
+
+std::string evidence(const Message& message, const Answer& answer) {
+  std::vector<std::vector<std::string>> rows{{"", "printed", "bytes"}};
+  for (std::size_t i = 0; i < kFigures; ++i) {
+    const auto& figure = message.figures[i];
+    if (figure)
+      rows.push_back({std::string(describe(static_cast<What>(i))),
+                      figure->printed.ends_with(" bytes") ? "" : figure->printed,
+                      exact(figure->bytes)});
+  }
+  for (const auto& each : message.processes)
+    rows.push_back(
+        {format("process {} holds", each.pid), each.held.printed, exact(each.held.bytes)});
+  if (message.chunks) {
+    const auto& chunks = *message.chunks;
+    rows.push_back({format("in {} chunks in use", text::grouped(chunks.in_use)), "",
+                    text::grouped(chunks.in_use_bytes)});
+    rows.push_back({format("in {} free chunks", text::grouped(chunks.free)), "",
+                    text::grouped(chunks.free_bytes)});
+    rows.push_back({"the largest of them", "", text::grouped(chunks.largest_free)});
+  }
+  const auto derived = [&](std::string_view words, const std::optional<Range>& range) {
+    if (range) rows.push_back({std::string(words), "", exact(*range)});
+  };
+  if (!message[What::idle] && !message.chunks) derived("so idle in it", answer.idle);
+  derived("so there without holes", answer.available);
+  if (answer.lacking && answer.lacking->most > 0) derived("so short by", answer.lacking);
+  if (answer.spare && answer.spare->most > 0) derived("so to spare", answer.spare);
+  derived("so outside of it", answer.outside);
+  derived("of that other processes", answer.others);
+  return rows.size() == 1 ? std::string() : columns("lrr", rows);
+}
+
+}  // namespace
+
+std::vector<Record> what_to_record(Speaker speaker, std::string_view given_path) {
+  const std::string path(given_path);
+  const Record driver{"Without a change of the program, what it asks of the driver:",
+                      {"emmctl record -o run.emmb -- python train.py", "emmctl explain run.emmb"}};
+  switch (speaker) {
+    case Speaker::torch:
+    case Speaker::vllm:
+      return {{"In the program, before its first use of the device:",
+               {"import torch", "torch.cuda.memory._record_memory_history(max_entries=1000000)"}},
+              {"and where it fails:",
+               {"except torch.cuda.OutOfMemoryError:",
+                "    torch.cuda.memory._dump_snapshot(\"oom.pickle\"); raise"}},
+              {"Then:", {"emmctl explain oom.pickle", "emmctl tune oom.pickle"}}};
+    case Speaker::cupy:
+    case Speaker::numba:
+      return {{"What Python asked for, without a change of the program:",
+               {"emmctl record --level request -o run.emmb -- python program.py",
+                "emmctl explain run.emmb"}}};
+    case Speaker::rmm:
+      return {{"In the program, after its resource is set:",
+               {"import rmm", "rmm.enable_logging(log_file_name=\"rmm.csv\")"}},
+              {"Then:", {"emmctl explain rmm.dev0.csv", "emmctl inspect rmm.dev0.csv"}}};
+    case Speaker::xla:
+    case Speaker::tensorflow:
+      return {{"The dump of chunks comes with the message at this level of the log:",
+               {"TF_CPP_MIN_LOG_LEVEL=0 python train.py 2> train.log", "emmctl explain train.log"}},
+              driver};
+    case Speaker::onnxruntime:
+      return {{"The arena writes its dump and its growth at this level of the log:",
+               {"session_options.log_severity_level = 0"}},
+              driver};
+    case Speaker::nccl:
+      return {{"What NCCL allocates beside the framework:",
+               {"NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALLOC python train.py"}},
+              driver};
+    case Speaker::host:
+      return {{"What the job may use of the host's memory:",
+               {"ulimit -v; cat /sys/fs/cgroup/memory.max", "free -g"}}};
+    default:
+      return {driver};
+  }
+}
+
+std::string to_text(const Messages& messages, std::size_t which, std::string_view path) {
+  const auto& message = messages.all[which];
+  const auto answer = message::answer(message);
+  std::string out;
+  for (const auto& sentence : answer.lead) out += wrapped(sentence, kWidth);
+  out += format("\nEvidence ({}, {})\n", framework(message.wording->speaker), place(message, path));
+  const auto table = evidence(message, answer);
+  out += table.empty() ? "  " + message.text + "\n" : table;
+  for (const auto& note : answer.notes) out += '\n' + wrapped(note, kWidth);
+  if (!answer.not_told.empty())
+    out += '\n' + wrapped("Not told: " + text::join(answer.not_told, "; ") + ".", kWidth);
+  if (messages.count > 1 || message.printed > 1) {
+    out += format("\n{} failure{} in {} lines", text::grouped(messages.count),
+                  messages.count == 1 ? "" : "s", text::grouped(messages.lines));
+    if (message.printed > 1) out += format("; this one is printed {} times", message.printed);
+    out += '\n';
+  }
+  if (messages.count > 1) {
+    std::vector<std::vector<std::string>> rows{{"line", "rank", "GPU", "asked for", "cause"}};
+    for (std::size_t i = 0; i < messages.all.size() && i < kListed; ++i) {
+      const auto& each = messages.all[i];
+      const auto asked = each[What::asked];
+      rows.push_back({format("{}", each.line), each.writer.empty() ? "-" : each.writer,
+                      each.device ? format("{}", *each.device) : "-", asked ? asked->printed : "-",
+                      std::string(name(message::answer(each).cause))});
+      std::replace(rows.back().back().begin(), rows.back().back().end(), '_', ' ');
+    }
+    out += columns("rllrl", rows);
+    if (messages.count > kListed) out += format("  ... and {} more\n", messages.count - kListed);
+    if (messages.by_writer.size() > 1) {
+      std::vector<std::string> counts;
+      for (const auto& [writer, count] : messages.by_writer)
+        counts.push_back(format("{}: {}", writer.empty() ? "no rank" : writer, count));
+      counts.resize(std::min(counts.size(), kListed));
+      out += wrapped("By rank: " + text::join(counts) + ".", kWidth);
+    }
+    out += format("Another of them: emmctl explain {} --event LINE\n",
+                  path == "-" ? std::string("FILE") : text::shell_word(std::string(path)));
+  }
+  if (messages.not_failures > 0)
+    out += '\n' + wrapped(format("A library asked {} time{}, was refused, and went on without: no "
+                                 "failure, as the log says.",
+                                 text::grouped(messages.not_failures),
+                                 messages.not_failures == 1 ? "" : "s"),
+                          kWidth);
+  out += "\nTo know more\n";
+  if (message.chunks && path != "-") {
+    const auto shown = text::shell_word(std::string(path));
+    out += format(
+        "  The chunks, as a map and as a page:\n"
+        "    emmctl inspect {} --from bfc-dump\n"
+        "    emmctl report {} --from bfc-dump -o page.html\n",
+        shown, shown);
+  }
+  for (const auto& record : what_to_record(message.wording->speaker, path)) {
+    out += "  " + record.words + '\n';
+    for (const auto& line : record.lines) out += "    " + line + '\n';
+  }
+  return out;
+}
+
+std::string to_json(const Messages& messages, std::size_t which, std::string_view path) {
+  std::string out;
+  format::JsonWriter json(out);
+  const auto range = [&](std::string_view key, const std::optional<Range>& value) {
+    json.key(key);
+    if (!value) {
+      json.null();
+      return;
+    }
+    json.begin_object().member("least_bytes", value->least).member("most_bytes", value->most);
+    json.end_object();
+  };
+  json.begin_object().member("schema", "emmctl.explain-message/1").member("log", path);
+  json.member("lines", messages.lines).member("failure_count", messages.count);
+  json.member("not_failures", messages.not_failures).member("explained", std::uint64_t{which});
+  json.key("by_rank").begin_array();
+  for (const auto& [writer, count] : messages.by_writer) {
+    json.begin_object();
+    json.member("rank", writer.empty() ? std::optional<std::string>() : std::optional(writer));
+    json.member("failure_count", count).end_object();
+  }
+  json.end_array().key("failures").begin_array();
+  for (const auto& message : messages.all) {
+    const auto answer = message::answer(message);
+    json.begin_object().member("line", message.line);
+    json.member("rank", message.writer.empty() ? std::optional<std::string>()
+                                               : std::optional(message.writer));
+    json.member("device", message.device);
+    json.member("framework", framework(message.wording->speaker));
+    json.member("text", message.text).member("printed_count", message.printed);
+    json.member("cause", name(answer.cause)).member("certain", answer.is_certain);
+    json.member("words", text::join(answer.lead, " "));
+    json.key("figures").begin_array();
+    for (std::size_t i = 0; i < kFigures; ++i) {
+      const auto& figure = message.figures[i];
+      if (!figure) continue;
+      json.begin_object().member("name", name(static_cast<What>(i)));
+      json.member("printed", figure->printed).member("least_bytes", figure->bytes.least);
+      json.member("most_bytes", figure->bytes.most).end_object();
+    }
+    json.end_array().key("processes").begin_array();
+    for (const auto& each : message.processes) {
+      json.begin_object().member("pid", each.pid).member("printed", each.held.printed);
+      json.member("least_bytes", each.held.bytes.least);
+      json.member("most_bytes", each.held.bytes.most).end_object();
+    }
+    json.end_array().key("chunks");
+    if (message.chunks) {
+      const auto& chunks = *message.chunks;
+      json.begin_object().member("in_use_count", chunks.in_use);
+      json.member("in_use_bytes", chunks.in_use_bytes).member("free_count", chunks.free);
+      json.member("free_bytes", chunks.free_bytes);
+      json.member("largest_free_bytes", chunks.largest_free).end_object();
+    } else {
+      json.null();
+    }
+    range("idle", answer.idle);
+    range("available", answer.available);
+    range("lacking", answer.lacking);
+    range("spare", answer.spare);
+    range("outside", answer.outside);
+    range("others", answer.others);
+    json.key("notes").begin_array();
+    for (const auto& note : answer.notes) json.value(note);
+    json.end_array().key("not_told").begin_array();
+    for (const auto& each : answer.not_told) json.value(each);
+    json.end_array().key("record").begin_array();
+    for (const auto& record : what_to_record(message.wording->speaker, path)) {
+      json.begin_object().member("words", record.words).key("to_paste").begin_array();
+      for (const auto& line : record.lines) json.value(line);
+      json.end_array().end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
+}
+
+}  // namespace emm::message

@@ -1,0 +1,195 @@
+#include "message/wording.hpp"
+
+#include <array>
+
+namespace emm::message {
+namespace {
+
+using enum Speaker;
+
+// A row is a way to say it, as the framework's sources print it, without spaces. Where two begin at
+// one place the first row counts.
+constexpr std::array kWordings{
+    Wording{torch, "outofmemory.Triedtoallocate", true, Rounding::nearest, true},
+    Wording{torch_mps, "MPSbackendoutofmemory(MPSallocated:", true},
+    Wording{cupy, "Outofmemoryallocating", true, Rounding::nearest, true},
+    Wording{xla, "Outofmemorywhiletryingtoallocate", true, Rounding::truncates, true},
+    Wording{xla, "Failedtoallocaterequestfor", true, Rounding::truncates, true},
+    Wording{xla, "Ranoutofmemoryinmemoryspace", true, Rounding::truncates},
+    Wording{xla, "Attemptingtoallocate", true, Rounding::truncates, true},
+    Wording{xla, "Attemptingtoreserve", true, Rounding::truncates, true},
+    Wording{onnxruntime, "BFCArenaranoutofmemorytryingtoallocate", true, Rounding::nearest, true},
+    Wording{onnxruntime, "Failedtoallocatememoryforrequestedbufferofsize", true},
+    Wording{onnxruntime, "Availablememoryof", true, Rounding::nearest, true},
+    Wording{tensorflow, "ranoutofmemorytryingtoallocate", true, Rounding::truncates, true},
+    Wording{tensorflow, "OOMwhenallocatingtensorwithshape", true},
+    Wording{rmm, "Maximumpoolsizeexceeded", true, Rounding::nearest, true},
+    Wording{rmm, "maximumpoolsizeexceeded", true, Rounding::nearest, true},
+    Wording{rmm, "std::bad_alloc:out_of_memory", true, Rounding::nearest, true},
+    Wording{paddle, "OutofmemoryerroronGPU", true},
+    Wording{vllm, "Noavailablememoryforthecacheblocks", true},
+    Wording{vllm, "islessthandesiredGPUmemoryutilization", true},
+    Wording{vllm, "islargerthantheavailableKVcachememory", true, Rounding::nearest, true},
+    Wording{llama, "cudaMallocfailed:outofmemory", true},
+    Wording{nccl, "FailedtoCUDAcalloc", true},
+    Wording{nccl, "Cudafailure2'outofmemory'", true},
+    Wording{nccl, "Cudafailure'outofmemory'", true},
+    Wording{numba, "resultsinCUDA_ERROR_OUT_OF_MEMORY", true},
+    Wording{cublas, "CUBLAS_STATUS_ALLOC_FAILED", true},
+    Wording{cublas, "CUDNN_STATUS_ALLOC_FAILED", true},
+    Wording{cublas, "CUSOLVER_STATUS_ALLOC_FAILED", true},
+    Wording{cublas, "CUFFT_ALLOC_FAILED", true},
+    Wording{host, "DefaultCPUAllocator:can'tallocatememory", true},
+    Wording{host, "DefaultCPUAllocator:notenoughmemory", true},
+    Wording{host, "Outofmemory:Killedprocess", true},
+    Wording{host, "MemoryError:Unabletoallocate", true},
+    Wording{torch, "CUDAoutofmemory", false},
+    Wording{torch, "HIPoutofmemory", false},
+    Wording{cuda, "CUDAerror:outofmemory", false},
+    Wording{cuda, "HIPerror:outofmemory", false},
+    Wording{cuda, "CUDAdrivererror:outofmemory", false},
+    Wording{cuda, "cudaErrorMemoryAllocation", false},
+    Wording{cuda, "hipErrorOutOfMemory", false},
+    Wording{cuda, "HIP_ERROR_OutOfMemory", false},
+    Wording{cuda, "CUDA_ERROR_OUT_OF_MEMORY", false},
+    Wording{xla, "RESOURCE_EXHAUSTED:Outofmemory", false},
+};
+
+using enum What;
+
+constexpr std::array kPhrases{
+    // PyTorch, all versions; MPS and XPU say some of it, too.
+    Phrase{"Triedtoallocate", asked, ""},
+    Phrase{"GPU", device, "hasatotalcapac"},
+    Phrase{"(GPU", device, ";"},
+    Phrase{"totalcapacityof", total, ""},
+    Phrase{"totalcapactyof", total, ""},  // as 2.0 and 2.1 spell it
+    Phrase{"ofwhich", free, "isfree"},
+    Phrase{"thisprocesshas", process, "memoryinuse"},
+    Phrase{"", allowed, "allowed;"},
+    Phrase{"Oftheallocatedmemory", allocated, "isallocatedbyPyTorch"},
+    Phrase{"with", private_pools, "allocatedinprivatepools"},
+    Phrase{"", idle, "isreservedbyPyTorchbutunallocated"},
+    Phrase{";", total, "totalcapacity"},
+    Phrase{";", allocated, "alreadyallocated"},
+    Phrase{";", free, "free"},
+    Phrase{";", reserved, "reservedintotalbyPyTorch"},
+    Phrase{";", idle, "cached"},  // before 1.4: what is cached beside what is allocated
+    Phrase{"(MPSallocated:", allocated, ""},
+    Phrase{"otherallocations:", elsewhere, ""},
+    Phrase{"maxallowed:", allowed, ""},
+    // CuPy.
+    Phrase{"Outofmemoryallocating", asked, ""},
+    Phrase{"(allocatedsofar:", reserved, ""},
+    Phrase{"limitsetto:", allowed, ""},
+    // XLA, on GPUs and TPUs.
+    Phrase{"Outofmemorywhiletryingtoallocate", asked, ""},
+    Phrase{"Failedtoallocaterequestfor", asked, ""},
+    Phrase{"deviceordinal", device, ""},
+    Phrase{"parameterallocation:", parameters, ""},
+    Phrase{"maybe_live_outallocation:", outputs, ""},
+    Phrase{"preallocatedtempallocation:", temporaries, ""},
+    Phrase{"totalallocation:", program, ""},
+    Phrase{"Used", asked, "of"},
+    Phrase{"of", total, "hbm"},
+    Phrase{"hbmcapacityby", excess, ""},
+    Phrase{"Attemptingtoallocate", asked, ".Thatwasnotpossible"},
+    Phrase{"Attemptingtoreserve", asked, "atthe"},
+    Phrase{"Thereare", free, "free"},
+    // The BFC allocator of TensorFlow, XLA and ONNX Runtime.
+    Phrase{"ranoutofmemorytryingtoallocate", asked, ""},
+    Phrase{"(roundedto", rounded, ")"},
+    Phrase{"GPU:", device, "by"},
+    Phrase{"forrequestedbufferofsize", asked, ""},
+    Phrase{"Availablememoryof", room, "issmaller"},
+    Phrase{"smallerthanrequestedbytesof", asked, ""},
+    // RMM.
+    Phrase{"(failedtoallocate", asked, ")"},
+    Phrase{"failureallocating", asked, ""},
+    Phrase{"[Upstream", asked, "]["},
+    // NCCL, llama.cpp, Paddle.
+    Phrase{"FailedtoCUDAcallocasync", asked, ""},
+    Phrase{"FailedtoCUDAcalloc", asked, ""},
+    Phrase{"allocating", asked, "ondevice"},
+    Phrase{"ondevice", device, ":cudaMalloc"},
+    Phrase{"OutofmemoryerroronGPU", device, "."},
+    Phrase{"Cannotallocate", asked, "memoryonGPU"},
+    Phrase{"onGPU", device, ","},
+    Phrase{",", reserved, "memoryhasbeenallocated"},
+    Phrase{"availablememoryisonly", free, ""},
+    // vLLM.
+    Phrase{"(", asked, "KVcacheisneeded"},
+    Phrase{"availableKVcachememory(", room, ")"},
+    Phrase{"(", free, "/"},
+    Phrase{"/", total, ")onstartup"},
+    Phrase{",", asked, ").Decrease"},
+    // Memory of the host.
+    Phrase{"youtriedtoallocate", asked, ""},
+    Phrase{"Unabletoallocate", asked, "foranarray"},
+};
+
+}  // namespace
+
+std::span<const Wording> wordings() noexcept { return kWordings; }
+std::span<const Phrase> phrases() noexcept { return kPhrases; }
+
+std::string_view name(What what) noexcept {
+  constexpr std::array<std::string_view, kFigures + 1> kNames{
+      "asked",       "rounded",       "total",   "free",    "allowed",   "room", "reserved",
+      "allocated",   "private_pools", "idle",    "process", "elsewhere", "peak", "program",
+      "temporaries", "parameters",    "outputs", "excess",  "device"};
+  return kNames[static_cast<std::size_t>(what)];
+}
+
+std::string_view describe(What what) noexcept {
+  constexpr std::array<std::string_view, kFigures + 1> kWords{"asked for",
+                                                              "asked for, rounded",
+                                                              "the device has",
+                                                              "free on the device",
+                                                              "its own limit",
+                                                              "what that limit leaves",
+                                                              "the allocator holds",
+                                                              "given out by it",
+                                                              "of that in private pools",
+                                                              "idle in it",
+                                                              "this process holds",
+                                                              "held beside it",
+                                                              "given out at most",
+                                                              "the compiled program needs",
+                                                              "of that temporary buffers",
+                                                              "of that parameters",
+                                                              "of that results",
+                                                              "too large by",
+                                                              "device"};
+  return kWords[static_cast<std::size_t>(what)];
+}
+
+std::string_view framework(Speaker speaker) noexcept {
+  constexpr std::array<std::string_view, 15> kNames{"PyTorch",
+                                                    "PyTorch (MPS)",
+                                                    "CuPy",
+                                                    "XLA (JAX, TensorFlow)",
+                                                    "TensorFlow or JAX",
+                                                    "ONNX Runtime",
+                                                    "RMM",
+                                                    "Numba",
+                                                    "Paddle",
+                                                    "vLLM",
+                                                    "llama.cpp",
+                                                    "NCCL",
+                                                    "a CUDA library",
+                                                    "CUDA",
+                                                    "the host"};
+  return kNames[static_cast<std::size_t>(speaker)];
+}
+
+unsigned family(Speaker speaker) noexcept {
+  switch (speaker) {
+    case Speaker::tensorflow:
+      return static_cast<unsigned>(Speaker::xla);
+    default:
+      return static_cast<unsigned>(speaker);
+  }
+}
+
+}  // namespace emm::message

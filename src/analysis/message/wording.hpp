@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "message/figure.hpp"
+
+namespace emm::message {
+
+/// What a figure of a message means.
+enum class What : std::uint8_t {
+  asked,          ///< The request that failed.
+  rounded,        ///< The same as the allocator rounds it.
+  total,          ///< What the device has.
+  free,           ///< What the device has free.
+  allowed,        ///< The limit of the allocator itself.
+  room,           ///< What that limit leaves.
+  reserved,       ///< What the allocator holds from the device.
+  allocated,      ///< What of it is given out.
+  private_pools,  ///< What of that lies in private pools.
+  idle,           ///< What of it is not given out.
+  process,        ///< What this process holds, with what is no allocator's.
+  elsewhere,      ///< What is held beside the allocator.
+  peak,           ///< The most that was given out.
+  program,        ///< What a compiled program needs in all.
+  temporaries,    ///< Its temporary buffers.
+  parameters,     ///< Its parameters.
+  outputs,        ///< Its results.
+  excess,         ///< By how much it is too large.
+  device,         ///< Not bytes: the number of the device.
+};
+inline constexpr std::size_t kFigures = static_cast<std::size_t>(What::device);
+std::string_view name(What what) noexcept;      ///< For JSON: "asked".
+std::string_view describe(What what) noexcept;  ///< For people: "asked for".
+
+/// A figure between words. Wordings are written without spaces, so that a line end may be anywhere.
+struct Phrase {
+  std::string_view before;
+  What what;
+  std::string_view after;
+};
+
+/// Whose message it is.
+enum class Speaker : std::uint8_t {
+  torch,
+  torch_mps,
+  cupy,
+  xla,
+  tensorflow,
+  onnxruntime,
+  rmm,
+  numba,
+  paddle,
+  vllm,
+  llama,
+  nccl,
+  cublas,
+  cuda,
+  host,
+};
+std::string_view framework(Speaker speaker) noexcept;
+/// The same failure is often told twice, by an allocator and by its framework. Speakers of one
+/// family speak of one failure.
+unsigned family(Speaker speaker) noexcept;
+
+/// One way to say that memory ran out.
+struct Wording {
+  Speaker speaker;
+  std::string_view trigger;  ///< Without spaces.
+  /// Does it have figures or a name of its own? Else it is only an error code, which other messages
+  /// quote.
+  bool is_specific;
+  Rounding rounding = Rounding::nearest;
+  bool needs_figure = false;  ///< Without a figure of what was asked it is only somebody's words.
+};
+
+std::span<const Wording> wordings() noexcept;
+std::span<const Phrase> phrases() noexcept;
+
+}  // namespace emm::message

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.hpp"
+#include "format/byte_source.hpp"
+
+namespace emm::format {
+
+/// A line of a log without what launchers, loggers and terminals add to it.
+struct LogLine {
+  std::string_view text;
+  /// Who wrote it, as the prefix of the line says: "3" for `[rank3]:`, "pid 1234" for
+  /// `(Worker pid=1234)`. Empty if no prefix says it.
+  std::string_view writer;
+};
+
+/// The longest part of a line that LogLines gives at once. A longer line comes in parts.
+inline constexpr std::size_t kLogPartBytes = std::size_t{16} << 10;
+
+/// Takes the prefix off a line: timestamps, levels, ranks, process ids, `file.cc:479]`, pytest's
+/// `E   `, and the frames of boxes. What is no prefix stays. With `is_numbered`, a number and a
+/// colon are a rank, as `srun --label` writes it.
+LogLine without_prefix(std::string_view line, bool is_numbered = true);
+
+/// Reads a text of any length as lines, in bounded memory. Colours and other escape sequences are
+/// removed, and a line of JSON that holds escaped line ends becomes several lines. Views are valid
+/// until the next call.
+class LogLines {
+ public:
+  explicit LogLines(ByteSource& source) noexcept : source_(source) {}
+
+  /// Returns false at the end.
+  Result<bool> next(LogLine& line);
+  /// The number of the last line in the file, from 1.
+  std::uint64_t line_number() const noexcept { return number_; }
+  /// Were there bytes that no text has?
+  bool is_binary() const noexcept { return is_binary_; }
+
+ private:
+  Result<bool> more();
+  void take(std::string_view raw, bool goes_on);
+
+  ByteSource& source_;
+  std::string_view chunk_;
+  std::string raw_;                      // the part of a line that is not complete yet
+  std::string clean_;                    // the last line, cleaned
+  std::vector<std::string_view> parts_;  // its lines, where it is JSON
+  std::string writer_;
+  std::size_t part_ = 0;
+  std::uint64_t number_ = 0;
+  bool continued_ = false;  // the line before was a part of this one
+  bool ended_ = false, is_binary_ = false;
+  bool is_numbered_ = true;  // the line before began with a number and a colon, as srun's all do
+};
+
+}  // namespace emm::format

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string_view>
+
+#include "trace/extensions.hpp"
+#include "trace/operation.hpp"
+
+namespace emm::trace {
+
+/// How much a recording tells of which memory was freed: the header's "x-curve".
+enum class Curve : unsigned char {
+  none,    ///< Each free names its memory.
+  blocks,  ///< The sizes of what was allocated and freed are known, and not which block was freed.
+  totals,  ///< Only sums are known, and neither counts nor sizes.
+};
+
+inline Curve curve_of(const Header& header) {
+  const auto said = extension(header.extensions, "x-curve");
+  return said == "\"blocks\"" ? Curve::blocks : said == "\"totals\"" ? Curve::totals : Curve::none;
+}
+
+}  // namespace emm::trace

@@ -1,0 +1,155 @@
+#include "inspect/statistics.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace emm::inspect {
+namespace {
+
+std::string golden(const std::string& name) {
+  std::ifstream file(EMM_SOURCE_DIR "/tests/golden/inputs/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The name of the reader that is sure of the text; "" if there is none.
+std::string reader_of(std::string_view text) {
+  const auto source = format::ByteSource::memory(text, "f");
+  const auto reader = detect_statistics(*source);
+  return reader && *reader != nullptr ? std::string((*reader)->name) : "";
+}
+
+Statistics stated(std::string_view text) {
+  const auto source = format::ByteSource::memory(text, "f");
+  const auto reader = detect_statistics(*source);
+  EXPECT_TRUE(reader && *reader != nullptr);
+  if (!reader || *reader == nullptr) return {};
+  auto read = (*reader)->read(*source);
+  EXPECT_TRUE(read) << describe(read.error());
+  return read ? *read : Statistics{};
+}
+
+const Figure* figure(const Statistics& of, std::string_view name) {
+  for (const auto& group : of.groups) {
+    for (const auto& each : group.figures) {
+      if (each.name == name) return &each;
+    }
+  }
+  return nullptr;
+}
+
+Stated value(const Statistics& of, std::string_view name) {
+  const auto* const found = figure(of, name);
+  EXPECT_TRUE(found != nullptr && found->value) << name;
+  return found != nullptr && found->value ? *found->value : Stated{};
+}
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+TEST(Statistics, KnowsEachFormatByItsContent) {
+  EXPECT_EQ(reader_of(golden("memory_summary.txt")), "torch-summary");
+  EXPECT_EQ(reader_of(golden("memory_stats.json")), "torch-stats");
+  EXPECT_EQ(reader_of(golden("memory_stats.txt")), "torch-stats");
+  EXPECT_EQ(reader_of(golden("memory_stats_nested.json")), "torch-stats");
+  EXPECT_EQ(reader_of(golden("deepspeed.log")), "deepspeed");
+  EXPECT_EQ(reader_of(golden("smi_gpu.csv")), "nvidia-smi");
+  EXPECT_EQ(reader_of(golden("smi_apps.csv")), "nvidia-smi");
+  EXPECT_EQ(reader_of(golden("leaks.txt")), "compute-sanitizer");
+  EXPECT_EQ(reader_of(golden("after.prof")), "jax-profile");
+  for (const std::string_view other : {"", "hello\n", "{}", "a,b\n1,2\n", "=========\n", "MA 3"})
+    EXPECT_EQ(reader_of(other), "") << other;
+}
+
+TEST(Statistics, ASummaryThatRoundsDownGivesRanges) {
+  const auto read = stated(golden("memory_summary.txt"));
+
+  EXPECT_EQ(value(read, "reserved"), (Stated{4096 * kMiB, 4097 * kMiB - 1}));
+  // 4096 less 1100 active and 996 stuck, each up to a MiB more.
+  EXPECT_EQ(value(read, "  returnable: in free segments"),
+            (Stated{1998 * kMiB + 2, 2001 * kMiB - 1}));
+  EXPECT_EQ(value(read, "requests that failed"), Stated::exactly(2));
+}
+
+TEST(Statistics, SaysThatAllOfAGapIsStuckWhereTheDigitsLeaveNothingElse) {
+  const auto read = stated(
+      "|  PyTorch CUDA memory summary, device ID 0  |\n"
+      "| Allocated memory      |    659 MB  |    4460 MB |\n"
+      "| GPU reserved memory   |   9354 MB  |    9766 MB |\n"
+      "| Non-releasable memory |   8695 MB  |    8766 MB |\n");
+
+  ASSERT_FALSE(read.reading.empty());
+  EXPECT_NE(read.reading[0].find("All of that gap is in partly used segments"), std::string::npos)
+      << read.reading[0];
+}
+
+TEST(Statistics, PrintedAndNestedStatisticsAreTheSameAsJson) {
+  const auto json = stated(golden("memory_stats.json"));
+  for (const char* const name : {"memory_stats.txt", "memory_stats_nested.json"}) {
+    const auto other = stated(golden(name));
+    ASSERT_EQ(other.groups.size(), json.groups.size());
+    EXPECT_EQ(other.groups[0].figures, json.groups[0].figures) << name;
+  }
+  EXPECT_EQ(value(json, "  returnable: in free segments"), Stated::exactly(20971520));
+  EXPECT_EQ(value(json, "of the allocated: rounding"), Stated::exactly(97152));
+}
+
+TEST(Statistics, WhatIsNotStatedIsUnknown) {
+  const auto read = stated(R"({"allocated_bytes.all.current": 5, "x": {"y": "z"}})");
+
+  EXPECT_EQ(value(read, "allocated"), Stated::exactly(5));
+  const auto* const reserved = figure(read, "reserved");
+  ASSERT_NE(reserved, nullptr);
+  EXPECT_FALSE(reserved->value);
+}
+
+TEST(Statistics, DeepSpeedsFiguresAreOfTheLastLineAndItsPeaksOfAll) {
+  const auto read = stated(golden("deepspeed.log"));
+
+  ASSERT_EQ(read.rows.size(), 2u);
+  EXPECT_EQ(read.rows[0].name, "after backward");
+  EXPECT_EQ(read.rows[0].count, 2u);
+  const auto allocated = value(read, "allocated");
+  EXPECT_LT(allocated.low, (std::uint64_t{41} << 30) / 4);
+  EXPECT_GT(allocated.high, (std::uint64_t{41} << 30) / 4);
+  EXPECT_NE(read.reading.back().find("flushed 3 times, in 2 steps"), std::string::npos);
+}
+
+TEST(Statistics, LeaksAreSummedByTheFirstFrameOfTheProgram) {
+  const auto read = stated(golden("leaks.txt"));
+
+  ASSERT_EQ(read.rows.size(), 2u);
+  EXPECT_EQ(read.rows[0].name, "make_buffer(int) in leak.cu:12");
+  EXPECT_EQ(read.rows[0].bytes, 3072u);
+  EXPECT_EQ(read.rows[0].count, 2u);
+  EXPECT_EQ(value(read, "leaked, by the summary"), Stated::exactly(3584));
+}
+
+TEST(Statistics, GrowthOfTwoProfilesIsByFunction) {
+  const auto growing = growth_of(stated(golden("before.prof")), stated(golden("after.prof")));
+
+  ASSERT_EQ(growing.size(), 2u);
+  EXPECT_EQ(growing[0].name, "train_step train.py:44 (buffer)");
+  EXPECT_EQ(growing[0].before, kMiB);
+  EXPECT_EQ(growing[0].after, 40 * kMiB);
+}
+
+TEST(Statistics, NoTornFileDoesHarm) {
+  for (const char* const name :
+       {"memory_summary.txt", "memory_stats.json", "memory_stats.txt", "memory_stats_nested.json",
+        "deepspeed.log", "smi_gpu.csv", "smi_apps.csv", "leaks.txt", "after.prof"}) {
+    const auto whole = golden(name);
+    for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 200) {
+      const auto text = whole.substr(0, size);
+      const auto source = format::ByteSource::memory(text, "f");
+      const auto reader = detect_statistics(*source);
+      if (!reader || *reader == nullptr) continue;
+      const auto read = (*reader)->read(*source);
+      if (read) EXPECT_FALSE(to_text(*read, "f", 10).empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace emm::inspect

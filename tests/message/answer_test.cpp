@@ -1,0 +1,93 @@
+#include "said.hpp"
+
+namespace emm::message {
+namespace {
+
+TEST(OomMessage, IsExplainedInTheWordsOfEachFramework) {
+  for (const auto& said : kSaid) {
+    SCOPED_TRACE(said.name);
+    const auto found = answer(only_in(said.text));
+    EXPECT_EQ(name(found.cause), name(said.cause));
+    EXPECT_EQ(found.is_certain, said.is_certain);
+    EXPECT_EQ(found.lead.size(), 3u);
+    for (const auto& sentence : found.lead) EXPECT_LE(sentence.size(), 160u) << sentence;
+  }
+}
+
+TEST(OomMessage, SaysByHowMuchALayoutWithoutHolesWouldServeTheRequest) {
+  const auto found = answer(only_in(
+      "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "
+      "which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 "
+      "GiB "
+      "is reserved by PyTorch but unallocated."));
+
+  EXPECT_EQ(found.cause, inspect::Cause::waste);
+  EXPECT_EQ(words_of(*found.outside), "773.12 to 803.84 MiB");  // 0.77 GiB, each of four rounded
+  EXPECT_EQ(words_of(*found.spare), "604.16 to 624.64 MiB");
+  EXPECT_EQ(found.lacking->most, 0u);
+}
+
+TEST(OomMessage, SaysHowShortItIsWhereNoSettingCanHelp) {
+  const auto found = answer(only_in(
+      "CUDA out of memory. Tried to allocate 1.00 GiB (GPU 0; 4.00 GiB total capacity; 3.41 GiB "
+      "already allocated; 0 bytes free; 3.44 GiB reserved in total by PyTorch)"));
+
+  EXPECT_EQ(found.cause, inspect::Cause::need);
+  EXPECT_EQ(words_of(*found.lacking), "977.92 to 1008.64 MiB");
+}
+
+TEST(OomMessage, TakesTheRangeThatIsLeftWhereTheDevicesFreeMemoryIsNotTold) {
+  const auto need = answer(only_in(
+      "XPU out of memory. Tried to allocate 8.00 GiB (GPU 0; 15.59 GiB total capacity; 14.03 GiB "
+      "already allocated; 14.35 GiB reserved in total by PyTorch)"));
+  EXPECT_EQ(need.cause, inspect::Cause::need);
+  EXPECT_TRUE(need.is_certain);
+
+  const auto open = answer(only_in(
+      "XPU out of memory. Tried to allocate 896.00 MiB (GPU 0; 15.59 GiB total capacity; 14.03 GiB "
+      "already allocated; 14.35 GiB reserved in total by PyTorch)"));
+  EXPECT_EQ(open.cause, inspect::Cause::not_known);
+  ASSERT_FALSE(open.not_told.empty());
+  EXPECT_EQ(open.not_told.front(), "what the device had free");
+}
+
+TEST(OomMessage, TakesNoFigureThatADriverDoesNotKnow) {
+  const auto message = only_in(
+      "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of "
+      "which 0 bytes is free. Process 9132 has 17179869184.00 GiB memory in use. Including "
+      "non-PyTorch memory, this process has 17179869184.00 GiB memory in use. Of the allocated "
+      "memory 14.51 GiB is allocated by PyTorch, and 15.90 MiB is reserved by PyTorch but "
+      "unallocated.");
+
+  EXPECT_TRUE(message.processes.empty());
+  EXPECT_FALSE(message[What::process]);
+  const auto found = answer(message);
+  EXPECT_NE(text::join(found.notes).find("more than the device has"), std::string::npos);
+}
+
+TEST(OomMessage, IsExplainedByTheChunksOfADump) {
+  const auto dump = [](std::string_view asked, std::string_view rounded) {
+    return std::string("Allocator (GPU_0_bfc) ran out of memory trying to allocate ") +
+           std::string(asked) + " (rounded to " + std::string(rounded) +
+           ")requested by op Conv2D\n"
+           "bfc_allocator.cc:1060] Next region of size 2147483648\n"
+           "bfc_allocator.cc:1066] InUse at 7fa140000000 of size 536870912 next 878\n"
+           "bfc_allocator.cc:1066] Free  at 7fa160000000 of size 805306368 next 812\n"
+           "bfc_allocator.cc:1066] InUse at 7fa190000000 of size 268435456 next 735\n"
+           "bfc_allocator.cc:1066] Free  at 7fa1a0000000 of size 536870912 next "
+           "18446744073709551615\n"
+           "bfc_allocator.cc:1083] Stats: \n"
+           "Limit:                      2147483648\n"
+           "InUse:                       805306368\n";
+  };
+  const auto holes = answer(only_in(dump("1.00GiB", "1073741824")));
+  EXPECT_EQ(holes.cause, inspect::Cause::waste);
+  EXPECT_EQ(holes.available, (Range{1342177280, 1342177280}));
+
+  const auto need = answer(only_in(dump("1.50GiB", "1610612736")));
+  EXPECT_EQ(need.cause, inspect::Cause::need);
+  EXPECT_EQ(need.lacking, (Range{268435456, 268435456}));
+}
+
+}  // namespace
+}  // namespace emm::message

@@ -1,0 +1,235 @@
+#include <functional>
+
+#include "base/text.hpp"
+#include "format/json_writer.hpp"
+#include "format/log_line.hpp"
+#include "said.hpp"
+
+namespace emm::message {
+namespace {
+
+using text::format;
+
+/// `text` as lines of at most `width` characters, each with `prefix` in front.
+std::string wrapped_at(std::string_view text, std::size_t width, std::string_view first = {},
+                       std::string_view others = {}) {
+  std::string out(first);
+  for (std::size_t at = 0; at < text.size(); at += width) {
+    if (at > 0) out.append("\n").append(others);
+    out += text.substr(at, width);
+  }
+  return out + "\n";
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  format::append_json_string(out, text);
+  return out;
+}
+
+struct Disguise {
+  std::string_view name;
+  std::function<std::string(std::string_view)> put_on;
+};
+
+const std::vector<Disguise>& disguises() {
+  using View = std::string_view;
+  static const std::vector<Disguise> all{
+      {"between others",
+       [](View text) {
+         return "step 1 loss 2.30 used 1.50 GiB\nTraceback (most recent call last):\n  File "
+                "\"a.py\", line 3\n" +
+                std::string(text) + "\nbye, 3.00 GiB free\n";
+       }},
+      {"a rank", [](View text) { return "[rank3]: " + std::string(text) + "\n"; }},
+      {"torchrun", [](View text) { return "[default2]:" + std::string(text) + "\n"; }},
+      {"mpirun", [](View text) { return "[1,5]<stderr>:" + std::string(text) + "\n"; }},
+      {"srun", [](View text) { return "11: " + std::string(text) + "\n"; }},
+      {"pytest", [](View text) { return "E   " + std::string(text) + "\n"; }},
+      {"vllm",
+       [](View text) {
+         return "(EngineCore_0 pid=1234) ERROR 11-28 10:20:30 [core.py:718] " + std::string(text) +
+                "\n";
+       }},
+      {"ray",
+       [](View text) {
+         return "\x1b[36m(RayTrainWorker pid=1234, ip=10.0.0.1)\x1b[0m " + std::string(text) + "\n";
+       }},
+      {"logging",
+       [](View text) {
+         return "2026-11-28 09:36:42,123 - trainer - ERROR - " + std::string(text) + "\n";
+       }},
+      {"the journal",
+       [](View text) { return "Nov 28 09:36:42 host train[12]: " + std::string(text) + "\n"; }},
+      {"kubernetes",
+       [](View text) {
+         return "2026-11-28T09:36:42.123456789Z stderr F " + std::string(text) + "\n";
+       }},
+      {"compose", [](View text) { return "worker-1  | " + std::string(text) + "\n"; }},
+      {"windows", [](View text) { return "one\r\n" + std::string(text) + "\r\n"; }},
+      {"utf-16",
+       [](View text) {
+         std::string out = "\xff\xfe";
+         for (const char c : "[rank3]: " + std::string(text) + "\r\n") (out += c) += '\0';
+         return out;
+       }},
+      {"colours",
+       [](View text) {
+         return "\x1b[1;31m" + std::string(text.substr(0, 20)) + "\x1b[0m\x1b[31m" +
+                std::string(text.substr(20)) + "\x1b[0m\n";
+       }},
+      {"a progress bar",
+       [](View text) { return "  3%|#   | 1/3\r  6%|##  | 2/3\r" + std::string(text) + "\n"; }},
+      {"json",
+       [](View text) {
+         return "{\"level\":\"error\",\"message\":" +
+                escaped("Traceback:\n  File \"a.py\"\n" + std::string(text) + "\n") + ",\"n\":1}\n";
+       }},
+      {"json in json",
+       [](View text) {
+         return "{\"log\":" + escaped("{\"m\":" + escaped("x\n" + std::string(text)) + "}\n") +
+                "}\n";
+       }},
+      {"a terminal of 80", [](View text) { return wrapped_at(text, 80); }},
+      {"a terminal of 37", [](View text) { return wrapped_at(text, 37); }},
+      {"a terminal of 80, with a rank",
+       [](View text) { return wrapped_at(text, 69, "[rank3]: "); }},
+      {"a rank on each line",
+       [](View text) { return wrapped_at(text, 60, "[rank3]: ", "[rank3]: "); }},
+      {"a box", [](View text) { return wrapped_at(text, 60, "\xe2\x94\x82 ", "\xe2\x94\x82 "); }},
+      {"short lines", [](View text) { return wrapped_at(text, 11, "", "    "); }},
+  };
+  return all;
+}
+
+TEST(OomMessages, SayTheSameWhateverStandsAroundThem) {
+  for (const auto& said : kSaid) {
+    const auto plain = only_in(said.text);
+    for (const auto& disguise : disguises()) {
+      SCOPED_TRACE(format("{}, {}", said.name, disguise.name));
+      const auto log = disguise.put_on(said.text);
+      const auto found = find_in(log);
+      ASSERT_EQ(found.all.size(), 1u) << log;
+      const auto& message = found.all.front();
+      for (std::size_t i = 0; i < kFigures; ++i) {
+        const auto what = static_cast<What>(i);
+        EXPECT_EQ(message.bytes(what), plain.bytes(what)) << name(what) << "\n" << log;
+      }
+      EXPECT_EQ(message.device, plain.device);
+      EXPECT_EQ(message.processes.size(), plain.processes.size());
+      EXPECT_EQ(name(answer(message).cause), name(said.cause));
+    }
+  }
+}
+
+TEST(OomMessages, OfSeveralRanksAreCountedByRank) {
+  constexpr std::string_view kMessage =
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU {} has a total "
+      "capacity of 6.00 GiB of which 0 bytes is free. Of the allocated memory 2.93 GiB is "
+      "allocated "
+      "by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.";
+  std::string log = "hello\n";
+  for (const auto rank : {2, 0, 3})
+    log += format("[rank{}]: Traceback\n[rank{}]: {}\n", rank, rank, format(kMessage, rank));
+  const auto found = find_in(log);
+
+  EXPECT_EQ(found.count, 3u);
+  EXPECT_EQ(found.by_writer, (std::map<std::string, std::uint64_t>{{"0", 1}, {"2", 1}, {"3", 1}}));
+  EXPECT_EQ(found.all.front().writer, "2");
+  EXPECT_EQ(found.all.front().line, 3u);
+  EXPECT_EQ(found.all.front().device, 2u);
+}
+
+TEST(OomMessages, OfInterleavedRanksAreToldApart) {
+  const std::string log =
+      "[rank0]: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total\n"
+      "[rank1]: CUDA out of memory. Tried to allocate 2.70 GiB. GPU 1 has a total\n"
+      "[rank0]: capacity of 6.00 GiB of which 0 bytes is free. Of the allocated memory 2.93 GiB\n"
+      "[rank1]: capacity of 7.00 GiB of which 1024 bytes is free. Of the allocated memory 3.93 "
+      "GiB\n"
+      "[rank1]: is allocated by PyTorch, and 1.30 GiB is reserved by PyTorch but unallocated.\n"
+      "[rank0]: is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.\n";
+  const auto found = find_in(log);
+
+  ASSERT_EQ(found.all.size(), 2u);
+  EXPECT_EQ(found.all[0][What::idle]->printed, "2.30 GiB");
+  EXPECT_EQ(found.all[0][What::total]->printed, "6.00 GiB");
+  EXPECT_EQ(found.all[1][What::idle]->printed, "1.30 GiB");
+  EXPECT_EQ(found.all[1][What::total]->printed, "7.00 GiB");
+}
+
+TEST(OomMessages, ThatAreOneFailureCountOnce) {
+  const auto found = find_in(
+      "2024-05-28 07:02:44.349554: W external/tsl/tsl/framework/bfc_allocator.cc:482] Allocator "
+      "(GPU_0_bfc) ran out of memory trying to allocate 1.97GiB (rounded to 2110783744)requested "
+      "by "
+      "op \n"
+      "2024-05-28 07:02:44.350162: W external/tsl/bfc_allocator.cc:494] ****___***\n"
+      "E0528 07:02:44.350251   27487 pjrt_stream_executor_client.cc:2826] Execution of replica 0 "
+      "failed: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2110783616 bytes.\n"
+      "BufferAssignment stats:\n                 total allocation:    7.88GiB\n"
+      "Traceback (most recent call last):\n"
+      "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "
+      "allocate 2110783616 bytes.\n");
+
+  ASSERT_EQ(found.count, 1u);
+  EXPECT_EQ(found.all[0].bytes(What::asked), (Range{2110783616, 2110783616}));
+  EXPECT_EQ(found.all[0][What::program]->printed, "7.88 GiB");
+}
+
+TEST(OomMessages, ThatAreNoFailuresAreCountedApart) {
+  const auto found = find_in(
+      "W bfc_allocator.cc:243] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB "
+      "with freed_by_count=0. The caller indicates that this is not a failure, but may mean that "
+      "there could be performance gains if more memory were available.\n");
+
+  EXPECT_TRUE(found.all.empty());
+  EXPECT_EQ(found.not_failures, 1u);
+}
+
+TEST(OomMessages, AreNotTheTextOfProgramsThatSpeakOfThem) {
+  EXPECT_TRUE(find_in("if 'out of memory. Tried to allocate' in str(error): pass\n"
+                      "raise MemoryError('std::bad_alloc: out_of_memory: ')\n"
+                      "# Out of memory allocating request\n"
+                      "OOM_SCORE=3\nmemory allocated: 3.00 GiB\n")
+                  .all.empty());
+}
+
+TEST(OomMessages, AreFoundInALineOfAnyLengthAndInALongLog) {
+  const std::string message =
+      "CUDA out of memory. Tried to allocate 1.70 GiB (GPU 0; 6.00 GiB total capacity; 2.93 GiB "
+      "already allocated; 0 bytes free; 5.23 GiB reserved in total by PyTorch)";
+  for (std::size_t before = 16200; before < 16500; before += 7) {
+    const auto log = std::string(before, 'x') + message + std::string(40000, 'y') + "\n";
+    const auto found = find_in(log);
+    ASSERT_EQ(found.all.size(), 1u) << before;
+    EXPECT_EQ(found.all[0][What::reserved]->printed, "5.23 GiB") << before;
+    EXPECT_EQ(found.lines, 1u);
+  }
+  std::string log;
+  for (int i = 0; i < 20000; ++i) log += format("step {} memory 3.00 GiB allocated\n", i);
+  log += message + "\n";
+  const auto found = find_in(log);
+  ASSERT_EQ(found.all.size(), 1u);
+  EXPECT_EQ(found.all[0].line, 20001u);
+}
+
+TEST(OomMessages, ThatAProgramPrintsWithoutEndAreBounded) {
+  std::string log;
+  for (int i = 0; i < 1000; ++i)
+    log += format("Out of memory allocating {} bytes (allocated so far: 512 bytes).\n", 1000 + i);
+  const auto found = find_in(log);
+
+  EXPECT_EQ(found.count, 1000u);
+  EXPECT_EQ(found.all.size(), kMost);
+}
+
+TEST(LogLine, KeepsWhatIsNoPrefix) {
+  for (const std::string_view text :
+       {"(allocated so far: 512 bytes)", "[2] Call to cuMemAlloc", "1.70 GiB free",
+        "2147483648 bytes", "InUse at 7fa140000000 of size 536870912 next 878"})
+    EXPECT_EQ(format::without_prefix(text).text, text);
+}
+
+}  // namespace
+}  // namespace emm::message
