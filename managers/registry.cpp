@@ -60,7 +60,8 @@ Result<ManagerFactory> find_base(std::string_view spec) {
   const bool by_name = !name.empty() && tried.starts_with(plugin::library_names(name).front()) &&
                        !plugin::is_path(name);
   return fail(
-      Errc::usage, "no manager '{}'{}{}{}", spec, known_or_meant(name, bundled_managers()),
+      Errc::usage, "no manager '{}'{}{}{}", spec,
+      known_or_meant(by_name ? name : std::string_view(), bundled_managers()),
       tried.empty() ? "" : "; tried " + tried,
       by_name ? text::format("; a file is named with a slash, as ./{}, or ends in .so", name) : "");
 }

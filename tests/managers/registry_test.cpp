@@ -40,10 +40,13 @@ TEST(FindManager, RefusesAnUnknownNameAndListsTheKnown) {
   std::vector<std::string_view> known;
   for (const auto* entry : bundled_managers()) known.push_back(entry->name);
 
-  EXPECT_EQ(refusal("pol"),
-            text::format("no manager 'pol': known are {}; tried libemm-pol.so: not found; a file "
-                         "is named with a slash, as ./pol, or ends in .so",
+  EXPECT_EQ(refusal("mine"),
+            text::format("no manager 'mine': known are {}; tried libemm-mine.so: not found; a file "
+                         "is named with a slash, as ./mine, or ends in .so",
                          text::join(known)));
+  EXPECT_EQ(refusal("pol"),
+            "no manager 'pol', did you mean pool; tried libemm-pol.so: not found; a file is named "
+            "with a slash, as ./pol, or ends in .so");
   EXPECT_EQ(refusal(""), text::format("no manager '': known are {}", text::join(known)));
   EXPECT_EQ(refusal("pool", {"limit"}),
             "no adaptor 'limit': known are limiting, statistics, tracking, logging");
