@@ -24,8 +24,8 @@ Stated minus(Stated from, Stated what) noexcept;
 /// One number that a program stated about itself.
 struct Figure {
   enum class Unit : std::uint8_t { bytes, count };
-  std::string name;             ///< "reserved"
-  std::optional<Stated> value;  ///< Nothing: the file does not tell it.
+  std::string name;               ///< "reserved"
+  std::optional<Stated> value{};  ///< Nothing: the file does not tell it.
   Unit unit = Unit::bytes;
   bool operator==(const Figure&) const = default;
 };
@@ -33,7 +33,7 @@ struct Figure {
 /// What is stated of one device or one process.
 struct FigureGroup {
   std::string name;  ///< "device 0"
-  std::vector<Figure> figures;
+  std::vector<Figure> figures{};
 };
 
 /// A part of memory that has a name: of a call site, a process.
@@ -45,13 +45,13 @@ struct StatisticsRow {
 /// The answer for a file that has figures and no events, so that nothing of it can be walked or
 /// replayed: what it states, what that means, and what it cannot tell.
 struct Statistics {
-  std::string what;  ///< "torch.cuda.memory_summary()"
-  std::vector<FigureGroup> groups;
-  std::string rows_title;
-  std::vector<StatisticsRow> rows;   ///< The greatest first.
-  std::vector<std::string> reading;  ///< Sentences: the answer.
-  std::vector<std::string> unknown;  ///< What the file cannot tell.
-  std::vector<std::string> next;     ///< What to do or record to know more.
+  std::string what{};  ///< "torch.cuda.memory_summary()"
+  std::vector<FigureGroup> groups{};
+  std::string rows_title{};
+  std::vector<StatisticsRow> rows{};   ///< The greatest first.
+  std::vector<std::string> reading{};  ///< Sentences: the answer.
+  std::vector<std::string> unknown{};  ///< What the file cannot tell.
+  std::vector<std::string> next{};     ///< What to do or record to know more.
 };
 
 /// One format of such files.

@@ -21,7 +21,7 @@ using namespace inspect;
 /// ProtoFields of one protobuf message, one after the other.
 class ProtoFields {
  public:
-  explicit ProtoFields(std::string_view bytes) noexcept : rest_(bytes) {}
+  explicit ProtoFields(std::string_view all) noexcept : rest_(all) {}
 
   /// Goes to the next field. Returns false at the end, and where the bytes are damaged.
   bool next() noexcept {

@@ -11,11 +11,11 @@ namespace emm::inspect {
 /// What PyTorch's caching allocator states of one device. What is not stated is unknown.
 struct TorchFigures {
   std::string device;  ///< "device 0"; empty if not stated.
-  std::optional<Stated> allocated, allocated_peak, reserved, reserved_peak;
-  std::optional<Stated> active;     ///< Allocated, or freed and kept for another stream.
-  std::optional<Stated> requested;  ///< Allocated, before rounding.
-  std::optional<Stated> stuck;      ///< Inactive in partly used segments: "non-releasable".
-  std::optional<std::uint64_t> ooms, retries, segments;
+  std::optional<Stated> allocated{}, allocated_peak{}, reserved{}, reserved_peak{};
+  std::optional<Stated> active{};     ///< Allocated, or freed and kept for another stream.
+  std::optional<Stated> requested{};  ///< Allocated, before rounding.
+  std::optional<Stated> stuck{};      ///< Inactive in partly used segments: "non-releasable".
+  std::optional<std::uint64_t> ooms{}, retries{}, segments{};
 };
 
 /// Adds the figures, and what the gap between reserved and allocated is made of.
