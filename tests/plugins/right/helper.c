@@ -105,6 +105,7 @@ static void go_on(emm_manager* self) {
 
 static void full_state(emm_manager* self, emm_state* answer) {
   state(self, answer);
+  if (answer->struct_size < sizeof *answer) return; /* An older host's. */
   if (!is_home(self)) return;
   pthread_mutex_lock(&self->own.queueing);
   answer->pending_count = self->own.count;

@@ -60,6 +60,7 @@ static emm_status give(emm_manager* self, struct record* record, emm_stream stre
 
 static void full_state(emm_manager* self, emm_state* answer) {
   state(self, answer);
+  if (answer->struct_size < sizeof *answer) return; /* An older host's. */
   lock(self);
   answer->pending_count = self->own.count;
   answer->pending_bytes = self->own.bytes;
