@@ -11,8 +11,8 @@
 namespace emm::message {
 namespace {
 
-using inspect::columns;
-using inspect::wrapped;
+using format::columns;
+using format::wrapped;
 using text::format;
 
 constexpr std::size_t kWidth = 80;
