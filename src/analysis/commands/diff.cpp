@@ -83,8 +83,11 @@ class DiffRun final : public CommandRun {
 }  // namespace
 
 extern constinit const Command diff_command{
-    "diff", "Compare two runs of one program: what takes more memory, where, and since when", false,
-    make_run<DiffRun>, Heading::ask,
+    "diff",
+    "Compare two runs of one program: what takes more memory, where, and since when",
+    false,
+    make_run<DiffRun>,
+    Heading::ask,
     {{{"emmctl diff before.jsonl after.jsonl", "Says what takes more, where, and since when."},
       {"emmctl diff before.jsonl after.jsonl --fail-if 'peak > 1.01x'",
        "Exits with 1 where the peak grew by more than 1 %."}}}};

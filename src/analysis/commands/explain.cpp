@@ -6,11 +6,11 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/passes.hpp"
+#include "cli/recorded_settings.hpp"
 #include "commands/explain_log.hpp"
 #include "commands/held_state.hpp"
 #include "commands/load_recording.hpp"
-#include "cli/passes.hpp"
-#include "cli/recorded_settings.hpp"
 #include "commands/statistics_answer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
@@ -211,8 +211,11 @@ class Explain final : public CommandRun {
 }  // namespace
 
 extern constinit const Command explain_command{
-    "explain", "Say why a run was out of memory, and what would have been enough", false,
-    make_run<Explain>, Heading::ask,
+    "explain",
+    "Say why a run was out of memory, and what would have been enough",
+    false,
+    make_run<Explain>,
+    Heading::ask,
     {{{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
       {"emmctl explain train.log", "Says what an out-of-memory message in a log comes to."}}}};
 

@@ -4,11 +4,11 @@
 #include "base/clock.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
-#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
+#include "commands/held_state.hpp"
 #include "emm/manager_entry.hpp"
 #include "trace/lifetimes.hpp"
 #include "trial/fit_text.hpp"
@@ -119,8 +119,7 @@ class FitRun final : public CommandRun {
                            }});
     console.end_progress();
     if (!fit) return std::move(fit).error();
-    if (models && !as_recorded_ && !fit->interrupted)
-      shown.range = fit_range(recording, *named);
+    if (models && !as_recorded_ && !fit->interrupted) shown.range = fit_range(recording, *named);
 
     if (!json_.empty()) {
       if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)
@@ -251,9 +250,11 @@ class FitRun final : public CommandRun {
 
 extern constinit const Command fit_command{
     "fit",
-                                           "Find the smallest capacity at which a trace passes: "
-                                           "the program's need, and the manager's waste",
-                                           false, make_run<FitRun>, Heading::ask,
+    "Find the smallest capacity at which a trace passes: "
+    "the program's need, and the manager's waste",
+    false,
+    make_run<FitRun>,
+    Heading::ask,
     {{{"emmctl fit run.jsonl --manager pool", "Finds the smallest capacity for the pool."},
       {"emmctl fit oom.pickle --manager pool --as-recorded",
        "Leaves out what the recording was refused."}}}};

@@ -6,11 +6,11 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/gates.hpp"
+#include "cli/locale.hpp"
+#include "cli/passes.hpp"
 #include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
 #include "commands/load_recording.hpp"
-#include "cli/locale.hpp"
-#include "cli/passes.hpp"
 #include "commands/statistics_answer.hpp"
 #include "inspect/in_passes.hpp"
 #include "inspect/picture.hpp"
@@ -304,7 +304,9 @@ class Inspect final : public CommandRun {
 extern constinit const Command inspect_command{
     "inspect",
     "Show what a trace is like: sizes, lifetimes, the peak and what was live then, leaks, growth",
-    false, make_run<Inspect>, Heading::ask,
+    false,
+    make_run<Inspect>,
+    Heading::ask,
     {{{"emmctl inspect run.jsonl", "Shows sizes, lifetimes, the peak and leaks."},
       {"emmctl inspect run.jsonl --svg run.svg --limit", "Draws it, and says what it needs."}}}};
 

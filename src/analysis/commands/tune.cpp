@@ -3,9 +3,9 @@
 #include "allocators/pytorch/program.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
-#include "commands/held_state.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
+#include "commands/held_state.hpp"
 #include "trial/spare.hpp"
 
 namespace emm {

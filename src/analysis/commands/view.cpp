@@ -112,7 +112,11 @@ class View final : public CommandRun {
 }  // namespace
 
 extern constinit const Command view_command{
-    "view", "Make the page of report, and open it in a browser", false, make_run<View>, Heading::look,
+    "view",
+    "Make the page of report, and open it in a browser",
+    false,
+    make_run<View>,
+    Heading::look,
     {{{"emmctl view run.jsonl", "Makes the page, and opens it."},
       {"emmctl view run.jsonl --manager pool", "Puts the pool beside it."}}}};
 

@@ -6,8 +6,8 @@
 
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
-#include "trace/lifetimes.hpp"
 #include "inspect/oom.hpp"
+#include "trace/lifetimes.hpp"
 
 namespace emm::fleet {
 namespace {

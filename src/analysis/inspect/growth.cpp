@@ -16,7 +16,8 @@ namespace event_flag = trace::event_flag;
 using Only = std::optional<std::uint32_t>;  // a device
 
 bool counts(const trace::Lifetimes& lifetimes, const trace::Lifetime& lifetime, Only only) {
-  return lifetime.what == trace::Lifetime::What::device && (!only || lifetimes.device(lifetime) == *only);
+  return lifetime.what == trace::Lifetime::What::device &&
+         (!only || lifetimes.device(lifetime) == *only);
 }
 
 /// Returns the kind of a mark: "step 12" and "step 13" are of one kind.

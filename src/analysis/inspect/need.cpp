@@ -26,8 +26,8 @@ std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace:
   std::map<std::uint32_t, Part> parts;
   for (const auto& lifetime : lifetimes.all()) {
     if (lifetime.what != trace::Lifetime::What::device) continue;
-    const auto end =
-        lifetime.death == trace::kNever ? std::uint64_t{trace.size()} : std::uint64_t{lifetime.death};
+    const auto end = lifetime.death == trace::kNever ? std::uint64_t{trace.size()}
+                                                     : std::uint64_t{lifetime.death};
     const auto begin = std::max<std::uint64_t>(lifetime.birth, trace.first_moment());
     if (end <= begin) continue;  // its free was asked for before the recording
     parts[lifetimes.device(lifetime)].buffers.push_back(
@@ -42,7 +42,8 @@ std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace:
   return parts;
 }
 
-Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part, trace::Asked asked) {
+Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part,
+           trace::Asked asked) {
   Need need;
   need.device = device;
   need.allocs = part.buffers.size() - part.refused;
@@ -76,8 +77,8 @@ std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked) 
   return out;
 }
 
-std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
-                        trace::Asked asked) {
+std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
+                        std::uint64_t search_ns, trace::Asked asked) {
   std::vector<Need> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked)) {
     const auto bracket =

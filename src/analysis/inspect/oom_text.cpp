@@ -7,9 +7,9 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "format/columns.hpp"
 #include "format/json_value.hpp"
 #include "format/json_writer.hpp"
-#include "format/columns.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
 
@@ -517,10 +517,10 @@ std::string set_by(const trace::Trace& trace, const Oom& oom) {
 std::string to_text(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const Shown& shown) {
   const auto& oom = report.all[which];
-  auto out = format::wrapped(happened(trace, oom) + ' ' + why(oom) + set_by(trace, oom) + ' ' +
-                         of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) +
-                         enough(report, oom),
-                     kWidth);
+  auto out = format::wrapped(
+      happened(trace, oom) + ' ' + why(oom) + set_by(trace, oom) + ' ' +
+          of_growth(trace, moments.growth(oom.device), oom, shown.all_frames) + enough(report, oom),
+      kWidth);
   if (index(oom.site) != 0) {
     out += "\nThe request came from\n";
     for (const auto& frame : telling_frames(trace, oom.site, shown))

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "inspect/holding.hpp"
-#include "trace/lifetimes.hpp"
 #include "inspect/percentiles.hpp"
 #include "inspect/recording.hpp"
 #include "trace/curve.hpp"
+#include "trace/lifetimes.hpp"
 
 namespace emm::inspect {
 
@@ -82,11 +82,12 @@ struct Profile {
   std::uint64_t failed = 0;             ///< Requests that are recorded, or expected, to fail.
   std::uint64_t allocs = 0, bytes = 0;  ///< Requests for device memory that succeeded.
   bool has_times = false;
-  std::uint64_t span_ns = 0;                        ///< From the first event to the last.
-  Percentiles sizes, lifetime_events, lifetime_ns;  ///< trace::Lifetimes of what began and ended within.
-  std::vector<SizeClass> size_classes;              ///< By size, without empty ones.
-  std::vector<Share> threads, streams;              ///< By ThreadId, StreamId.
-  Actions actions{};                                ///< What was done with device memory.
+  std::uint64_t span_ns = 0;  ///< From the first event to the last.
+  Percentiles sizes, lifetime_events,
+      lifetime_ns;                      ///< trace::Lifetimes of what began and ended within.
+  std::vector<SizeClass> size_classes;  ///< By size, without empty ones.
+  std::vector<Share> threads, streams;  ///< By ThreadId, StreamId.
+  Actions actions{};                    ///< What was done with device memory.
   Peak live;
   /// The most that is live in each of at most kCurveParts equal parts of the trace, from its
   /// first_moment() on.

@@ -6,8 +6,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/sparkline.hpp"
 #include "format/columns.hpp"
+#include "format/sparkline.hpp"
 #include "inspect/report_parts.hpp"
 
 namespace emm::inspect {
@@ -61,17 +61,19 @@ std::string heading(const trace::Trace& trace, const Profile& profile) {
       words += text::format(" ({} of the manager)", grouped(profile.backing_by_op[op]));
     operations.push_back(words);
   }
-  auto out = format::wrapped(text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))),
-                     kProfileWidth);
+  auto out = format::wrapped(
+      text::format("{}: {}", shown_as(trace.source()), shown_as(text::join(about))), kProfileWidth);
   const auto curve = trace::curve_of(header);
-  if (curve == trace::Curve::none) return out + format::wrapped(text::join(operations), kProfileWidth);
+  if (curve == trace::Curve::none)
+    return out + format::wrapped(text::join(operations), kProfileWidth);
   // The operations are what an importer made of sums, and say nothing of the program.
-  return out + format::wrapped(curve == trace::Curve::blocks
-                           ? "It tells sizes and not which block was freed: the curve and the "
-                             "peak, and neither lifetimes nor where memory lay"
-                           : "It tells totals and no allocation: the curve and the peak, and "
-                             "neither sizes, counts, lifetimes nor where memory lay",
-                       kProfileWidth);
+  return out +
+         format::wrapped(curve == trace::Curve::blocks
+                             ? "It tells sizes and not which block was freed: the curve and the "
+                               "peak, and neither lifetimes nor where memory lay"
+                             : "It tells totals and no allocation: the curve and the peak, and "
+                               "neither sizes, counts, lifetimes nor where memory lay",
+                         kProfileWidth);
 }
 
 std::string summary(const trace::Trace& trace, const Profile& profile, const Shown& shown) {
@@ -362,10 +364,10 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
 
 std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
                     const Shown& shown) {
-  return format::wrapped(text::format("{} after event {}: {} are live in {}", shown_as(trace.source()),
-                              grouped(event), bytes_in_full(held.bytes),
-                              counted(held.count, "allocation")),
-                 kProfileWidth) +
+  return format::wrapped(text::format("{} after event {}: {} are live in {}",
+                                      shown_as(trace.source()), grouped(event),
+                                      bytes_in_full(held.bytes), counted(held.count, "allocation")),
+                         kProfileWidth) +
          holding("Live then", trace, held, shown);
 }
 

@@ -5,8 +5,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/json_writer.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -80,8 +80,8 @@ std::vector<Growing> growth_of(const Statistics& before, const Statistics& after
 
 std::string to_text(const Statistics& statistics, const std::string& file, std::size_t top) {
   auto out = format::wrapped(text::format("{}: {}", text::printable(file, std::string::npos),
-                                  text::printable(statistics.what, std::string::npos)),
-                     kStatisticsWidth);
+                                          text::printable(statistics.what, std::string::npos)),
+                             kStatisticsWidth);
   for (const auto& each : statistics.reading) out += format::wrapped(each, kStatisticsWidth);
   for (const auto& group : statistics.groups) {
     std::vector<std::vector<std::string>> rows;
@@ -179,12 +179,13 @@ std::string to_text(const std::vector<Growing>& growing, const std::string& befo
     rows.push_back({change(each.before, each.after), units::bytes(each.before),
                     units::bytes(each.after), std::string(text::printable(each.name, kName))});
   }
-  auto out = format::wrapped(text::format("{} has {} {} than {}", after,
-                                  units::bytes(sum_after >= sum_before ? sum_after - sum_before
-                                                                       : sum_before - sum_after),
-                                  sum_after >= sum_before ? "more" : "less", before),
-                     kStatisticsWidth) +
-             "\nWhat grew, and what shrank\n" + format::columns("rrrl", rows);
+  auto out =
+      format::wrapped(text::format("{} has {} {} than {}", after,
+                                   units::bytes(sum_after >= sum_before ? sum_after - sum_before
+                                                                        : sum_before - sum_after),
+                                   sum_after >= sum_before ? "more" : "less", before),
+                      kStatisticsWidth) +
+      "\nWhat grew, and what shrank\n" + format::columns("rrrl", rows);
   if (growing.size() > top) out += text::format("  ... and {} more\n", growing.size() - top);
   return out;
 }

@@ -4,8 +4,8 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/json_writer.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 #include "message/answer.hpp"
 
 namespace emm::message {

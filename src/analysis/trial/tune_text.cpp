@@ -2,8 +2,8 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "format/json_writer.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 #include "inspect/report_parts.hpp"
 #include "trial/tune.hpp"
 
@@ -139,10 +139,9 @@ std::vector<std::string> lines_of(const std::string& spec) {
 }
 
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width) {
-  std::string out =
-      format::wrapped(verdict(tuning, trace) + before_words(tuning) + untried(tuning),
-                       static_cast<std::size_t>(width)) +
-      "\n";
+  std::string out = format::wrapped(verdict(tuning, trace) + before_words(tuning) + untried(tuning),
+                                    static_cast<std::size_t>(width)) +
+                    "\n";
   const auto limited = tuning.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
       {"", limited ? "served" : "", "fits", "reserved", "retries", "calls"}};

@@ -6,8 +6,8 @@
 #include "cli/listing.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
-#include "format/json_writer.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 #include "log/writer.hpp"
 #include "plugin/child.hpp"
 #include "plugin/plugin.hpp"
@@ -203,8 +203,11 @@ class List final : public CommandRun {
 }  // namespace
 
 extern constinit const Command list_command{
-    "list", "What there is: managers, adaptors, devices, formats, generators, clauses", false,
-    make_run<List>, Heading::about,
+    "list",
+    "What there is: managers, adaptors, devices, formats, generators, clauses",
+    false,
+    make_run<List>,
+    Heading::about,
     {{{"emmctl list managers", "Lists the bundled managers with their options."},
       {"emmctl list formats --json -", "Lists the formats, as JSON."}}}};
 

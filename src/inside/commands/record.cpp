@@ -29,8 +29,8 @@
 #include "cli/program_files.hpp"
 #include "commands/recorded_program.hpp"
 #include "format/whole_file.hpp"
-#include "record/forwarding_library.hpp"
 #include "raw/raw.hpp"
+#include "record/forwarding_library.hpp"
 #include "record/room_ahead.hpp"
 #include "trace/importer.hpp"
 #include "trace/live_bytes.hpp"
@@ -896,8 +896,11 @@ class RecordProgram final : public CommandRun {
 }  // namespace
 
 extern constinit const Command record_command{
-    "record", "Run any CUDA program and record its memory calls as a trace", false,
-    make_run<RecordProgram>, Heading::traces,
+    "record",
+    "Run any CUDA program and record its memory calls as a trace",
+    false,
+    make_run<RecordProgram>,
+    Heading::traces,
     {{{"emmctl record -o run.emmb -- ./program", "Records a program from its start to its end."},
       {"emmctl record -o 'run.%p.emmb' --duration 60s -- python train.py",
        "Records each process of it for a minute."}}}};
