@@ -17,8 +17,8 @@ inline bool is_also_log(std::string_view format) noexcept {
 
 /// What a file is, and what can be done with it.
 struct FileAnswer {
-  std::string what;   ///< "run.png is a picture (PNG)."
-  std::string lines;  ///< Commands to paste, or what to record instead.
+  std::string what;     ///< "run.png is a picture (PNG)."
+  std::string lines{};  ///< Commands to paste, or what to record instead.
   ExitCode code = ExitCode::fine;
   bool is_text = false;            ///< Any text, such as a log.
   bool may_have_messages = false;  ///< It is a text, or a program's text that may quote one.

@@ -32,15 +32,15 @@ struct Chunks {
 /// One out-of-memory message, with what it tells.
 struct Message {
   const Wording* wording = nullptr;
-  std::string writer;      ///< The rank or the process, as the line's prefix says.
+  std::string writer{};    ///< The rank or the process, as the line's prefix says.
   std::uint64_t line = 0;  ///< Where it begins, from 1.
-  std::optional<std::uint32_t> device;
+  std::optional<std::uint32_t> device{};
   std::array<std::optional<Figure>, kFigures> figures{};
-  std::vector<Process> processes;
-  std::optional<Chunks> chunks;
+  std::vector<Process> processes{};
+  std::optional<Chunks> chunks{};
   bool beyond_any = false;    ///< "more than 1EB": no device has that.
   std::uint64_t printed = 1;  ///< How often the log has it.
-  std::string text;           ///< Its first line.
+  std::string text{};         ///< Its first line.
 
   const std::optional<Figure>& operator[](What what) const noexcept {
     return figures[static_cast<std::size_t>(what)];

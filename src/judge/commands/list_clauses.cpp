@@ -7,18 +7,17 @@ namespace {
 
 using cli::Rows;
 
-std::string cell(std::string_view value) { return std::string(value); }
-
 Rows clauses() {
   Rows rows{{"clause", "asked of", "level", "rule"}};
   for (const auto* group : conformance::clause_groups()) {
     for (const auto& clause : group->clauses) {
-      rows.push_back(
-          {cell(clause.id), cell(name(clause.scope)), cell(name(clause.level)), cell(clause.rule)});
+      rows.push_back({std::string(clause.id), std::string(name(clause.scope)),
+                      std::string(name(clause.level)), std::string(clause.rule)});
     }
   }
   for (const auto& clause : conformance::unjudged_clauses()) {
-    rows.push_back({cell(clause.id), "nobody", cell(clause.why), cell(clause.rule)});
+    rows.push_back(
+        {std::string(clause.id), "nobody", std::string(clause.why), std::string(clause.rule)});
   }
   return rows;
 }
@@ -29,10 +28,10 @@ Rows groups_of_clauses() {
   for (const auto* group : conformance::clause_groups()) {
     if (group->clauses.empty()) continue;
     constexpr std::string_view kBeyond = "Beyond the catalogue: ";
-    auto title = cell(group->title);
+    auto title = std::string(group->title);
     if (title.starts_with(kBeyond)) title.erase(0, kBeyond.size());
     rows.push_back(
-        {text::format("{}", group->clauses.size()), title, cell(group->clauses.front().id)});
+        {text::format("{}", group->clauses.size()), title, std::string(group->clauses.front().id)});
   }
   return rows;
 }

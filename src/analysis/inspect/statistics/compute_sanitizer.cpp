@@ -9,10 +9,8 @@
 #include "base/units.hpp"
 #include "inspect/statistics.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 constexpr std::string_view kSanitizerMark = "=========";
 
@@ -138,12 +136,15 @@ int sniff_leaks(std::string_view prefix) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader compute_sanitizer_statistics{
     .name = "compute-sanitizer",
     .summary = "the report of compute-sanitizer --leak-check full",
-    .sniff = sniff_leaks,
-    .read = read_leaks,
+    .sniff = inspect::sniff_leaks,
+    .read = inspect::read_leaks,
 };
 
 }  // namespace emm

@@ -9,10 +9,8 @@
 #include "base/units.hpp"
 #include "inspect/statistics/torch_figures.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 constexpr std::string_view kFlushes = " pytorch allocator cache flushes since last step";
 
@@ -100,12 +98,15 @@ int sniff_deepspeed(std::string_view prefix) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader deepspeed_statistics{
     .name = "deepspeed",
     .summary = "DeepSpeed's lines of MA, Max_MA, CA and Max_CA, and its warnings of cache flushes",
-    .sniff = sniff_deepspeed,
-    .read = read_deepspeed,
+    .sniff = inspect::sniff_deepspeed,
+    .read = inspect::read_deepspeed,
 };
 
 }  // namespace emm

@@ -13,10 +13,8 @@
 #include "base/units.hpp"
 #include "inspect/statistics.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 /// ProtoFields of one protobuf message, one after the other.
 class ProtoFields {
@@ -255,12 +253,15 @@ int sniff_pprof(std::string_view prefix) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader jax_profile_statistics{
     .name = "jax-profile",
     .summary = "jax.profiler.save_device_memory_profile(): pprof, packed with gzip",
-    .sniff = sniff_pprof,
-    .read = read_pprof,
+    .sniff = inspect::sniff_pprof,
+    .read = inspect::read_pprof,
 };
 
 }  // namespace emm

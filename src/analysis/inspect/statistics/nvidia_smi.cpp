@@ -10,10 +10,8 @@
 #include "base/units.hpp"
 #include "inspect/statistics.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 constexpr std::uint64_t kSmiUnit = std::uint64_t{1} << 20;
 
@@ -163,12 +161,15 @@ int sniff_smi(std::string_view prefix) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader nvidia_smi_statistics{
     .name = "nvidia-smi",
     .summary = "nvidia-smi --query-gpu or --query-compute-apps with --format=csv",
-    .sniff = sniff_smi,
-    .read = read_smi,
+    .sniff = inspect::sniff_smi,
+    .read = inspect::read_smi,
 };
 
 }  // namespace emm

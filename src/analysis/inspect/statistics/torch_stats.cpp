@@ -11,10 +11,8 @@
 #include "base/units.hpp"
 #include "inspect/statistics/torch_figures.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 using Numbers = std::map<std::string, std::uint64_t, std::less<>>;
 
@@ -144,12 +142,15 @@ int sniff_stats(std::string_view prefix) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader torch_stats_statistics{
     .name = "torch-stats",
     .summary = "torch.cuda.memory_stats() as JSON or printed; memory_stats() of a device of JAX",
-    .sniff = sniff_stats,
-    .read = read_stats,
+    .sniff = inspect::sniff_stats,
+    .read = inspect::read_stats,
 };
 
 }  // namespace emm

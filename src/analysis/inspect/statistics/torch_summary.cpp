@@ -8,10 +8,8 @@
 #include "base/text.hpp"
 #include "inspect/statistics/torch_figures.hpp"
 
-namespace emm {
+namespace emm::inspect {
 namespace {
-
-using namespace inspect;
 
 constexpr std::string_view kTitle = "CUDA memory summary, device ID ";
 
@@ -87,12 +85,18 @@ Result<Statistics> read_summary(format::ByteSource& source) {
 }
 
 }  // namespace
+}  // namespace emm::inspect
+
+namespace emm {
 
 extern constinit const inspect::StatisticsReader torch_summary_statistics{
     .name = "torch-summary",
     .summary = "torch.cuda.memory_summary(), amid any text",
-    .sniff = [](std::string_view prefix) { return prefix.find(kTitle) != prefix.npos ? 90 : 0; },
-    .read = read_summary,
+    .sniff =
+        [](std::string_view prefix) {
+          return prefix.find(inspect::kTitle) != prefix.npos ? 90 : 0;
+        },
+    .read = inspect::read_summary,
 };
 
 }  // namespace emm

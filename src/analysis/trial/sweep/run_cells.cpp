@@ -63,7 +63,7 @@ class Child {
       for (int i = 0; i < 3; ++i) dup2(files[i], i);
       execvp(arguments[0], arguments.data());
       const int error = errno;
-      [[maybe_unused]] const auto written = write(told[1], &error, sizeof error);
+      [[maybe_unused]] const auto written = ::write(told[1], &error, sizeof error);
       _exit(127);
     }
     int error = opened && pid_ > 0 ? 0 : errno;
