@@ -64,15 +64,13 @@ const Mutant kStatesMutants[] = {
          return m.up->trim(keep);
        };
      }},
-    {"states/streams", "orders no stream after another inside a deferral", "pool",
+    {"states/streams", "frees on the default stream what a stream works on, inside a deferral",
+     "async",
      [](W m) {
        auto guards = count_guards(m);
-       m.driver->on_stream_wait_event = [&m, guards](auto stream, auto event) -> Status {
-         {
-           const std::lock_guard lock(guards->mutex);
-           if (guards->alive > 0) return {};
-         }
-         return m.driver->to.stream_wait_event(stream, event);
+       m.driver->on_mem_free_async = [&m, guards](DevicePtr ptr, StreamHandle stream) {
+         const std::lock_guard lock(guards->mutex);
+         return m.driver->to.mem_free_async(ptr, guards->alive > 0 ? StreamHandle{} : stream);
        };
      }},
     {"states/refusals", "keeps freed managed memory where the driver has no more", "default",

@@ -37,20 +37,22 @@ def expect(what, condition):
 
 with tempfile.TemporaryDirectory() as made:
     folder = pathlib.Path(made) / "out"
-    kills = 0
-    for attempt in range(200 + KILLS):
+    kills = patience = 0
+    for attempt in range(200 + 4 * KILLS):
         running = subprocess.Popen(sweep(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            running.wait(timeout=random.uniform(0.02, 0.2) * (1 + max(0, attempt - KILLS) ** 2 / 100))
+            running.wait(timeout=random.uniform(0.02, 0.2) * (1 + patience ** 2 / 100))
             if kills >= KILLS:
                 break
-            # It was done too early: some of it is to be done again.
+            # It was done too early: some of it is to be done again, and killed as early as before.
+            patience = 0
             for cell in random.sample(sorted((folder / "cells").glob("*.json")), 40):
                 cell.unlink()
         except subprocess.TimeoutExpired:
             running.send_signal(random.choice([signal.SIGKILL, signal.SIGTERM]))
             running.wait()
             kills += 1
+            patience += 1
             for cell in (folder / "cells").glob("*.json"):
                 expect(f"{cell} is no whole answer after a kill", json.loads(cell.read_text())["schema"] == "emmctl.replay/1")
     expect("it was never done", running.returncode == 0)

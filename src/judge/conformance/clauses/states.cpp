@@ -347,6 +347,7 @@ class Scene {
   }
   /// Pauses another thread in a request of a kind that needs the driver.
   void invite_guest() {
+    had_guest_ = true;
     const auto number = guests_++;
     guest_patience_ = 4;
     const bool is_paused = guest_.enter([this, number] {
@@ -367,6 +368,7 @@ class Scene {
   /// Ends all states.
   void leave() {
     guest_.leave();
+    had_guest_ = false;
     fillers.clear();
     if (is_refusing_) refuse(0);
     may_refuse = false;
@@ -390,7 +392,9 @@ class Scene {
   void look() {
     if (b.decided()) return;
     for (const auto& one : live_) {
-      const auto whole = one.block.alive() && b.holds(one.block, one.value);
+      // A full H200 cannot bring managed memory to where it is read; it is read when there is room.
+      const bool is_far = one.kind == Kind::managed && !fillers.empty();
+      const auto whole = one.block.alive() && (is_far || b.holds(one.block, one.value));
       if (whole) continue;
       b.expect_rule(one.block.alive() ? "live/overlap_content" : "BASE-7", false, when,
                     text::format("{} is {}", kNames[at(one.kind)],
@@ -493,7 +497,10 @@ class Scene {
   }
 
   void judge_refusal(Kind kind, const Asked& asked, const Error& error, const std::string& done) {
-    if (error.code == Errc::not_supported && !has_given_[at(kind)]) {
+    // A device may lack a kind, too, and then the driver's own words come back.
+    constexpr std::int32_t kNotSupported = 801;
+    const bool is_unknown = error.code == Errc::not_supported || error.native == kNotSupported;
+    if (is_unknown && !has_given_[at(kind)]) {
       offers_[at(kind)] = false;
       return;
     }
@@ -557,6 +564,7 @@ class Scene {
     }
   }
   void judge_live_bytes() {
+    if (had_guest_) return;  // a free may be counted once the other thread has left
     const auto told = b.manager().state().live_bytes;
     if (!told) return;
     std::uint64_t device = 0, host = 0;
@@ -585,6 +593,7 @@ class Scene {
   bool tells_info_ = false, gives_handles_ = false;
   bool is_asked_ = false, defers_ = false;  ///< Whether it has deferrals.
   bool is_deferring_ = false, is_refusing_ = false, is_busy_ = false;
+  bool had_guest_ = false;  ///< Another thread was inside since the last leave().
   std::uint8_t value_ = 0;
   std::uint64_t guests_ = 0, leaves_ = 0;
 };
