@@ -48,7 +48,7 @@ struct emm_manager : Common {
   emm_token last_token = 0, last_reset = 0;
   u32 deferrals = 0;
   u64 frees = 0;
-  // Of wrong ones.
+  // Only wrong variants use these.
   u64 limit = kLimit, waiting_counted = 0;
   std::vector<Record> lost;
   std::map<emm_token, Record> ended;

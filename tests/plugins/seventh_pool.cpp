@@ -35,7 +35,7 @@ struct emm_manager : Common {
   emm_token last_token = 0, last_reset = 0;
   u32 deferrals = 0;
   u64 live = 0, reserved = 0;
-  // Of wrong ones.
+  // Only wrong variants use these.
   std::vector<Block> lost;
   std::list<Block> regions;
   std::map<u64, std::string> handles;

@@ -30,7 +30,7 @@ struct emm_manager : Common {
   u64 queue_bytes = 0, live = 0;
   emm_token last_token = 0, last_reset = 0;
   u32 deferrals = 0;
-  // Of the wrong ones.
+  // Only wrong variants use these.
   std::map<emm_token, Record> ended;
   std::deque<Waiting> regions;
   std::vector<Waiting> lost;

@@ -150,7 +150,7 @@ Status TorchSession::held_before(const TorchMemory& memory) {
   made.preexisting = true;
   made.members.add(Member::preexisting);
   add_site(made, memory.site);
-  // Of other segments the size tells the pool.
+  // The size of any other segment tells its pool.
   std::string members = memory.mapped && memory.small ? R"("x-segment_type":"small")" : "";
   if (!memory.pool.is_default()) {
     if (!members.empty()) members += ',';
