@@ -146,7 +146,9 @@ TEST(Statistics, NoTornFileDoesHarm) {
       const auto reader = detect_statistics(*source);
       if (!reader || *reader == nullptr) continue;
       const auto read = (*reader)->read(*source);
-      if (read) EXPECT_FALSE(to_text(*read, "f", 10).empty());
+      if (read) {
+        EXPECT_FALSE(to_text(*read, "f", 10).empty());
+      }
     }
   }
 }

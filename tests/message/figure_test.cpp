@@ -179,8 +179,12 @@ TEST_F(Figures, OfDifferencesHoldTheDifference) {
     EXPECT_TRUE(holds(found.spare, idle + free - std::min(asked, idle + free)));
     // What is said as certain is so.
     if (!found.is_certain) continue;
-    if (found.cause == inspect::Cause::waste) EXPECT_GE(idle + free, asked);
-    if (found.cause == inspect::Cause::others) EXPECT_LT(idle + free, asked);
+    if (found.cause == inspect::Cause::waste) {
+      EXPECT_GE(idle + free, asked);
+    }
+    if (found.cause == inspect::Cause::others) {
+      EXPECT_LT(idle + free, asked);
+    }
   }
 }
 

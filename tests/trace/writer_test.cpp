@@ -240,7 +240,8 @@ TEST(FlatLine, ReadsTheSameWhateverTheOrderOfTheMembersAndTheSpacesBetweenThem) 
       ASSERT_EQ(flat.read(std::string_view(other_padded).substr(0, other.size()), second), known)
           << line << "\n"
           << other;
-      if (known) ASSERT_EQ(difference(first, second), "") << line << "\n" << other;
+      if (!known) continue;
+      ASSERT_EQ(difference(first, second), "") << line << "\n" << other;
     }
   }
   EXPECT_GT(accepted, 300);
