@@ -164,8 +164,9 @@ std::vector<Group> grouped(std::vector<Failure> failures) {
           std::any_of(failures[i].marks.begin(), failures[i].marks.end(),
                       [&](const auto& mark) { return failures[k].marks.count(mark); });
       if (!share) continue;
-      const auto [least, most] = std::minmax(find(i), find(k));
-      root[most] = least;
+      const auto one = find(i);
+      const auto other = find(k);
+      root[std::max(one, other)] = std::min(one, other);
     }
   }
   std::vector<Group> groups;
