@@ -25,7 +25,7 @@ LEAST_KILLED = 0.95
 HEAD = """# The clauses, and the wrong managers that they catch
 
 Made by `tools/conformance.py`, and compared with the truth by the tests. `emmctl conformance --manager M` judges a manager
-by the first table, and `emmctl conformance --own` judges emmctl's own parts by the second. *must* is normative text. *should*
+by the first table; emmctl's own context, pointers, IPC and selection are tested in `tests/emm`. *must* is normative text. *should*
 is what Numba's code does where the text is silent. *quirk* is what that code does and should not; it is judged by the
 profile, and never on a foreign manager. *caught* lists deliberately wrong managers (`tests/mutants`) on which the clause
 fails. On these no other clause fails, except those under *may fail with it* and those that judge all rules at once.
@@ -65,7 +65,7 @@ def clause_table(clauses, mutants):
     for clause in clauses:
         caught = mutants[clause["id"]]
         others = sorted({other for _, _, failing in caught for other in failing if not other.startswith("random/")} - {clause["id"]})
-        wrong = "; ".join(f"{words} ({over})" if over not in ("default", "emmctl") else words for words, over, _ in caught)
+        wrong = "; ".join(f"{words} ({over})" if over != "default" else words for words, over, _ in caught)
         text += f"| {clause['id']} | {clause['level']} | {clause['scope']} | {clause['rule']} | {wrong} | {', '.join(others)} |\n"
     return text
 
@@ -131,21 +131,19 @@ def main():
         mutants[clause].append((words, over, failing.split()))
     managers = json.loads(run(emmctl, "list", "managers", "--json", "-").stdout)["rows"]
     judged = {spec: verdicts(emmctl, "--manager", spec) for row in managers for spec in row["judged_as"].split()}
-    own = verdicts(emmctl, "--own")
     listed = json.loads(run(emmctl, "list", "clauses", "--json", "-").stdout)["rows"]
     unjudged = [row for row in listed if row["asked_of"] == "nobody"]
     mistakes, good = (committed_mistakes(), True) if arguments.check else operators_section(matrix)
     strangers = len(run(matrix, "strangers", "-").stdout.splitlines())
 
     page = HEAD.replace("{strangers}", str(strangers)) + f"\n## What a manager promises: {len(judged['default'])} clauses\n\n" + clause_table(judged["default"], mutants)
-    page += f"\n## What emmctl's own parts promise: {len(own)} clauses\n\n" + clause_table(own, mutants)
     page += f"\n## What nobody is judged by: {len(unjudged)} clauses\n\n| clause | rule | why not |\n| --- | --- | --- |\n"
     for row in unjudged:
         page += f"| {row['clause']} | {row['rule']} | {row['level']} |\n"
     page += mistakes
     table = MARKS[0] + summary(judged) + MARKS[1]
 
-    failed = [f"{manager}: {clause['id']}" for manager, clauses in {**judged, "emmctl": own}.items() for clause in clauses
+    failed = [f"{manager}: {clause['id']}" for manager, clauses in judged.items() for clause in clauses
               if clause["verdict"] in ("fail", "inconclusive")]
     for one in failed:
         print(f"{one} does not pass", file=sys.stderr)
@@ -165,7 +163,7 @@ def main():
         return 1 if stale or failed or not good else 0
     PAGE.write_text(page)
     README.write_text(told)
-    print(f"{len(judged['default'])} clauses of managers, {len(own)} of emmctl, {sum(map(len, mutants.values()))} mutants")
+    print(f"{len(judged['default'])} clauses of managers, {sum(map(len, mutants.values()))} mutants")
     subprocess.run(["ninja", "-C", str(build), "may_fail_with"], check=True, stdout=sys.stderr)
     named = subprocess.run([str(build / "tests/mutants/may_fail_with"), "--gtest_brief=1"], stdout=sys.stderr).returncode == 0
     return 1 if failed or not good or not named else 0

@@ -83,8 +83,8 @@ def commands(data, build):
     rows += [f"conformance --manager {manager} --clause {clauses} --tap -" for manager, clauses in
              (("pool", "PD-*"), ("default", "DEV-*"), ("async", "RST-*"), ("pool", "suite/*"), ("default", "accounts/*"),
               (f"{plugins}/example_c.so", "DEV-*"), (f"torch:{plugins}/calls_driver.so,torch_alloc,torch_free", "DEV-1"))]
-    rows += ["conformance --own --clause IPC*", "plugin new mine --language c++"]
-    rows += ["WHOLE conformance --manager default", "WHOLE conformance --manager pool", "WHOLE conformance --own",
+    rows += ["plugin new mine --language c++"]
+    rows += ["WHOLE conformance --manager default", "WHOLE conformance --manager pool",
              f"WHOLE conformance --manager {plugins}/example_cpp.so", f"WHOLE UNSTABLE conformance --manager torch:{plugins}/foreign.so,torch_alloc,torch_free"]
     return rows
 

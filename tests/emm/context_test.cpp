@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -244,6 +245,64 @@ TEST(Context, DefersTheManagerThenItselfAndEndsInReverse) {  // DFR-1, OBJ-5
   }
   EXPECT_EQ(scene.taken(), Log{"end defer"});
   EXPECT_EQ(scene.context->deallocations().size(), 1u);
+}
+
+TEST(Context, AsksTheDeviceForNoMemoryPastItsManager) {  // BASE-8
+  Scene scene;
+
+  const auto memory = scene.context->memalloc(64);
+  EXPECT_FALSE(scene.context->memhostalloc(64, {}));
+  EXPECT_FALSE(scene.context->memallocmanaged(64, AttachFlags::global));
+  scene.context->reset();
+
+  EXPECT_EQ(scene.taken(), (Log{"initialize", "memalloc 64 on 0", "memhostalloc 64 0", "reset"}));
+}
+
+TEST(Context, NeverResetsByItself) {  // RST-10
+  Scene scene;
+  ASSERT_TRUE(scene.context->push());
+  for (int i = 0; i < 20; ++i) scene.context->drop_event(*scene.context->create_event());
+  EXPECT_FALSE(scene.context->memhostalloc(64, {}));  // which the manager refuses
+  ASSERT_TRUE(scene.context->pop());
+
+  const auto asked = scene.taken();
+  EXPECT_EQ(std::count(asked.begin(), asked.end(), "reset"), 0);
+}
+
+TEST(Context, KeepsItsQueueWhereMemoryIsOut) {  // DEV-6
+  Scene scene;
+  const auto context = *Context::create(scene.device, scene.clock, *find_manager("default"));
+  context->drop_event(*context->create_event());
+  scene.driver->answer(Call::mem_alloc, {2, 2});
+
+  EXPECT_EQ(context->memalloc(64).error().code, Errc::out_of_memory);
+
+  EXPECT_EQ(scene.driver->count(Call::event_destroy), 0u);
+}
+
+TEST(Context, SaysWhichCallFailedAndHow) {  // ERR-1
+  Scene scene;
+  const auto context = *Context::create(scene.device, scene.clock, *find_manager("default"));
+  scene.driver->answer(Call::mem_alloc, {700});
+
+  const auto memory = context->memalloc(64);
+
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().native, 700);
+  EXPECT_NE(
+      describe(memory.error()).find("Call to cuMemAlloc results in CUDA_ERROR_ILLEGAL_ADDRESS"),
+      std::string::npos)
+      << describe(memory.error());
+}
+
+TEST(Context, ADeferralIsNoOtherContexts) {  // DFR-6
+  Scene scene;
+  Scene other;
+
+  const auto deferred = scene.context->defer_cleanup();
+
+  EXPECT_EQ(other.taken(), Log{});
+  EXPECT_FALSE(other.context->deallocations().is_disabled());
 }
 
 TEST(Context, CloseResetsAndThenResetsTheDevice) {  // RST-11

@@ -64,7 +64,7 @@ TEST(IpcHandle, IsNotOpenedInTheProcessThatMadeIt) {  // IPC-7
   EXPECT_FALSE(handle.is_open());
 }
 
-TEST(IpcHandle, OpensDirectlyOnItsOwnDevice) {  // IPC-6, IPC-7, IPC-8, IPC-10
+TEST(IpcHandle, OpensDirectlyOnItsOwnDevice) {  // IPC-6, IPC-7, IPC-8, IPC-10, IPC-11, IPC-18
   Machine machine(kHere);
   auto handle = IpcHandle::received(fields_of(kHere));
   machine.driver->forget_calls();

@@ -51,7 +51,7 @@ TEST(MemoryPointer, FreesAtOnceAndRefusesASecondTime) {  // PTR-5
   EXPECT_EQ(ends.streams, std::vector<std::uint64_t>{5});
 }
 
-TEST(MemoryPointer, WithoutAFinalizerIsFreedAnyNumberOfTimes) {  // PTR-5
+TEST(MemoryPointer, WithoutAFinalizerIsFreedAnyNumberOfTimes) {  // PTR-1, PTR-5
   MemoryPointer foreign({0x1000}, 10);
 
   EXPECT_TRUE(foreign.free());

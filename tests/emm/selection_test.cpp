@@ -72,6 +72,14 @@ TEST_F(Selection, TheEnvironmentNamesAManager) {  // SEL-10, SEL-13
   EXPECT_EQ(get_memory_manager()->name, "pool:max=64MiB") << "what worked is remembered";
 }
 
+TEST_F(Selection, IsMadeWhenItIsFirstAskedFor) {  // SEL-1
+  setenv("EMM_MEMORY_MANAGER", "pool", 1);
+  unset_memory_manager();
+  setenv("EMM_MEMORY_MANAGER", "host-only", 1);
+
+  EXPECT_EQ(get_memory_manager()->name, "host-only");
+}
+
 TEST_F(Selection, AManagerThatWasSetWinsOverTheEnvironment) {  // SEL-12
   setenv("EMM_MEMORY_MANAGER", "no such manager", 1);
   ASSERT_TRUE(set_memory_manager(factory_of("a", 1)));

@@ -8,7 +8,6 @@
 #include "conformance/suite.hpp"
 #include "operators.hpp"
 #include "strangers.hpp"
-#include "wrong_own.hpp"
 
 int main(int argc, char** argv) {
   using namespace emm;
@@ -46,8 +45,6 @@ int main(int argc, char** argv) {
     };
     for (const auto& mutant : mutants::all_mutants())
       show(mutant.clause, mutant.wrong, mutant.over);
-    for (const auto& mutant : mutants::all_own_mutants())
-      show(mutant.clause, mutant.wrong, "emmctl");
     return 0;
   }
   for (const auto& mutant : mutants::all_mutants()) {
@@ -62,16 +59,6 @@ int main(int argc, char** argv) {
     }
     std::fputs((line + "\n" + words).c_str(), stdout);
     std::fflush(stdout);
-  }
-  for (const auto& mutant : mutants::all_own_mutants()) {
-    if (argc > 1 && !matches(argv[1], mutant.clause)) continue;
-    mutants::WrongOwn own;
-    const auto subject = mutants::subject_of(mutant, own);
-    auto line = text::format("{}\t{}\temmctl\t", mutant.clause, mutant.wrong);
-    for (const auto& one : run_suite(subject, {.own = true}).judged) {
-      if (one.verdict.kind == Verdict::Kind::fail) line += text::format("{} ", one.clause->id);
-    }
-    std::fputs((line + "\n").c_str(), stdout);
   }
   return 0;
 }

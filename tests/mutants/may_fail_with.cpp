@@ -3,7 +3,7 @@
 #include <string>
 
 #include "conformance/suite.hpp"
-#include "wrong_own.hpp"
+#include "wrong.hpp"
 
 namespace emm::mutants {
 namespace {
@@ -36,16 +36,6 @@ TEST(MayFailWith, NamesAllOtherClausesThatAWrongManagerFails) {
     const auto subject = subject_of(mutant);
 
     expect_caught(mutant.clause, run_suite(subject, {}));
-  }
-}
-
-TEST(MayFailWith, NamesAllOtherClausesThatAWrongPartOfEmmctlFails) {
-  for (const auto& mutant : all_own_mutants()) {
-    SCOPED_TRACE(std::string(mutant.clause) + ": " + std::string(mutant.wrong));
-    WrongOwn own;
-    const auto subject = subject_of(mutant, own);
-
-    expect_caught(mutant.clause, run_suite(subject, {.own = true}));
   }
 }
 

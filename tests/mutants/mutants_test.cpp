@@ -9,7 +9,6 @@
 #include "further_mutants.hpp"
 #include "operators.hpp"
 #include "strangers.hpp"
-#include "wrong_own.hpp"
 
 namespace emm::mutants {
 namespace {
@@ -19,13 +18,10 @@ using namespace emm::conformance;
 TEST(Mutants, EveryClauseHasOne) {
   std::set<std::string_view> broken;
   for (const auto& mutant : all_mutants()) broken.insert(mutant.clause);
-  for (const auto& mutant : all_own_mutants()) broken.insert(mutant.clause);
-  for (const bool own : {false, true}) {
-    for (const auto* clause : select({.own = own})) {
-      // One that crashes is judged in a process of its own: tests/plugin, tests/golden.
-      if (clause->id == "abi/harmless") continue;
-      EXPECT_EQ(broken.count(clause->id), 1u) << clause->id << " has no mutant that breaks it";
-    }
+  for (const auto* clause : select({})) {
+    // One that crashes is judged in a process of its own: tests/plugin, tests/golden.
+    if (clause->id == "abi/harmless") continue;
+    EXPECT_EQ(broken.count(clause->id), 1u) << clause->id << " has no mutant that breaks it";
   }
 }
 
@@ -104,18 +100,6 @@ TEST(Hasty, NotWhereOneWaitsAsItShould) {
 
     EXPECT_EQ(verdict.kind, Verdict::Kind::pass)
         << "seed " << seed << ": " << verdict.words << ": " << verdict.seen;
-  }
-}
-
-TEST(Mutants, EachWrongPartOfEmmctlIsCaughtByItsClause) {
-  for (const auto& mutant : all_own_mutants()) {
-    SCOPED_TRACE(std::string(mutant.clause) + ": " + std::string(mutant.wrong));
-    WrongOwn own;
-    const auto subject = subject_of(mutant, own);
-
-    const auto verdict = judge(*find_clause(mutant.clause), subject);
-
-    EXPECT_EQ(verdict.kind, Verdict::Kind::fail) << verdict.words;
   }
 }
 

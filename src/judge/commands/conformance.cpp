@@ -21,9 +21,6 @@ class Conformance final : public CommandRun {
  public:
   explicit Conformance(Arguments& arguments) {
     manager_.offer(arguments);
-    arguments.flag("--own", own_,
-                   "Judge emmctl's own context, pointers, IPC and selection, over `default`, "
-                   "instead of a manager");
     arguments.choice("--as", as_, {"any", "host-only", "default"},
                      "What the manager is held to; where not given, what a bundled one of that "
                      "name promises, else any");
@@ -59,7 +56,7 @@ class Conformance final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     auto spec = manager_.spec();
     if (!spec) return std::move(spec).error();
-    const bool foreign = !own_ && is_foreign(*spec);
+    const bool foreign = is_foreign(*spec);
     if (foreign) plugin::enter_heap_checks();
     const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
     if (!seed) return fail(Errc::usage, "--seed {}: expected a number or random", seed_);
@@ -75,13 +72,8 @@ class Conformance final : public CommandRun {
     const auto numba =
         manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
     subject.profile = numba ? Profile::numba : Profile::standard;
-    if (own_) {
-      auto factory = find_manager(numba ? "default:profile=numba" : "default");
-      if (!factory) return std::move(factory).error();
-      subject.factory = *std::move(factory);
-    }
 
-    Selection selection{.globs = globs_, .own = own_};
+    Selection selection{.globs = globs_};
     selection.level = level_ == "must"     ? Level::must
                       : level_ == "should" ? Level::should
                                            : Level::quirk;
@@ -91,25 +83,20 @@ class Conformance final : public CommandRun {
     handle_interrupts();
     constexpr std::uint64_t kThorough = 20;
     Apart apart(manager_, subject, std::chrono::seconds(deadline_s_ * (thorough_ ? kThorough : 1)));
-    if (!own_) {
-      const auto why_not = apart.look();
-      if (!why_not) return why_not.error();
-      if (!why_not->empty() && !interrupted()) {
-        console.say(text::format("nothing was judged: {}: {}", *spec, *why_not));
-        return ExitCode::inconclusive;
-      }
-    } else if (auto opens = open_platform(device_, {}); !opens) {
-      return std::move(opens).error();
+    const auto why_not = apart.look();
+    if (!why_not) return why_not.error();
+    if (!why_not->empty() && !interrupted()) {
+      console.say(text::format("nothing was judged: {}: {}", *spec, *why_not));
+      return ExitCode::inconclusive;
     }
     std::uint64_t done = 0;
     const Judge elsewhere = [&](const Clause& clause, const Subject&) {
       return apart.judge(clause);
     };
-    auto report =
-        run_suite(subject, selection, own_ ? Judge(judge) : elsewhere, [&](const Clause& clause) {
-          console.progress(clause.id, done++, chosen);
-          return !interrupted();
-        });
+    auto report = run_suite(subject, selection, elsewhere, [&](const Clause& clause) {
+      console.progress(clause.id, done++, chosen);
+      return !interrupted();
+    });
     console.end_progress();
     report.again = again(*seed);
     report.traces = traces_;
@@ -161,11 +148,7 @@ class Conformance final : public CommandRun {
     const auto add = [&](std::string_view option, const std::string& value) {
       command += text::format(" {} {}", option, text::shell_word(value));
     };
-    if (own_) {
-      command += " --own";
-    } else {
-      for (const auto& [option, value] : manager_.words()) add(option, value);
-    }
+    for (const auto& [option, value] : manager_.words()) add(option, value);
     if (!as_.empty()) add("--as", as_);
     if (device_ != "sim") add("--device", device_);
     if (seed != 0) add("--seed", text::format("{}", seed));
@@ -180,7 +163,7 @@ class Conformance final : public CommandRun {
   std::vector<std::string> globs_;
   static constexpr std::uint64_t kDeadline = 30;
   std::uint64_t deadline_s_ = kDeadline;
-  bool more_ = false, own_ = false, times_ = false, thorough_ = false;
+  bool more_ = false, times_ = false, thorough_ = false;
 };
 
 }  // namespace

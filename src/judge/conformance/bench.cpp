@@ -1008,8 +1008,6 @@ bool Bench::expect_balance(std::string_view done) {
 /// Expects that the manager has returned everything that it took from the driver, each thing once,
 /// and that the driver has refused no call that it can serve.
 void Bench::judge_ledger() {
-  const auto* clause = find_clause(clause_);
-  if (clause != nullptr && clause->scope == Scope::own) return;
   if (!manager_ && watch_.total() == 0) return;
   watch_.during = nullptr;
   const bool was_failed = watch_.any_refused();

@@ -11,8 +11,8 @@ std::string_view name(Level level) noexcept {
 }
 
 std::string_view name(Scope scope) noexcept {
-  constexpr std::array<std::string_view, 4> kNames{"every manager", "host-only and below",
-                                                   "default", "emmctl"};
+  constexpr std::array<std::string_view, 3> kNames{"every manager", "host-only and below",
+                                                   "default"};
   return kNames[static_cast<std::size_t>(scope)];
 }
 

@@ -13,19 +13,16 @@ class Bench;
 /// and never for a foreign manager.
 enum class Level : std::uint8_t { must, should, quirk };
 
-/// Which managers a clause applies to. The first three have the values of emm::Promise, in the same
+/// Which managers a clause applies to. The values are those of emm::Promise, in the same
 /// order.
 enum class Scope : std::uint8_t {
   all,    ///< Every manager.
   host,   ///< Managers that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
   deflt,  ///< Numba's default manager.
-  /// emmctl's own context, pointers, IPC and selection. They are judged once, with no manager.
-  own,
 };
 
 std::string_view name(Level level) noexcept;  ///< "must", "should", "quirk"
-std::string_view name(
-    Scope scope) noexcept;  ///< "every manager", "host-only and below", "default", "emmctl"
+std::string_view name(Scope scope) noexcept;  ///< "every manager", "host-only and below", "default"
 
 /// What most clauses see of a real device's memory. Many fill the device, and a driver takes 0.6 s
 /// to give 139 GiB and take them back (H200, driver 580).

@@ -12,10 +12,6 @@ namespace {
 
 using Kind = Verdict::Kind;
 
-std::string_view subject_name(const Report& report) {
-  return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
-}
-
 /// Makes a plugin's words safe to show on a terminal, on one line.
 std::string shown(std::string_view words) { return text::printable(words, std::string::npos); }
 
@@ -42,7 +38,7 @@ std::string to_json(const Report& report, bool times) {
   format::JsonWriter json(out, 2);
   json.begin_object()
       .member("schema", "emmctl.conformance/1")
-      .member("subject", subject_name(report));
+      .member("subject", report.subject.manager);
   json.member("device", report.subject.device)
       .member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
   json.member("seed", report.subject.seed);
@@ -98,7 +94,7 @@ std::string to_junit(const Report& report, bool times) {
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"emmctl conformance {}\" "
       "tests=\"{}\" failures=\"{}\" "
       "skipped=\"{}\">\n",
-      xml(subject_name(report)), report.judged.size(), report.count(Kind::fail),
+      xml(report.subject.manager), report.judged.size(), report.count(Kind::fail),
       report.count(Kind::not_applicable) + report.count(Kind::inconclusive));
   if (report.interrupted()) {
     out += text::format(

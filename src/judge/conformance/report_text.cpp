@@ -61,10 +61,6 @@ std::map<std::string, std::string> why_unjudged(const Report& report, bool incon
   return unjudged;
 }
 
-std::string_view subject_of(const Report& report) {
-  return report.own ? std::string_view("emmctl") : std::string_view(report.subject.manager);
-}
-
 std::string counts(const Report& report, std::string_view failed) {
   return text::format("{} clauses, {} passed, {} failed{}, {} not applicable, {} inconclusive\n",
                       report.judged.size(), report.count(Kind::pass), report.count(Kind::fail),
@@ -161,7 +157,7 @@ std::string to_text(const Report& report) {
       failed += text::format("{}{}", failed.empty() ? " (" : ", ", one.clause->id);
   }
   if (!failed.empty()) failed += ")";
-  return out + on_one_line(subject_of(report)) + ": " + counts(report, failed);
+  return out + on_one_line(report.subject.manager) + ": " + counts(report, failed);
 }
 
 std::string to_brief_text(const Report& report) {
@@ -169,7 +165,7 @@ std::string to_brief_text(const Report& report) {
   constexpr std::size_t kMost = 120, kHeadWords = 12;
   const auto findings = findings_of(report);
   std::string end;
-  end += text::format("{}: {}, {}", on_one_line(subject_of(report)),
+  end += text::format("{}: {}, {}", on_one_line(report.subject.manager),
                       findings.size() == 1 ? std::string("1 finding")
                                            : text::format("{} findings", findings.size()),
                       counts(report, {}));

@@ -14,8 +14,6 @@
 
 namespace emm::conformance {
 
-class Own;
-
 /// What a manager can hold, measured by filling a fresh one.
 struct Capacity {
   bool device_memory = false;  ///< It offers memalloc.
@@ -46,7 +44,6 @@ struct Subject {
   /// The simulated device behind the stand-in for libcuda.so.1, which reports the manager's calls.
   /// Null: there is no stand-in.
   const plugin::StandIns* standins = nullptr;
-  const Own* own = nullptr;  ///< emmctl's own functions; null: unchanged.
   /// Random programs and sweeps take minutes, to find rare failures.
   bool thorough = false;
   /// What the manager can hold, once it was measured. All copies of the subject share it.

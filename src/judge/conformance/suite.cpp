@@ -10,7 +10,6 @@ namespace emm::conformance {
 namespace {
 
 std::string why_not_asked(const Clause& clause, const Subject& subject) {
-  if (clause.scope == Scope::own) return {};
   if (clause.scope > subject.promise) {
     return clause.scope == Scope::deflt ? "asked of the default manager alone"
                                         : "asked of managers that are host-only for host memory";
@@ -74,7 +73,7 @@ std::vector<const Clause*> select(const Selection& selection) {
   std::vector<const Clause*> chosen;
   for (const auto* group : clause_groups()) {
     for (const auto& clause : group->clauses) {
-      if ((clause.scope == Scope::own) != selection.own || clause.level > selection.level) continue;
+      if (clause.level > selection.level) continue;
       const auto named = [&](const std::string& glob) { return matches(glob, clause.id); };
       if (selection.globs.empty() ||
           std::any_of(selection.globs.begin(), selection.globs.end(), named)) {
@@ -98,7 +97,7 @@ std::size_t Report::reached() const noexcept {
 
 Report run_suite(const Subject& subject, const Selection& selection, const Judge& with,
                  const std::function<bool(const Clause&)>& before) {
-  Report report{.subject = subject, .own = selection.own};
+  Report report{.subject = subject};
   bool goes_on = true;
   for (const auto* clause : select(selection)) {
     goes_on = goes_on && (!before || before(*clause));

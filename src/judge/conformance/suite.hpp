@@ -19,7 +19,6 @@ Verdict judge(const Clause& clause, const Subject& subject);
 struct Selection {
   std::vector<std::string> globs{};  ///< Patterns for ids. Empty selects all.
   Level level = Level::quirk;        ///< Selects clauses of this level and of more binding ones.
-  bool own = false;                  ///< Selects emmctl's own promises instead of a manager's.
 };
 
 /// Lists the selected clauses in the order of the catalogue.
@@ -39,7 +38,6 @@ struct Judged {
 
 struct Report {
   Subject subject{};
-  bool own = false;
   std::vector<Judged> judged{};
   /// The command that judges the same manager again, to which `--clause ID` is added.
   std::string again{};
