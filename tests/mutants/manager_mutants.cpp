@@ -1326,8 +1326,8 @@ const Mutant kMutants[] = {
 std::span<const Mutant> all_mutants() {
   static const auto all = [] {
     std::vector<Mutant> mutants(std::begin(kMutants), std::end(kMutants));
-    for (const auto more :
-         {deferral_mutants(), memory_info_mutants(), flags_mutants(), threads_mutants()})
+    for (const auto more : {deferral_mutants(), memory_info_mutants(), flags_mutants(),
+                            threads_mutants(), states_mutants()})
       mutants.insert(mutants.end(), more.begin(), more.end());
     return mutants;
   }();

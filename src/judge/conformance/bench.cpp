@@ -1019,6 +1019,12 @@ void Bench::judge_ledger() {
     expect_rule("abi/answers", words.empty(), done, words,
                 "an answer without tokens and addresses where the call fails, and without a "
                 "host_pointer where the host has none");
+    if (const auto* const slot = plugin->slot_that_mapped_unasked(); slot != nullptr)
+      expect_rule(slot == std::string_view("mempin") ? "PIN-3" : "HST-2", false, done,
+                  text::format("{} gave page-locked memory that was not to be mapped a "
+                               "device_pointer",
+                               slot),
+                  "a device_pointer of 0");
   }
   watch_.fail_all(0);
   end_manager();

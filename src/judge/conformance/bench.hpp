@@ -153,6 +153,8 @@ class Bench {
   /// Makes a second bench for the same clause on a simulated device of `capacity` ("64GiB"). On a
   /// real device, or one behind the stand-in, the second bench uses the same device.
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
+  /// Answers whether the manager is one of emmctl's own, also where libemm offers it.
+  bool is_bundled() const noexcept { return bundled() != nullptr; }
   /// Answers whether the manager models a library that refuses while the device still has memory.
   bool refuses_early() const noexcept;
   /// Answers whether the manager models a library with its own rules for host memory. PyTorch

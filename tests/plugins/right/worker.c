@@ -118,13 +118,17 @@ static void go_on(emm_manager* self) {
   pthread_mutex_unlock(&own->queueing);
 }
 
-static void full_state(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   struct own* own = &self->own;
   state(self, answer);
   pthread_mutex_lock(&own->queueing);
   answer->pending_count = own->count;
   answer->pending_bytes = own->bytes;
   pthread_mutex_unlock(&own->queueing);
+}
+
+static void full_state(emm_manager* self, emm_state* answer) {
+  give_state(self, answer, fill_state);
 }
 
 static emm_status create_worker(const emm_create_v1* asked, emm_manager** answer) {
