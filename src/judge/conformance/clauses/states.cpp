@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -160,12 +161,16 @@ class Scene {
   /// Has one live block of each kind that the manager offers, with content, and a second region.
   void furnish() {
     b.manager();
-    if (!is_asked_) defers_ = b.manager().defer_cleanup().is_active();
+    if (!is_asked_) {
+      defers_ = b.manager().defer_cleanup().is_active();
+      // Where the device cannot write managed memory, its content there tells nothing.
+      offers_[at(Kind::managed)] = b.device_can_write_managed();
+    }
     is_asked_ = true;
     for (const auto kind : kKinds) {
       const std::size_t wanted = kind == Kind::region ? 2 : 1;
       for (auto had = count(kind); had < wanted && offers_[at(kind)] && !b.decided(); ++had)
-        ask(kind, {.mapped = had == 1});
+        if (!ask(kind, {.mapped = had == 1})) ask(kind, {});  // a device may map no region
     }
   }
   bool offers(Kind kind) const { return offers_[at(kind)]; }
@@ -190,7 +195,7 @@ class Scene {
       judge_refusal(kind, asked, made.error(), done);
       return false;
     }
-    has_given_[at(kind)] = true;
+    given_.insert(variant(kind, asked));
     Live one{kind, *std::move(made), ++value_};
     forget_held_back(one.block);
     b.expect(one.block.alive() && one.block.size() == asked.size, done,
@@ -477,6 +482,12 @@ class Scene {
     return static_cast<std::size_t>(std::count_if(
         live_.begin(), live_.end(), [&](const Live& one) { return one.kind == kind; }));
   }
+  /// A kind with its flags: a manager may offer one and decline another.
+  static unsigned variant(Kind kind, const Asked& asked) {
+    return static_cast<unsigned>(at(kind)) | unsigned{asked.mapped} << 4 |
+           unsigned{asked.portable} << 5 | unsigned{asked.wc} << 6 |
+           unsigned{asked.attach == AttachFlags::host} << 7;
+  }
   bool ledger_sees() const { return b.watch().total() != 0; }
 
   Result<BenchMemory> make(Kind kind, const Asked& asked, HostRange range) {
@@ -500,8 +511,8 @@ class Scene {
     // A device may lack a kind, too, and then the driver's own words come back.
     constexpr std::int32_t kNotSupported = 801;
     const bool is_unknown = error.code == Errc::not_supported || error.native == kNotSupported;
-    if (is_unknown && !has_given_[at(kind)]) {
-      offers_[at(kind)] = false;
+    if (is_unknown && given_.count(variant(kind, asked)) == 0) {
+      if (variant(kind, asked) == variant(kind, {})) offers_[at(kind)] = false;
       return;
     }
     const bool is_out = error.code == Errc::out_of_memory;
@@ -588,7 +599,7 @@ class Scene {
   std::vector<BenchMemory> stale_;
   std::map<std::uint64_t, Kind> held_back_;
   std::array<bool, 5> offers_{true, true, true, true, true};
-  std::array<bool, 5> has_given_{};
+  std::set<unsigned> given_;  ///< Each variant() that it has given once.
   StreamHandle other_{};
   bool tells_info_ = false, gives_handles_ = false;
   bool is_asked_ = false, defers_ = false;  ///< Whether it has deferrals.
@@ -739,9 +750,9 @@ bool ask_all_in(Bench& b, std::span<const Operation* const> operations,
     held = scene.held();
   }
   if (rounds < 3 || b.decided()) return false;
-  // A manager may free on a thread of its own.
-  for (int i = 0; i < 20 && held.is_more_than(before); ++i) {
-    std::this_thread::sleep_for(milliseconds(1));
+  // A manager may free on a thread of its own, on a machine that is busy.
+  for (int i = 0; i < 200 && held.is_more_than(before); ++i) {
+    std::this_thread::sleep_for(milliseconds(i < 20 ? 1 : 10));
     if (b.manager().flush()) held = scene.held();
   }
   more = text::format("{} are held, and {} before the last time", Scene::describe_held(held),
@@ -775,8 +786,10 @@ void ask_in_states(Bench& b, std::span<const State* const> in, int rounds) {
   for (const auto* operation : operations) {
     b.apart([&](Bench& on) {
       const std::array<const Operation*, 1> one{operation};
-      if (ask_all_in(on, one, in, rounds, more)) blame(on, operation->words);
-      grows = grows && !on.decided();
+      std::string of_one;
+      if (!ask_all_in(on, one, in, rounds, of_one)) return;
+      more = of_one;
+      blame(on, operation->words);
     });
     if (b.decided()) return;
   }
