@@ -104,7 +104,8 @@ static emm_status make_room(emm_manager* self) {
 
 static emm_status flush(emm_manager* self) { return make_room(self); }
 
-/* No free that has begun is under way when it returns. A forked child has no worker, and whoever held the lock is not there. */
+/* No free that has begun is under way when it returns. A forked child has no worker, and whoever
+ * held the lock is not there. */
 static void hold_back(emm_manager* self) {
   struct own* own = &self->own;
   if (is_child(own)) return;
