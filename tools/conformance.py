@@ -79,6 +79,31 @@ def summary(judged):
     return text
 
 
+def combinations_section(matrix):
+    """The generated matrices, from the tables that drive the clauses."""
+    done = run(matrix, "combinations")
+    if done.returncode != 0:
+        sys.exit(f"mutant_matrix combinations ended with {done.returncode}: {done.stderr.strip()}")
+    cells = collections.defaultdict(list)
+    for line in done.stdout.splitlines():
+        clause, row, column = line.split("\t")
+        cells[clause].append((row, column))
+    text = "\n## Combinations that are asked\n\n"
+    text += ("Each table is made from those that drive the clause in its heading: a dot is a pair that the clause asks of every\n"
+             "manager, whatever the seed. What a manager does not offer is left out.\n")
+    for clause, pairs in cells.items():
+        columns = list(dict.fromkeys(column for _, column in pairs))
+        rows = list(dict.fromkeys(row for row, _ in pairs))
+        asked = set(pairs)
+        text += f"\n`{clause}`: {len(asked)} pairs\n\n"
+        text += "".join(f"{number}. {column}\n" for number, column in enumerate(columns, 1)) + "\n"
+        text += "| | " + " | ".join(str(number) for number in range(1, len(columns) + 1)) + " |\n"
+        text += "| --- |" + " --- |" * len(columns) + "\n"
+        for row in rows:
+            text += f"| {row} | " + " | ".join("•" if (row, column) in asked else "" for column in columns) + " |\n"
+    return text
+
+
 def operators_section(matrix):
     done = run(matrix, "operators")
     if done.returncode != 0:
@@ -108,9 +133,10 @@ def committed_mistakes():
 
 def settled(page):
     """The page without what other clauses fail with a clause, which only judging every wrong manager tells."""
-    begin = page.find("| clause | level |")
-    rows = [line.rsplit(" | ", 1)[0] if begin >= 0 and line.count(" | ") >= 5 else line for line in page.splitlines()]
-    return "\n".join(rows)
+    clauses, heading, rest = page.partition("\n## Combinations")
+    begin = clauses.find("| clause | level |")
+    rows = [line.rsplit(" | ", 1)[0] if begin >= 0 and line.count(" | ") >= 5 else line for line in clauses.splitlines()]
+    return "\n".join(rows) + heading + rest
 
 
 def main():
@@ -140,7 +166,7 @@ def main():
     page += f"\n## What nobody is judged by: {len(unjudged)} clauses\n\n| clause | rule | why not |\n| --- | --- | --- |\n"
     for row in unjudged:
         page += f"| {row['clause']} | {row['rule']} | {row['level']} |\n"
-    page += mistakes
+    page += combinations_section(matrix) + mistakes
     table = MARKS[0] + summary(judged) + MARKS[1]
 
     failed = [f"{manager}: {clause['id']}" for manager, clauses in judged.items() for clause in clauses

@@ -13,6 +13,7 @@ std::span<const Mutant> deferral_mutants();
 std::span<const Mutant> memory_info_mutants();
 std::span<const Mutant> flags_mutants();
 std::span<const Mutant> threads_mutants();
+std::span<const Mutant> states_mutants();
 
 /// Right managers that do as those wrong ones do, but for what is wrong. No clause fails on them.
 std::span<const Mutant> right_managers();

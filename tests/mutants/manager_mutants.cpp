@@ -93,18 +93,21 @@ const Mutant kMutants[] = {
      }},
     {"INI-4", "asks again for a total of 0", "default",
      [](W m) {
-       m.on_initialize = [&m, again = false]() mutable -> Status {
-         if (again) {
-           const auto info = m.driver->mem_get_info();
+       // Threads initialize at once: the driver is given its hook by the first alone.
+       auto again = std::make_shared<std::atomic<bool>>(false);
+       auto given = std::make_shared<std::once_flag>();
+       m.on_initialize = [&m, again, given]() -> Status {
+         std::call_once(*given, [&] {
+           m.driver->on_mem_get_info = [&m, again] {
+             auto info = m.driver->to.mem_get_info();
+             *again = info && info->total == 0;
+             return info;
+           };
+         });
+         if (*again) {
+           const auto info = m.driver->to.mem_get_info();
          }
-         m.driver->on_mem_get_info = [&] {
-           auto info = m.driver->to.mem_get_info();
-           again = info && info->total == 0;
-           return info;
-         };
-         auto done = m.up->initialize();
-         m.driver->on_mem_get_info = nullptr;
-         return done;
+         return m.up->initialize();
        };
      }},
     {"INI-5", "sets no capacity", "default",
@@ -1326,8 +1329,8 @@ const Mutant kMutants[] = {
 std::span<const Mutant> all_mutants() {
   static const auto all = [] {
     std::vector<Mutant> mutants(std::begin(kMutants), std::end(kMutants));
-    for (const auto more :
-         {deferral_mutants(), memory_info_mutants(), flags_mutants(), threads_mutants()})
+    for (const auto more : {deferral_mutants(), memory_info_mutants(), flags_mutants(),
+                            threads_mutants(), states_mutants()})
       mutants.insert(mutants.end(), more.begin(), more.end());
     return mutants;
   }();

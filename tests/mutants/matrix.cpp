@@ -1,10 +1,12 @@
 // Prints which clauses fail on each wrong manager: one line a mutant,
 // "clause<TAB>wrong<TAB>over<TAB>failing...". With `list` nothing is judged. With `operators`,
-// which clause first fails on each mechanical one: "name<TAB>clause".
+// which clause first fails on each mechanical one: "name<TAB>clause". With `combinations`, each
+// cell of the generated matrices: "clause<TAB>row<TAB>column".
 
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "conformance/combinations.hpp"
 #include "conformance/suite.hpp"
 #include "operators.hpp"
 #include "strangers.hpp"
@@ -20,6 +22,15 @@ int main(int argc, char** argv) {
               .c_str(),
           stdout);
     }
+    return 0;
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "combinations") {
+    const auto show = [](std::string_view clause, std::string_view row, std::string_view column) {
+      std::puts(text::format("{}\t{}\t{}", clause, row, column).c_str());
+    };
+    for_each_state_cell(show);
+    for_each_handover_cell(show);
+    for_each_refusal_cell(show);
     return 0;
   }
   if (argc > 1 && std::string_view(argv[1]) == "strangers") {

@@ -1653,7 +1653,13 @@ const emm_plugin_table_v1 table = {
       if (self->W(flush_by_helper)) self->ask_helper();
       return self->fail(self->flush(), "the device refused a free");
     },
-    [](emm_manager* self, emm_state* s) { self->state(s); },
+    [](emm_manager* self, emm_state* s) {
+      if (s->struct_size >= sizeof *s) return self->state(s);
+      emm_state whole{};
+      self->state(&whole);
+      whole.struct_size = s->struct_size;
+      std::memcpy(s, &whole, s->struct_size);
+    },
     [](emm_manager* self, char* b, std::size_t n) -> std::size_t {
       if (self->W(latin1_report)) return write("R\xe9serv\xe9: 1\n", b, n);
       if (self->W(keeps_options))

@@ -1478,7 +1478,13 @@ const emm_plugin_table_v1 table = {
     [](emm_manager* self) { self->end_deferral(); },
     nullptr,
     [](emm_manager* self) { return self->flush(); },
-    [](emm_manager* self, emm_state* state) { self->state(state); },
+    [](emm_manager* self, emm_state* state) {
+      if (state->struct_size >= sizeof *state) return self->state(state);
+      emm_state whole{};
+      self->state(&whole);
+      whole.struct_size = state->struct_size;
+      std::memcpy(state, &whole, state->struct_size);
+    },
     [](emm_manager* self, char* buffer, std::size_t size) -> std::size_t {
       if (self->is(report_zero) && size == 0 && buffer != nullptr) *buffer = '\0';
       return write("slabs: " + std::to_string(self->slabs.size()) + "\n", buffer, size);

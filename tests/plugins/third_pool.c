@@ -931,7 +931,7 @@ static uint64_t largest_free(emm_manager* self) { /* Under the lock. */
   return largest;
 }
 
-static void state(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   lock(self);
   answer->live_bytes = self->live_bytes;
   answer->reserved_bytes = self->reserved;
@@ -939,6 +939,13 @@ static void state(emm_manager* self, emm_state* answer) {
   answer->pending_count = self->pending_count;
   answer->pending_bytes = self->pending_bytes;
   unlock(self);
+}
+
+/* Gives as much of the state as the host has room for. */
+static void state(emm_manager* self, emm_state* answer) {
+  emm_state whole = {.struct_size = answer->struct_size};
+  fill_state(self, &whole);
+  memcpy(answer, &whole, whole.struct_size < sizeof whole ? whole.struct_size : sizeof whole);
 }
 
 static size_t report(emm_manager* self, char* buffer, size_t size) {

@@ -9,15 +9,16 @@
  * - Memory is named by a token that the plugin chooses: any number but 0. The host never takes it
  * for an address.
  * - Every struct begins with its size, as compiled on the side that fills it in. Structs grow at
- * their end. A side reads no member beyond the size that the other side wrote. A version that is
- * not compatible would export another function, emm_plugin_v2().
+ * their end. A side reads no member beyond the size that the other side wrote, and state() writes
+ * none beyond it. A version that is not compatible would export another function, emm_plugin_v2().
  * - A slot may be NULL unless it says "Needed". The host then answers not_supported, or does what
  * is said at the slot.
  * - "Any thread" means that several threads may call at a time, also while other slots run. No
  * exception may leave a slot, and no slot may end the process.
  * - A driver call may wait for another thread. During a driver call, the manager must hold no lock
  * that free(), or a flush() after it, needs.
- * - In a forked child the driver does not work. Slots must neither crash nor hang there.
+ * - In a forked child the driver does not work. Slots must neither crash nor hang there, also where
+ * another thread was in a driver call when the process forked.
  * - Text is UTF-8 and ends with a NUL. The side that gives it owns it.
  */
 #ifndef EMM_PLUGIN_H
@@ -299,10 +300,12 @@ typedef struct emm_plugin_table_v1 {
    * other than 0 and cannot act on it. libemm.so returns EMM_INVALID_VALUE for a token that was
    * freed before or that it never handed out. Any thread. */
   emm_status (*free)(emm_manager* self, emm_token token, emm_stream stream);
-  /* Allocates page-locked host memory, with a device pointer if EMM_HOST_MAPPED is given. Any
-   * thread. */
+  /* Allocates page-locked host memory, with a device pointer if EMM_HOST_MAPPED is given, else
+   * without. Any thread. */
   emm_status (*memhostalloc)(emm_manager* self, uint64_t size, uint32_t flags, emm_memory* memory);
-  /* Page-locks memory that the host owns and keeps until free(). Any thread. */
+  /* Page-locks memory that the host owns and keeps until free() or reset(), which unpin it at once,
+   * also inside a deferral. A device pointer comes with it if EMM_PIN_MAPPED is given, else none.
+   * Any thread. */
   emm_status (*mempin)(emm_manager* self, void* pointer, uint64_t size, uint32_t flags,
                        emm_memory* memory);
   /* Managed memory. Any thread. */

@@ -355,6 +355,7 @@ Result<HostMemory> ImportedManager::memhostalloc(std::uint64_t size, HostAllocFl
   if (size != 0 && (range.pointer == nullptr || (flags.mapped && made->device_pointer == 0))) {
     return without_address("memhostalloc", size);
   }
+  if (!flags.mapped && made->device_pointer != 0) slot_that_mapped_unasked_ = "memhostalloc";
   if (!flags.mapped) return PinnedMemory(range, hold(*made));
   return MappedMemory(range, {made->device_pointer}, hold(*made));
 }
@@ -366,6 +367,7 @@ Result<HostMemory> ImportedManager::mempin(HostRange range, HostRegisterFlags fl
     return plugin_.table.mempin(self_, range.pointer, range.size, flags.bits(), answer);
   });
   if (!made) return std::move(made).error();
+  if (!flags.mapped && made->device_pointer != 0) slot_that_mapped_unasked_ = "mempin";
   if (!flags.mapped) return PinnedMemory(range, hold(*made), std::move(owner));
   if (range.size != 0 && made->device_pointer == 0) return without_address("mempin", range.size);
   return MappedMemory(range, {made->device_pointer}, hold(*made), std::move(owner));

@@ -72,6 +72,9 @@ class ImportedManager final : public MemoryManager {
   /// Whether memallocmanaged has returned a host_pointer that differs from its device_pointer. This
   /// side uses the device_pointer.
   bool has_managed_of_two_addresses() const noexcept { return has_managed_of_two_addresses_; }
+  /// Names the slot that has returned a device_pointer for memory that was not to be mapped. Null:
+  /// none has. This side hands out no such pointer.
+  const char* slot_that_mapped_unasked() const noexcept { return slot_that_mapped_unasked_; }
   /// Describes the first answer that held what it must not hold, such as a token after a failed
   /// call. Empty if there was none.
   std::string wrong_answer() const;
@@ -113,6 +116,7 @@ class ImportedManager final : public MemoryManager {
   emm_manager* self_ = nullptr;
   Epoch epoch_;
   std::atomic<bool> has_managed_of_two_addresses_{false};
+  std::atomic<const char*> slot_that_mapped_unasked_{nullptr};
   std::atomic<emm_token> last_token_{0};
 
   mutable std::mutex answers_mutex_;

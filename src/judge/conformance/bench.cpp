@@ -1,5 +1,7 @@
 #include "conformance/bench.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -1005,6 +1007,12 @@ bool Bench::expect_balance(std::string_view done) {
   return expect(balances, done, balances ? "" : watch_.ledger().verdict(), "balanced");
 }
 
+int Bench::fork_process() {
+  const std::scoped_lock all(mutex_, observer_.mutex_, observer_.during.mutex_, watch_.mutex_,
+                             watch_.during.mutex_, watch_.ledger().lock_of_forks());
+  return fork();
+}
+
 /// Expects that the manager has returned everything that it took from the driver, each thing once,
 /// and that the driver has refused no call that it can serve.
 void Bench::judge_ledger() {
@@ -1019,6 +1027,12 @@ void Bench::judge_ledger() {
     expect_rule("abi/answers", words.empty(), done, words,
                 "an answer without tokens and addresses where the call fails, and without a "
                 "host_pointer where the host has none");
+    if (const auto* const slot = plugin->slot_that_mapped_unasked(); slot != nullptr)
+      expect_rule(slot == std::string_view("mempin") ? "PIN-3" : "HST-2", false, done,
+                  text::format("{} gave page-locked memory that was not to be mapped a "
+                               "device_pointer",
+                               slot),
+                  "a device_pointer of 0");
   }
   watch_.fail_all(0);
   end_manager();

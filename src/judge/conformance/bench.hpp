@@ -54,6 +54,7 @@ class RecordingObserver final : public ManagerObserver {
   ReplaceableHook during;
 
  private:
+  friend class Bench;  // which forks
   mutable std::mutex mutex_;
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added_;
   std::vector<Flush> flushes_;
@@ -153,6 +154,8 @@ class Bench {
   /// Makes a second bench for the same clause on a simulated device of `capacity` ("64GiB"). On a
   /// real device, or one behind the stand-in, the second bench uses the same device.
   Result<std::unique_ptr<Bench>> with_capacity(std::string_view capacity) const;
+  /// Answers whether the manager is one of emmctl's own, also where libemm offers it.
+  bool is_bundled() const noexcept { return bundled() != nullptr; }
   /// Answers whether the manager models a library that refuses while the device still has memory.
   bool refuses_early() const noexcept;
   /// Answers whether the manager models a library with its own rules for host memory. PyTorch
@@ -314,6 +317,9 @@ class Bench {
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
+  /// fork(). Threads of the manager's may be in a driver call or in a report meanwhile: the child
+  /// finds no lock of the bench's taken.
+  int fork_process();
   /// Sets what the check is doing. The failure shows it if the manager hangs or ends the process.
   /// Empty clears it.
   void set_doing(std::string words);

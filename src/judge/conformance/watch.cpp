@@ -111,7 +111,7 @@ std::int32_t Watch::before(const CallEvent& event) {
     native = native_;
     failed_nth_ = true;
   }
-  if (native == 0) return 0;
+  if (native == 0) return ledger_.before(event);
   any_refused_ = true;
   if (all_ == 0)
     faults_ += text::format(" --fault {}:{}={}", call_info(event.call).name, count, native);

@@ -1,5 +1,6 @@
 #include "driver/decorate/call_ledger.hpp"
 
+#include <tuple>
 #include <vector>
 
 #include "sim/fixture.hpp"
@@ -51,6 +52,35 @@ TEST_F(CallLedgerTest, BalancesWhenAllThatWasHandedOutCameBack) {
 
   EXPECT_TRUE(ledger_.balances());
   EXPECT_EQ(ledger_.verdict(), "balanced");
+}
+
+// One thread's free has ended in the driver, which gives the address to another thread before the
+// free is told here.
+TEST(CallLedger, KnowsTheEndThatIsToldAfterTheAddressWasGivenAgain) {
+  for (const auto& [alloc, end, kind] :
+       {std::tuple(Call::mem_host_alloc, Call::mem_free_host, Kind::host),
+        std::tuple(Call::mem_alloc, Call::mem_free, Kind::device),
+        std::tuple(Call::mem_alloc_managed, Call::mem_free, Kind::managed)}) {
+    CallLedger ledger;
+    const CallEvent first{.call = alloc, .size = 100, .result = 0x1000};
+    const CallEvent second{.call = alloc, .size = 200, .result = 0x1000};
+    const CallEvent free{.call = end, .pointer = 0x1000};
+    EXPECT_EQ(ledger.before(first), 0);
+    ledger.after(first);
+    EXPECT_EQ(ledger.before(free), 0);
+    ledger.after(second);
+    ledger.after(free);
+
+    EXPECT_EQ(ledger.live(kind), (CallLedger::Live{.count = 1, .bytes = 200}));
+    EXPECT_EQ(ledger.find(kind, 0x1000)->size, 200u);
+
+    EXPECT_EQ(ledger.before(free), 0);
+    ledger.after(free);
+    EXPECT_TRUE(ledger.balances()) << ledger.verdict();
+    EXPECT_EQ(ledger.before(free), 0);
+    ledger.after({.call = end, .pointer = 0x1000, .native = 1});
+    EXPECT_EQ(ledger.double_ends(), 1u);
+  }
 }
 
 TEST_F(CallLedgerTest, NamesWhoMadeWhatIsLeft) {

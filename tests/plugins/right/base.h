@@ -357,6 +357,16 @@ static inline void state(emm_manager* self, emm_state* answer) {
   unlock(self);
 }
 
+/* Fills in a whole state, and gives as much of it as the host has room for. */
+static inline void give_state(emm_manager* self, emm_state* answer,
+                              void (*fill)(emm_manager*, emm_state*)) {
+  emm_state whole;
+  memset(&whole, 0xff, sizeof whole); /* EMM_NOT_KNOWN */
+  fill(self, &whole);
+  const size_t size = answer->struct_size < sizeof whole ? answer->struct_size : sizeof whole;
+  memcpy((char*)answer + sizeof(size_t), (char*)&whole + sizeof(size_t), size - sizeof(size_t));
+}
+
 static inline emm_status create(const emm_create_v1* create, emm_manager** answer) {
   if (*create->options != '\0') return EMM_INVALID_VALUE; /* It has none. */
   if (create->driver == NULL && (create->flags & EMM_CREATE_PROBE) == 0) return EMM_NOT_SUPPORTED;

@@ -129,7 +129,7 @@ static emm_status make_room(emm_manager* self) {
 }
 
 /* A request of another class needs the device, also where it is smaller. */
-static void state_of_classes(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   state(self, answer);
   answer->largest_free_bytes = 0;
   lock(self);
@@ -140,6 +140,10 @@ static void state_of_classes(emm_manager* self, emm_state* answer) {
       answer->largest_free_bytes = class_bytes(slab->class);
   }
   unlock(self);
+}
+
+static void state_of_classes(emm_manager* self, emm_state* answer) {
+  give_state(self, answer, fill_state);
 }
 
 RIGHT_MANAGER("size classes without splitting", RIGHT_HOST_SLOTS,

@@ -55,12 +55,16 @@ static emm_status give(emm_manager* self, struct record* record, emm_stream stre
   return EMM_SUCCESS;
 }
 
-static void full_state(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   state(self, answer);
   lock(self);
   answer->pending_count = self->own.count;
   answer->pending_bytes = self->own.bytes;
   unlock(self);
+}
+
+static void full_state(emm_manager* self, emm_state* answer) {
+  give_state(self, answer, fill_state);
 }
 
 RIGHT_MANAGER("a hundred frees wait", RIGHT_HOST_SLOTS, .get_memory_info = get_memory_info,

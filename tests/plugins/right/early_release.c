@@ -100,11 +100,15 @@ static emm_status make_room(emm_manager* self) {
   return first;
 }
 
-static void full_state(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   state(self, answer);
   lock(self);
   answer->reserved_bytes = self->own.reserved;
   unlock(self);
+}
+
+static void full_state(emm_manager* self, emm_state* answer) {
+  give_state(self, answer, fill_state);
 }
 
 RIGHT_MANAGER("mappings whose handles are released at once", RIGHT_HOST_SLOTS,

@@ -53,9 +53,13 @@ static emm_status take(emm_manager* self, struct record* record) {
   return self->driver->mem_alloc(self->driver->user, record->size, &record->address);
 }
 
+static bool is_child(const struct own* own) {
+  return own->process != 0 && own->process != getpid();
+}
+
 static bool has_worker(emm_manager* self) {
   struct own* own = &self->own;
-  if (own->process != 0 && own->process != getpid()) return false;
+  if (is_child(own)) return false;
   pthread_mutex_lock(&own->queueing);
   if (!own->runs) own->runs = pthread_create(&own->thread, NULL, work, self) == 0;
   own->process = getpid();
@@ -88,7 +92,7 @@ static emm_status give(emm_manager* self, struct record* record, emm_stream stre
 /* Waits until the worker has nothing to do, or may do nothing. */
 static emm_status make_room(emm_manager* self) {
   struct own* own = &self->own;
-  if (own->process != 0 && own->process != getpid()) return EMM_SUCCESS;
+  if (is_child(own)) return EMM_SUCCESS;
   pthread_mutex_lock(&own->queueing);
   while (own->is_busy || (own->oldest != NULL && own->held_back == 0))
     pthread_cond_wait(&own->has_less, &own->queueing);
@@ -100,9 +104,11 @@ static emm_status make_room(emm_manager* self) {
 
 static emm_status flush(emm_manager* self) { return make_room(self); }
 
-/* No free that has begun is under way when it returns. */
+/* No free that has begun is under way when it returns. A forked child has no worker, and whoever
+ * held the lock is not there. */
 static void hold_back(emm_manager* self) {
   struct own* own = &self->own;
+  if (is_child(own)) return;
   pthread_mutex_lock(&own->queueing);
   ++own->held_back;
   while (own->is_busy) pthread_cond_wait(&own->has_less, &own->queueing);
@@ -111,6 +117,7 @@ static void hold_back(emm_manager* self) {
 
 static void go_on(emm_manager* self) {
   struct own* own = &self->own;
+  if (is_child(own)) return;
   pthread_mutex_lock(&own->queueing);
   --own->held_back;
   pthread_cond_signal(&own->has_more);
@@ -118,13 +125,18 @@ static void go_on(emm_manager* self) {
   pthread_mutex_unlock(&own->queueing);
 }
 
-static void full_state(emm_manager* self, emm_state* answer) {
+static void fill_state(emm_manager* self, emm_state* answer) {
   struct own* own = &self->own;
   state(self, answer);
+  if (is_child(own)) return;
   pthread_mutex_lock(&own->queueing);
   answer->pending_count = own->count;
   answer->pending_bytes = own->bytes;
   pthread_mutex_unlock(&own->queueing);
+}
+
+static void full_state(emm_manager* self, emm_state* answer) {
+  give_state(self, answer, fill_state);
 }
 
 static emm_status create_worker(const emm_create_v1* asked, emm_manager** answer) {
@@ -140,7 +152,7 @@ static void destroy_worker(emm_manager* self) {
   struct own* own = &self->own;
   own->held_back = 0;
   if (self->driver != NULL) reset(self);
-  if (own->runs && own->process == getpid()) {
+  if (own->runs && !is_child(own)) {
     pthread_mutex_lock(&own->queueing);
     own->ends = true;
     pthread_cond_signal(&own->has_more);

@@ -28,7 +28,48 @@ constexpr std::array<KindWords, CallLedger::kKinds> kWords{
      {"mapping", "mappings"},
      {"memory pool", "memory pools"}}};
 
+using Kind = CallLedger::Kind;
+
+/// A free does not name its kind, so device and managed memory share the lists of what has ended.
+Kind listed_as(Kind kind) { return kind == Kind::managed ? Kind::device : kind; }
+/// The other kind that the same free ends, or the kind itself.
+Kind other_of_frees(Kind kind) {
+  return kind == Kind::managed ? Kind::device : kind == Kind::device ? Kind::managed : kind;
+}
+
+/// What a call ends, of the kinds whose addresses another thread may be given at once.
+std::optional<Kind> kind_of_end(Call call) {
+  switch (call) {
+    case Call::mem_free:
+    case Call::mem_free_async:
+    case Call::runtime_free:
+      return Kind::device;
+    case Call::mem_free_host:
+      return Kind::host;
+    case Call::mem_host_unregister:
+      return Kind::registered;
+    case Call::event_destroy:
+      return Kind::event;
+    case Call::stream_destroy:
+      return Kind::stream;
+    case Call::mem_address_free:
+      return Kind::reservation;
+    case Call::mem_release:
+      return Kind::physical;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
+
+std::int32_t CallLedger::before(const CallEvent& event) {
+  if (const auto kind = kind_of_end(event.call); kind && event.pointer != 0) {
+    const std::lock_guard lock(mutex_);
+    ++account(*kind).ends_under_way[event.pointer].count;
+  }
+  return 0;
+}
 
 void CallLedger::after(const CallEvent& event) {
   const std::lock_guard lock(mutex_);
@@ -124,6 +165,20 @@ void CallLedger::after(const CallEvent& event) {
 void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size, std::uint64_t flags) {
   if (what == 0) return;  // a request for nothing needs no free
   auto& book = account(kind);
+  // The driver gives an address again as soon as another thread's free has ended there, which is
+  // told here later: that end will be the older thing's.
+  auto& ends = account(listed_as(kind)).ends_under_way;
+  if (const auto under_way = ends.find(what); under_way != ends.end()) {
+    for (const auto other : {kind, other_of_frees(kind)}) {
+      auto& older = account(other);
+      const auto found = older.live.find(what);
+      if (found == older.live.end()) continue;
+      older.bytes -= found->second.size;
+      if (kind == Kind::physical) drop_physical(found->second.flags);
+      older.live.erase(found);
+      under_way->second.is_used_again = true;
+    }
+  }
   book.live[what] = {.size = size, .flags = flags, .maker = maker()};
   book.ended.erase(what);
   // Device and managed memory may use an address in turn.
@@ -133,6 +188,13 @@ void CallLedger::begin(Kind kind, std::uint64_t what, std::uint64_t size, std::u
 
 void CallLedger::end(Kind kind, const CallEvent& event) {
   if (event.pointer == 0) return;
+  auto& ends = account(listed_as(kind)).ends_under_way;
+  if (const auto under_way = ends.find(event.pointer); under_way != ends.end()) {
+    const bool is_older = event.native == 0 && under_way->second.is_used_again;
+    if (is_older) under_way->second.is_used_again = false;
+    if (--under_way->second.count == 0) ends.erase(under_way);
+    if (is_older) return;
+  }
   auto& book = account(kind);
   const auto found = book.live.find(event.pointer);
   if (found == book.live.end()) {
@@ -145,9 +207,7 @@ void CallLedger::end(Kind kind, const CallEvent& event) {
   if (kind == Kind::physical) drop_physical(found->second.flags);
   book.bytes -= found->second.size;
   book.live.erase(found);
-  // A free does not name its kind, so device and managed memory share the list that detects a
-  // second free.
-  account(kind == Kind::managed ? Kind::device : kind).ended.insert(event.pointer);
+  account(listed_as(kind)).ended.insert(event.pointer);
 }
 
 // One call ends every mapping in its range.

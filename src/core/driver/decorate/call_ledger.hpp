@@ -53,6 +53,7 @@ class CallLedger final : public CallHook {
     bool operator==(const Thing&) const = default;
   };
 
+  std::int32_t before(const CallEvent& event) override;
   void after(const CallEvent& event) override;
   /// Sets the function that tells which operation makes the call of this thread: a literal, or null
   /// if that is not known. verdict() then names who made what is left.
@@ -75,6 +76,8 @@ class CallLedger final : public CallHook {
   /// "balanced", or the differences: "2 blocks of device memory (8192 bytes) made by memalloc(),
   /// 1 event made by free() are not released; 1 released twice (event, by reset())".
   std::string verdict() const;
+  /// Whoever forks holds it meanwhile, so that the child can go on.
+  std::mutex& lock_of_forks() noexcept { return mutex_; }
 
  private:
   struct LedgerEntry {
@@ -82,9 +85,14 @@ class CallLedger final : public CallHook {
     std::uint64_t flags = 0;
     const char* maker = nullptr;
   };
+  struct EndUnderWay {
+    std::uint64_t count = 0;
+    bool is_used_again = false;  // the address is another thing's before the end was told
+  };
   struct Account {
     std::unordered_map<std::uint64_t, LedgerEntry> live;  // by address
     std::unordered_set<std::uint64_t> ended;
+    std::unordered_map<std::uint64_t, EndUnderWay> ends_under_way;  // by address
     std::uint64_t bytes = 0;
   };
   struct Physical {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <new>
@@ -879,6 +880,52 @@ void read_names_after_end(Bench& b) {
   }
 }
 
+/// Asks for the state with every struct_size that a host may have. What lies behind stays as it is.
+void ask_for_parts_of_the_state(Bench& b) {
+  const auto loaded = load_subject(b);
+  if (!loaded || (loaded->plugin.table.flags & EMM_PLUGIN_CALLS_CUDA) != 0) return;
+  const auto& table = loaded->plugin.table;
+  if (table.state == nullptr) return;
+  const plugin::DriverTable driver(b.driver(), b.runtime());
+  const emm_create_v1 create{.struct_size = sizeof create,
+                             .flags = 0,
+                             .device = b.driver().device_ordinal(),
+                             .options = loaded->options.c_str(),
+                             .driver = &driver.table(),
+                             .host = nullptr};
+  const plugin::RunningCall running("state, with a smaller struct_size");
+  emm_manager* self = nullptr;
+  if (loaded->plugin.create(&create, &self) != EMM_SUCCESS || self == nullptr) return;
+  if (table.initialize != nullptr) table.initialize(self);
+  static constexpr unsigned char kPattern = 0xa5;
+  const auto ask = [&](std::string_view when) {
+    for (auto size = sizeof(std::size_t) + sizeof(std::uint64_t); size < sizeof(emm_state);
+         size += sizeof(std::uint64_t)) {
+      std::array<unsigned char, sizeof(emm_state)> given;
+      given.fill(kPattern);
+      emm_state state{};
+      state.struct_size = size;
+      state.live_bytes = state.reserved_bytes = state.largest_free_bytes = EMM_NOT_KNOWN;
+      state.pending_count = state.pending_bytes = EMM_NOT_KNOWN;
+      std::memcpy(given.data(), &state, size);
+      alignas(emm_state) std::array<unsigned char, sizeof(emm_state)> into = given;
+      table.state(self, reinterpret_cast<emm_state*>(into.data()));
+      const bool whole = std::all_of(into.begin() + static_cast<std::ptrdiff_t>(size), into.end(),
+                                     [](unsigned char byte) { return byte == kPattern; });
+      b.expect(whole, text::format("state() {}, with a struct_size of {}", when, size),
+               "it writes behind that size", "it writes no member that the host's struct lacks");
+    }
+  };
+  ask("of a new manager");
+  emm_memory memory{};
+  memory.struct_size = sizeof memory;
+  const bool is_alive = table.memalloc(self, 4096, 0, &memory) == EMM_SUCCESS;
+  ask("with a live block");
+  if (is_alive) table.free(self, memory.token, 0);
+  ask("after a free");
+  table.destroy(self);
+}
+
 /// Ends a manager whose context has already been destroyed.
 void end_without_context(Bench& b) {
   constexpr std::int32_t kContextIsDestroyed = 709;
@@ -1052,7 +1099,8 @@ constexpr Clause kErrorsClauses[] = {
 
     {.id = "abi/answers",
      .rule = "state, statistics, report and the words of an error write what they are given room "
-             "for, in UTF-8; state waits for no work; a call that fails leaves nothing in its "
+             "for, no member beyond the host's struct_size, in UTF-8; state waits for no work; a "
+             "call that fails leaves nothing in its "
              "answer, and has words until the next that fails; no slot throws.",
      .source = "emm_plugin.h",
      .level = Level::must,
@@ -1098,6 +1146,8 @@ constexpr Clause kErrorsClauses[] = {
            b.apart(judge_state_is_cheap);
            if (b.decided()) return;
            b.apart(read_names_after_end);
+           if (b.decided()) return;
+           b.apart(ask_for_parts_of_the_state);
            if (b.decided()) return;
            b.apart([](Bench& on) {
              on.manager();

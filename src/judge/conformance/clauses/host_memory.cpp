@@ -89,8 +89,8 @@ constexpr Clause kHostMemoryClauses[] = {
          }},
 
     {.id = "HST-2",
-     .rule = "memhostalloc gives mapped memory where that was asked for, else pinned memory; of "
-             "the size asked for.",
+     .rule = "memhostalloc gives mapped memory where that was asked for, else pinned memory, which "
+             "has no device pointer; of the size asked for.",
      .source = "NBEP 7; drv:775-779",
      .level = Level::must,
      .scope = Scope::all,
@@ -276,7 +276,7 @@ constexpr Clause kHostMemoryClauses[] = {
 
     {.id = "PIN-3",
      .rule = "mempin gives the region that was asked for: mapped where that was asked for, else "
-             "pinned.",
+             "pinned, without a device pointer.",
      .source = "drv:805-817",
      .level = Level::must,
      .scope = Scope::all,

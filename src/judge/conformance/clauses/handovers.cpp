@@ -1,0 +1,324 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/host_memory.hpp"
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+#include "conformance/combinations.hpp"
+#include "emm/memory_manager.hpp"
+
+// Beyond the catalogue: how device memory comes from one stream to another. Every way to free it is
+// crossed with everything that may come before another stream asks.
+
+namespace emm {
+namespace handovers {
+namespace {
+
+using namespace emm::conformance;
+
+constexpr std::int32_t kOutOfMemory = 2, kNotReady = 600, kIllegalAddress = 700;
+constexpr std::array kAllocations{Call::mem_alloc, Call::runtime_malloc, Call::mem_create,
+                                  Call::mem_alloc_async, Call::mem_alloc_from_pool_async};
+
+/// A manager whose memory the checker of stream order follows.
+class Course {
+ public:
+  Course(Bench& bench, std::uint64_t room, std::uint64_t size)
+      : b(bench), order_(bench.watch_order()) {
+    b.untraceable();
+    b.expect(true, {}, {}, {});
+    for (auto& stream : streams) {
+      auto made = b.ordered().stream_create(StreamKind::non_blocking);
+      if (made) {
+        stream = *made;
+      } else {
+        b.inconclusive(describe(made.error()));
+      }
+    }
+    if (room != 0) b.leave_on_device(room);
+    // No event is over unless somebody waits for it.
+    for (const auto call : {Call::event_query, Call::stream_query})
+      b.watch().fail_always(call, kNotReady);
+    b.manager();
+    size_ = std::min(size, b.affordable(64_MiB) / 10) & ~(4_KiB - 1);
+  }
+  ~Course() {
+    end_all();
+    for (const auto stream : streams) {
+      if (stream.value != 0 && !b.ordered().stream_destroy(stream))
+        return;  // the whole device is reset next
+    }
+  }
+  Course(const Course&) = delete;
+  Course& operator=(const Course&) = delete;
+
+  struct Block {
+    BenchMemory memory;
+    std::uint32_t id = 0;
+    StreamHandle stream;
+  };
+
+  std::optional<Block> ask(std::uint64_t size, StreamHandle stream) {
+    auto made = b.try_memalloc(size, stream);
+    if (!made) return std::nullopt;
+    const auto id = ++ids_;
+    order_.allocated(0, id, made->device(), size, stream);
+    return Block{*std::move(made), id, stream};
+  }
+  void free(Block& block, StreamHandle stream) {
+    order_.ending(0, block.id, block.memory.device(), stream);
+    b.expect_ok(when, block.memory.free(stream));
+  }
+  /// Takes all that there is, on one stream, and frees three neighbours of it.
+  bool fill(std::size_t most) {
+    while (blocks.size() < most) {
+      auto block = ask(size_, streams[0]);
+      if (!block) break;
+      blocks.push_back(*std::move(block));
+    }
+    return blocks.size() >= 4;
+  }
+  void reset() {
+    for (auto& block : blocks) order_.ending(0, block.id, block.memory.device(), block.stream);
+    b.reset();
+    blocks.clear();
+  }
+  void end_all() {
+    for (auto& block : blocks) free(block, block.stream);
+    blocks.clear();
+    deferrals.clear();
+  }
+  /// All work is over, and nothing is kept.
+  void clear() {
+    end_all();
+    if (!b.ordered().ctx_synchronize() || !b.manager().flush()) return;
+    static_cast<void>(b.manager().trim(0).has_value());
+    b.watch().forget();
+  }
+  void expect_order() {
+    for (const auto& hazard : order_.take_found())
+      b.expect(false, when, describe(hazard),
+               "the new owner's stream waits for that work, or all of the device was waited for");
+  }
+  void refuse(std::int32_t native) {
+    for (const auto call : kAllocations) b.watch().fail_always(call, native);
+  }
+  std::uint64_t size() const noexcept { return size_; }
+
+  Bench& b;
+  std::array<StreamHandle, 4> streams{};
+  std::vector<Block> blocks;
+  std::vector<DeferCleanup> deferrals;
+  std::string when;
+
+ private:
+  order::Checker& order_;
+  std::uint32_t ids_ = 0;
+  std::uint64_t size_ = 0;
+};
+
+struct Way {
+  std::string_view words;
+  /// Frees the second to the fourth block.
+  void (*free)(Course& course);
+};
+void free_three(Course& c, StreamHandle stream) {
+  for (std::size_t i = 1; i < 4; ++i) c.free(c.blocks[i], stream);
+  c.blocks.erase(c.blocks.begin() + 1, c.blocks.begin() + 4);
+}
+constexpr Way kWays[] = {
+    {"freed", [](Course& c) { free_three(c, c.streams[0]); }},
+    {"freed on another stream", [](Course& c) { free_three(c, c.streams[1]); }},
+    {"freed in a deferral",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three(c, c.streams[0]);
+     }},
+    {"freed on another stream in a deferral",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three(c, c.streams[1]);
+     }},
+    {"freed in nested deferrals",
+     [](Course& c) {
+       for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three(c, c.streams[1]);
+       c.deferrals.pop_back();
+     }},
+    {"freed by another thread in a deferral",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       start_thread([&c] { free_three(c, c.streams[0]); }).join();
+     }},
+    {"freed by another thread",
+     [](Course& c) { start_thread([&c] { free_three(c, c.streams[1]); }).join(); }},
+    {"freed before a deferral",
+     [](Course& c) {
+       free_three(c, c.streams[0]);
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+     }},
+    {"ended by a reset", [](Course& c) { c.reset(); }},
+    {"ended by a reset in a deferral",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       c.reset();
+     }},
+    {"freed after failed calls",
+     [](Course& c) {
+       c.refuse(kIllegalAddress);
+       static_cast<void>(c.b.manager().memalloc(20_MiB).has_value());
+       c.refuse(0);
+       free_three(c, c.streams[0]);
+     }},
+};
+
+struct Between {
+  std::string_view words;
+  void (*act)(Course& course);
+};
+constexpr Between kBetween[] = {
+    {"nothing", [](Course&) {}},
+    {"the deferral's end", [](Course& c) { c.deferrals.clear(); }},
+    {"flush()", [](Course& c) { static_cast<void>(c.b.manager().flush().has_value()); }},
+    {"the deferral's end and flush()",
+     [](Course& c) {
+       c.deferrals.clear();
+       static_cast<void>(c.b.manager().flush().has_value());
+     }},
+    {"trim(0)", [](Course& c) { static_cast<void>(c.b.manager().trim(0).has_value()); }},
+    {"a request that is out of memory",
+     [](Course& c) {
+       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
+     }},
+    {"the deferral's end and a request that is out of memory",
+     [](Course& c) {
+       c.deferrals.clear();
+       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
+     }},
+    {"a driver without memory", [](Course& c) { c.refuse(kOutOfMemory); }},
+    {"host memory out",
+     [](Course& c) {
+       c.b.watch().fail(Call::mem_host_alloc, {kOutOfMemory});
+       static_cast<void>(c.b.manager().memhostalloc(70_KiB, {}).has_value());
+       c.b.watch().fail(Call::mem_host_alloc, {});
+     }},
+    {"managed memory out",
+     [](Course& c) {
+       c.b.watch().fail(Call::mem_alloc_managed, {kOutOfMemory});
+       static_cast<void>(c.b.manager().memallocmanaged(70_KiB, AttachFlags::global).has_value());
+       c.b.watch().fail(Call::mem_alloc_managed, {});
+     }},
+    {"another free",
+     [](Course& c) {
+       if (c.blocks.empty()) return;
+       c.free(c.blocks.back(), c.streams[0]);
+       c.blocks.pop_back();
+     }},
+    {"another deferral", [](Course& c) { const auto one = c.b.manager().defer_cleanup(); }},
+    {"initialize() and questions",
+     [](Course& c) {
+       static_cast<void>(c.b.manager().initialize().has_value());
+       static_cast<void>(c.b.manager().get_memory_info().has_value());
+       static_cast<void>(c.b.manager().state());
+     }},
+    {"reset()", [](Course& c) { c.reset(); }},
+};
+
+/// Where the freed memory goes: to how much of it, of which stream.
+struct Taker {
+  std::string_view words;
+  std::uint64_t numerator, denominator;
+  std::size_t stream;
+};
+constexpr Taker kTakers[] = {{"as much asked for", 1, 1, 2},
+                             {"half of it asked for", 1, 2, 3},
+                             {"more asked for", 5, 2, 2},
+                             {"as much asked for on the stream of the free", 1, 1, 1}};
+
+void hand_over(Course& course, const Way& way, const Between& between, std::size_t number) {
+  auto& b = course.b;
+  if (b.decided()) return;
+  course.when = text::format("blocks {}; then {}", way.words, between.words);
+  if (!course.fill(20)) return;
+  way.free(course);
+  between.act(course);
+  // The first taker finds all of it, the others what that one left.
+  std::vector<Course::Block> taken;
+  for (std::size_t i = 0; i < std::size(kTakers); ++i) {
+    const auto& taker = kTakers[(number + i) % std::size(kTakers)];
+    course.when = text::format("blocks of {} bytes {}; then {}; {} on another stream",
+                               course.size(), way.words, between.words, taker.words);
+    auto next = course.ask(course.size() * taker.numerator / taker.denominator & ~(4_KiB - 1),
+                           course.streams[taker.stream]);
+    course.expect_order();
+    if (next) taken.push_back(*std::move(next));
+  }
+  course.refuse(0);
+  for (auto& block : taken) course.free(block, block.stream);
+  course.clear();
+  course.expect_order();
+}
+
+/// What the device has left, and the size of blocks: a manager may cut small ones from slabs.
+struct Room {
+  std::uint64_t left;  ///< 0: much.
+  std::uint64_t size;
+  std::size_t firsts;  ///< How many of the takers come first once.
+};
+constexpr Room kRooms[] = {{64_MiB, 6_MiB, std::size(kTakers)}, {8_MiB, 512_KiB, 2}, {0, 6_MiB, 1}};
+
+void check_handovers(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  for (const auto& room : kRooms) {
+    for (const auto& way : kWays) {
+      if (b.decided()) return;
+      if (b.is_numba() && way.words.find("reset") != std::string_view::npos) continue;
+      b.apart([&](Bench& on) {
+        Course course(on, room.left, room.size);
+        for (std::size_t first = 0; first < room.firsts; ++first) {
+          for (const auto& between : kBetween) {
+            if (b.is_numba() && between.words == "reset()") continue;
+            hand_over(course, way, between, first);
+          }
+        }
+      });
+    }
+  }
+}
+
+constexpr Clause kHandoversClauses[] = {
+    {.id = "states/streams",
+     .rule =
+         "Memory that was freed inside a deferral, before one, by a reset, by another thread or "
+         "after a failure goes to another stream only once that stream waits for its work, also "
+         "where memory is out and a flush finds it.",
+     .source = "docs/streams.md; emm_plugin.h, free: work on the memory may be pending",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_handovers},
+};
+
+}  // namespace
+}  // namespace handovers
+
+extern constinit const conformance::ClauseGroup handovers_clauses{
+    "Beyond the catalogue: from stream to stream", handovers::kHandoversClauses};
+
+namespace conformance {
+
+void for_each_handover_cell(const CombinationCell& cell) {
+  for (const auto& way : handovers::kWays) {
+    for (const auto& between : handovers::kBetween)
+      cell("states/streams", way.words, between.words);
+  }
+}
+
+}  // namespace conformance
+}  // namespace emm

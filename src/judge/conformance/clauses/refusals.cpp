@@ -1,0 +1,307 @@
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/host_memory.hpp"
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+#include "conformance/combinations.hpp"
+#include "emm/memory_manager.hpp"
+
+// Beyond the catalogue: who is refused. Every kind of memory is asked for where there is none,
+// after every way to leave some idle or pending; and a manager's own limit is measured in small
+// blocks.
+
+namespace emm {
+namespace refusals {
+namespace {
+
+using namespace emm::conformance;
+
+constexpr std::int32_t kOutOfMemory = 2, kIllegalAddress = 700;
+
+struct Kind {
+  std::string_view words;
+  Call call;
+  CallLedger::Kind ledger;
+  Result<BenchMemory> (*make)(Bench& bench, std::uint64_t size);
+};
+constexpr Kind kKinds[] = {
+    {"memhostalloc", Call::mem_host_alloc, CallLedger::Kind::host,
+     [](Bench& b, std::uint64_t size) { return b.try_hosted(size, {}); }},
+    {"memhostalloc, mapped", Call::mem_host_alloc, CallLedger::Kind::host,
+     [](Bench& b, std::uint64_t size) { return b.try_hosted(size, {.mapped = true}); }},
+    {"memallocmanaged", Call::mem_alloc_managed, CallLedger::Kind::managed,
+     [](Bench& b, std::uint64_t size) { return b.try_managed(size); }},
+};
+/// Device memory runs out by itself: nothing refuses it but the device.
+constexpr std::string_view kDevice = "memalloc";
+
+using Blocks = std::vector<BenchMemory>;
+struct Way {
+  std::string_view words;
+  void (*leave)(Bench& bench, Blocks& blocks);
+  bool has_faults = false;
+  bool resets = false;
+};
+constexpr Way kWays[] = {
+    {"freed", [](Bench&, Blocks& blocks) { blocks.clear(); }},
+    {"freed and flushed",
+     [](Bench& b, Blocks& blocks) {
+       blocks.clear();
+       static_cast<void>(b.manager().flush().has_value());
+     }},
+    {"freed on a stream",
+     [](Bench& b, Blocks& blocks) {
+       const auto stream = b.stream();
+       for (auto& block : blocks) static_cast<void>(block.free(stream).has_value());
+       blocks.clear();
+     }},
+    {"freed in a deferral that has ended",
+     [](Bench& b, Blocks& blocks) {
+       const auto deferred = b.defer();
+       blocks.clear();
+     }},
+    {"freed in nested deferrals that have ended",
+     [](Bench& b, Blocks& blocks) {
+       auto outer = b.defer();
+       const auto inner = b.defer();
+       blocks.clear();
+       outer.end();
+     }},
+    {"freed before and in a deferral that has ended, after a flush in it",
+     [](Bench& b, Blocks& blocks) {
+       blocks.pop_back();
+       const auto deferred = b.defer();
+       static_cast<void>(b.manager().flush().has_value());
+       blocks.clear();
+     }},
+    {"freed by another thread",
+     [](Bench&, Blocks& blocks) { start_thread([&] { blocks.clear(); }).join(); }},
+    {"freed, then initialize()",
+     [](Bench& b, Blocks& blocks) {
+       blocks.clear();
+       static_cast<void>(b.manager().initialize().has_value());
+     }},
+    {"freed after failed requests",
+     [](Bench& b, Blocks& blocks) {
+       for (const auto call : {Call::mem_alloc, Call::mem_host_alloc, Call::mem_alloc_managed}) {
+         b.watch().fail_always(call, kIllegalAddress);
+       }
+       for (const auto& kind : kKinds) {
+         if (const auto made = kind.make(b, 20_MiB)) continue;
+       }
+       for (const auto call : {Call::mem_alloc, Call::mem_host_alloc, Call::mem_alloc_managed})
+         b.watch().fail_always(call, 0);
+       blocks.clear();
+     },
+     true},
+    {"ended by a reset",
+     [](Bench& b, Blocks& blocks) {
+       b.reset();
+       blocks.clear();
+     },
+     false, true},
+    {"ended by a reset in a deferral that has ended",
+     [](Bench& b, Blocks& blocks) {
+       const auto deferred = b.defer();
+       b.reset();
+       blocks.clear();
+     },
+     false, true},
+};
+
+/// A driver that has no memory of the kind until something of that kind is freed.
+void refuse_until_freed(Bench& b, const Kind& kind, const Way& way, std::uint64_t asked) {
+  const auto alive = [&] { return b.watch().ledger().live(kind.ledger).count; };
+  const auto before = alive();
+  Blocks blocks;
+  for (const auto size : {64_KiB, 200_KiB, 900_KiB, 64_KiB}) {
+    auto block = kind.make(b, size);
+    if (!block) return;
+    blocks.push_back(*std::move(block));
+  }
+  way.leave(b, blocks);
+  const auto idle = alive();
+  if (b.decided() || idle <= before) return;
+  bool was_refused = false;
+  b.watch().during = [&](const CallEvent& event) {
+    if (event.call != kind.call || alive() < idle) return;
+    was_refused = true;
+    b.watch().fail(kind.call, {kOutOfMemory});
+  };
+  const auto block = kind.make(b, asked);
+  b.watch().during = nullptr;
+  b.watch().fail(kind.call, {});
+  if (block || !was_refused || block.error().code != Errc::out_of_memory) return;
+  b.expect(alive() < idle,
+           text::format("{}({}), which the driver refuses, after blocks of 64 to 900 KiB of the "
+                        "kind were {}",
+                        kind.words, asked, way.words),
+           text::format("{}; {} allocations of the kind, pending or idle, are not released",
+                        describe(block.error()), idle - before),
+           "pending frees are made and idle memory is released, and the driver is asked again");
+}
+
+/// A device with no room but what the blocks leave.
+void fill_and_free(Bench& b, const Way& way) {
+  b.leave_on_device(64_MiB);
+  b.manager();
+  const auto size = std::min<std::uint64_t>(6_MiB, b.affordable(64_MiB) / 10) & ~(4_KiB - 1);
+  for (const auto asked : {size, size / 2, 2 * size}) {
+    Blocks blocks, kept;
+    while (kept.size() + blocks.size() < 12) {
+      auto block = b.try_memalloc(size);
+      if (!block) break;
+      (blocks.size() < 3 ? blocks : kept).push_back(*std::move(block));
+    }
+    if (blocks.size() < 3) return;
+    way.leave(b, blocks);
+    if (way.resets) kept.clear();
+    const auto made = b.try_memalloc(asked);
+    b.gives(made, asked);
+    if (b.decided()) return;
+  }
+}
+
+void check_refusals(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  for (const auto& way : kWays) {
+    if (b.is_numba() && way.resets) continue;
+    if (!way.has_faults && !b.decided()) b.apart([&](Bench& on) { fill_and_free(on, way); });
+    if (b.keeps_host_memory()) continue;
+    for (const auto& kind : kKinds) {
+      // Numba's code tries again for mapped memory alone: HST-3.
+      if (b.is_numba() && kind.words != "memhostalloc, mapped") continue;
+      for (const auto asked : {64_KiB, 150_KiB, 2_MiB}) {
+        if (b.decided()) return;
+        b.apart([&](Bench& on) { refuse_until_freed(on, kind, way, asked); });
+      }
+    }
+  }
+}
+
+// A manager's own limit.
+
+struct Filled {
+  std::uint64_t count = 0;
+  std::uint64_t held = 0;      ///< Bytes taken from the device.
+  std::uint64_t requests = 0;  ///< Requests that the driver has had.
+  std::uint64_t apart = 0;     ///< The least distance of two blocks.
+  bool is_refused = false;
+};
+
+/// Asks for blocks without the bench, which would take longer than the manager.
+Filled fill_with(Bench& on, std::uint64_t size, std::uint64_t most) {
+  constexpr std::uint64_t kLogged = 4'096;
+  Filled filled;
+  std::vector<MemoryPointer> blocks;
+  std::vector<std::uint64_t> addresses;
+  auto& manager = on.manager();
+  const auto before = on.driver_requests();
+  while (blocks.size() < most) {
+    auto block = manager.memalloc(size);
+    if (!block) {
+      filled.is_refused = block.error().code == Errc::out_of_memory;
+      break;
+    }
+    addresses.push_back(block->device_pointer().value);
+    blocks.push_back(*std::move(block));
+    if (blocks.size() % kLogged == 0) on.watch().forget();
+  }
+  filled.count = blocks.size();
+  filled.held = on.held();
+  filled.requests = on.driver_requests() - before;
+  std::sort(addresses.begin(), addresses.end());
+  for (std::size_t i = 1; i < addresses.size(); ++i) {
+    const auto apart = addresses[i] - addresses[i - 1];
+    filled.apart = filled.apart == 0 ? apart : std::min(filled.apart, apart);
+  }
+  while (!blocks.empty()) blocks.pop_back();
+  return filled;
+}
+
+/// A manager may also limit what it takes of the device. Small blocks then cost what they are
+/// rounded up to, and only a refusal that this does not explain is wrong.
+void check_limit(Bench& b) {
+  b.untraceable();
+  if (!b.capacity().limit || b.refuses_early())
+    return b.not_applicable("this manager has no limit of its own");
+  auto roomy = b.with_capacity("4GiB");
+  auto fresh = b.with_capacity("4GiB");
+  if (!roomy || !fresh) return b.inconclusive("a second device cannot be made");
+  constexpr std::uint64_t kMost = 200'000;
+  std::uint64_t piece = 1_MiB;
+  auto large = fill_with(**roomy, piece, 1'024);
+  if (large.count == 0) large = fill_with(**roomy, piece = 64_KiB, 1'024);
+  if (!large.is_refused || large.count == 0)
+    return b.not_applicable("this manager has no limit of its own");
+  const auto limit = large.count * piece;
+  auto& on = **fresh;
+  on.expect(true, {}, {}, {});
+  on.untraceable();
+  const auto small = fill_with(on, 1, std::min(kMost, limit / 2));
+  if (on.watch().total() == 0) return b.not_applicable("its driver calls are not seen here");
+  const auto in_use = small.count * std::max<std::uint64_t>(small.apart, 1);
+  const auto makes_physical = on.watch().ledger().calls(Call::mem_create).made != 0;
+  std::string why;
+  if (small.requests > small.count / 2 && !makes_physical) {
+    why = "each of them is a request of the driver";
+  } else if (small.held > in_use + in_use / 4 + 64_KiB) {
+    why = text::format("the manager holds {} bytes, of which they take {}", small.held, in_use);
+  } else if (small.held < large.held / 4) {
+    why = text::format("the manager holds {} bytes, and took {} for large blocks", small.held,
+                       large.held);
+  }
+  b.expect(!small.is_refused || why.empty(),
+           text::format("blocks of 1 byte asked for, where {} blocks of {} bytes are served until "
+                        "one is refused",
+                        large.count, piece),
+           text::format("refused with {} bytes alive; {}", small.count, why),
+           text::format("a limit of bytes as they were requested: {}", limit));
+  b.take(on);
+}
+
+constexpr Clause kRefusalsClauses[] = {
+    {.id = "states/refusals",
+     .rule = "Device, managed and page-locked memory is out only where neither pending frees nor "
+             "idle memory of the kind would serve, in whatever state it was freed: the request "
+             "flushes them, and the driver is asked again.",
+     .source = "HST-3, MAN-2, DEV-3; suite/serves",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_refusals},
+
+    {.id = "suite/limit",
+     .rule = "A limit counts the bytes that are alive, as they were requested: neither blocks nor "
+             "what their sizes are rounded up to.",
+     .source = "emm_plugin.h, memalloc: a manager may limit the bytes that are alive, as they were "
+               "requested, not the number of blocks",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_limit},
+};
+
+}  // namespace
+}  // namespace refusals
+
+extern constinit const conformance::ClauseGroup refusals_clauses{
+    "Beyond the catalogue: refusals and limits", refusals::kRefusalsClauses};
+
+namespace conformance {
+
+void for_each_refusal_cell(const CombinationCell& cell) {
+  for (const auto& way : refusals::kWays) {
+    if (!way.has_faults) cell("states/refusals", way.words, refusals::kDevice);
+    for (const auto& kind : refusals::kKinds) cell("states/refusals", way.words, kind.words);
+  }
+}
+
+}  // namespace conformance
+}  // namespace emm

@@ -1,0 +1,1178 @@
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <fstream>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/host_memory.hpp"
+#include "base/units.hpp"
+#include "conformance/bench.hpp"
+#include "conformance/combinations.hpp"
+#include "emm/memory_manager.hpp"
+#include "emm/memory_statistics.hpp"
+
+// Beyond the catalogue: every operation in every state that another rule names, and in every two of
+// them. The tables below are crossed; no case is written by itself.
+
+namespace emm {
+namespace states {
+namespace {
+
+using namespace emm::conformance;
+using std::chrono::milliseconds;
+
+constexpr std::int32_t kOutOfMemory = 2, kNotInitialized = 3, kNotReady = 600,
+                       kIllegalAddress = 700;
+constexpr std::array kAllocations{Call::mem_alloc,
+                                  Call::runtime_malloc,
+                                  Call::mem_create,
+                                  Call::mem_alloc_async,
+                                  Call::mem_alloc_from_pool_async,
+                                  Call::mem_host_alloc,
+                                  Call::mem_alloc_managed,
+                                  Call::mem_host_register};
+
+enum class Kind : std::uint8_t { device, managed, mapped, pinned, region };
+constexpr std::array kKinds{Kind::device, Kind::managed, Kind::mapped, Kind::pinned, Kind::region};
+constexpr std::size_t at(Kind kind) { return static_cast<std::size_t>(kind); }
+constexpr std::array<std::string_view, 5> kNames{"device memory", "managed memory", "mapped memory",
+                                                 "pinned memory", "a region"};
+
+CallLedger::Kind ledger_kind(Kind kind) {
+  return kind == Kind::device    ? CallLedger::Kind::device
+         : kind == Kind::managed ? CallLedger::Kind::managed
+         : kind == Kind::region  ? CallLedger::Kind::registered
+                                 : CallLedger::Kind::host;
+}
+
+/// How a request is made.
+struct Asked {
+  std::uint64_t size = 4_KiB;
+  StreamHandle stream{};
+  bool portable = false, wc = false, mapped = false;
+  AttachFlags attach = AttachFlags::global;
+};
+
+/// A thread that is paused inside a call of the manager, in its first driver call there.
+class Guest {
+ public:
+  Guest() = default;
+  ~Guest() { leave(); }
+  Guest(const Guest&) = delete;
+  Guest& operator=(const Guest&) = delete;
+
+  /// False if the call has ended without its `nth` driver call.
+  bool enter(std::function<void()> call, int nth = 1) {
+    to_come_ = nth;
+    has_ended_ = is_paused_ = may_leave_ = false;
+    thread_ = start_thread([this, call = std::move(call)] {
+      is_guest = true;
+      call();
+      const std::lock_guard lock(mutex_);
+      has_ended_ = true;
+      changed_.notify_all();
+    });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_paused_ || has_ended_; });
+    return is_paused_;
+  }
+  void leave() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      may_leave_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  bool is_inside() const { return thread_.joinable(); }
+
+  /// To be called in each driver call.
+  void attend(milliseconds most) {
+    if (!is_guest) return;
+    std::unique_lock lock(mutex_);
+    if (is_paused_ || --to_come_ != 0) return;
+    is_paused_ = true;
+    changed_.notify_all();
+    // A request may wait for another one: only frees may not.
+    changed_.wait_for(lock, most, [&] { return may_leave_; });
+  }
+
+  static inline thread_local bool is_guest = false;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+  int to_come_ = 1;
+  bool has_ended_ = false, is_paused_ = false, may_leave_ = false;
+};
+
+/// A manager that is brought into states, asked for operations there, and looked at after each.
+class Scene {
+ public:
+  explicit Scene(Bench& bench) : b(bench), home_(std::this_thread::get_id()) {
+    b.untraceable();
+    b.expect(true, {}, {}, {});
+    b.watch().during = [this, pid = getpid()](const CallEvent&) {
+      if (getpid() != pid) return;
+      guest_.attend(milliseconds(guest_patience_));
+      if (!Guest::is_guest && std::this_thread::get_id() != home_ && !is_helper) elsewhere_ = true;
+    };
+    for (auto& range : ranges_) range = b.buffer();
+  }
+  ~Scene() {
+    leave();
+    live_.clear();
+    stale_.clear();
+    b.watch().during = nullptr;
+  }
+  Scene(const Scene&) = delete;
+  Scene& operator=(const Scene&) = delete;
+
+  Bench& b;
+  std::list<Deferral> deferrals;
+  std::vector<BenchMemory> fillers;  ///< They leave no room.
+  std::string when;                  ///< The states that it is in.
+  bool may_refuse = false;           ///< Memory is out.
+  bool is_skipped = false;           ///< A state could not be reached.
+
+  StreamHandle other_stream() {
+    if (other_.value == 0) other_ = b.stream();
+    return other_;
+  }
+
+  /// Has one live block of each kind that the manager offers, with content, and a second region.
+  void furnish() {
+    b.manager();
+    if (!is_asked_) {
+      defers_ = b.manager().defer_cleanup().is_active();
+      // Where the device cannot write managed memory, its content there tells nothing.
+      offers_[at(Kind::managed)] = b.device_can_write_managed();
+    }
+    is_asked_ = true;
+    for (const auto kind : kKinds) {
+      const std::size_t wanted = kind == Kind::region ? 2 : 1;
+      for (auto had = count(kind); had < wanted && offers_[at(kind)] && !b.decided(); ++had)
+        if (!ask(kind, {.mapped = had == 1})) ask(kind, {});  // a device may map no region
+    }
+  }
+  bool offers(Kind kind) const { return offers_[at(kind)]; }
+
+  /// Asks for memory, and judges the answer. The memory then lives until the scene is cleared.
+  bool ask(Kind kind, Asked asked) {
+    if (!offers_[at(kind)] || b.decided()) return false;
+    auto range = HostRange{};
+    if (kind == Kind::region) {
+      const auto free = std::find_if(ranges_.begin(), ranges_.end(), [&](const HostRange& one) {
+        return std::none_of(live_.begin(), live_.end(), [&](const Live& live) {
+          return live.kind == Kind::region && live.block.host() == one.pointer;
+        });
+      });
+      if (free == ranges_.end()) return false;
+      range = *free;
+      asked.size = range.size;
+    }
+    auto made = make(kind, asked, range);
+    const auto done = said(text::format("{} of {} bytes asked for", kNames[at(kind)], asked.size));
+    if (!made) {
+      judge_refusal(kind, asked, made.error(), done);
+      return false;
+    }
+    given_.insert(variant(kind, asked));
+    Live one{kind, *std::move(made), ++value_};
+    forget_held_back(one.block);
+    b.expect(one.block.alive() && one.block.size() == asked.size, done,
+             text::format("{} bytes, {}", one.block.size(), one.block.alive() ? "alive" : "dead"),
+             "memory of that size");
+    const bool is_mapped = kind == Kind::mapped || (kind == Kind::region && asked.mapped);
+    if (kind != Kind::device && kind != Kind::managed)
+      b.expect_rule(kind == Kind::region ? "PIN-3" : "HST-2", one.block.is_mapped() == is_mapped,
+                    done, is_mapped ? "it is not mapped" : "it is mapped", "as it was asked for");
+    if (kind == Kind::region)
+      b.expect_rule("PIN-3", one.block.host() == range.pointer, done, "another address",
+                    "the region's");
+    b.expect_ok(done, b.try_fill(one.block, one.value));
+    if (kind == Kind::mapped || kind == Kind::managed) {
+      std::byte first{};
+      const auto copied = b.device().memcpy_dtoh({&first, 1}, one.block.device());
+      b.expect(copied && first == std::byte{one.value}, done,
+               "its device address shows other content", "what was written to it");
+    }
+    live_.push_back(std::move(one));
+    return true;
+  }
+
+  /// A request that is to fail.
+  void fail(Kind kind, std::uint64_t size) {
+    if (!offers_[at(kind)]) return;
+    const auto made = make(kind, {.size = size}, kind == Kind::region ? ranges_[0] : HostRange{});
+    b.watch().forgive();
+  }
+
+  /// Frees the oldest live block of a kind.
+  void end(Kind kind, StreamHandle stream = {}, bool is_dropped = true) {
+    const auto found =
+        std::find_if(live_.begin(), live_.end(), [&](const Live& one) { return one.kind == kind; });
+    if (found == live_.end()) return;
+    auto one = std::move(*found);
+    live_.erase(found);
+    finish(std::move(one), stream, is_dropped);
+  }
+  /// Frees the oldest live block of every kind on a thread of its own.
+  void end_elsewhere() {
+    start_thread([this] {
+      is_helper = true;
+      for (const auto kind : kKinds) end(kind);
+    }).join();
+  }
+
+  /// Asks for a block and frees it at once, whose free may then wait.
+  void leave_pending(Kind kind, std::uint64_t size = 4_KiB, StreamHandle stream = {}) {
+    if (!offers_[at(kind)] || kind == Kind::region) return;
+    const auto before = live_.size();
+    if (!ask(kind, {.size = size}) || live_.size() == before) return;
+    auto one = std::move(live_.back());
+    live_.pop_back();
+    finish(std::move(one), stream, stream.value == 0);
+  }
+
+  void reset() {
+    std::vector<std::uint64_t> regions;
+    for (auto& one : live_) {
+      if (one.kind == Kind::region) regions.push_back(one.block.address());
+    }
+    for (auto& filler : fillers) stale_.push_back(std::move(filler));
+    fillers.clear();
+    b.reset();
+    for (auto& one : live_) {
+      b.expect_rule("reset/ends_all", !one.block.alive(), said("reset()"),
+                    text::format("{} is alive", kNames[at(one.kind)]), "it is dead");
+      stale_.push_back(std::move(one.block));
+    }
+    live_.clear();
+    for (const auto region : regions) expect_unpinned(region, said("reset()"));
+  }
+  /// Ends what resets have ended.
+  void end_late() { stale_.clear(); }
+
+  void info() {
+    const auto info = b.manager().get_memory_info();
+    const auto done = said("get_memory_info()");
+    if (!info) {
+      b.expect_rule("INF-5", info.error().code == Errc::not_supported && !tells_info_, done,
+                    describe(info.error()), "free and total");
+      return;
+    }
+    tells_info_ = true;
+    b.expect_rule("INF-1", info->free <= info->total, done,
+                  text::format("{} of {} bytes are free", info->free, info->total),
+                  "no more than there is");
+  }
+  void handle() {
+    const auto found = std::find_if(live_.begin(), live_.end(),
+                                    [](const Live& one) { return one.kind == Kind::device; });
+    if (found == live_.end()) return;
+    const MemoryView view{found->block.device() + 16, found->block.size() - 16};
+    const auto made = b.manager().get_ipc_handle(view);
+    const auto range = b.device().mem_get_address_range(view.device_pointer);
+    const auto done = said("get_ipc_handle()");
+    if (!made && gives_handles_) b.expect_ok(done, made);
+    if (!made || !range) return;
+    gives_handles_ = true;
+    b.expect_rule("IPC-2", made->fields().size == view.size, done,
+                  text::format("a size of {}", made->fields().size), "the size of the view");
+    b.expect_rule("IPC-2", made->fields().offset == view.device_pointer.value - range->base.value,
+                  done, text::format("an offset of {}", made->fields().offset),
+                  text::format("{}", view.device_pointer.value - range->base.value));
+  }
+  void flush() { b.expect_ok(said("flush()"), b.manager().flush()); }
+  void trim(std::uint64_t keep) {
+    const auto trimmed = b.manager().trim(keep);
+    b.expect(trimmed || trimmed.error().code == Errc::not_supported, said("trim()"),
+             trimmed ? "" : describe(trimmed.error()), "success");
+  }
+  void ask_for_numbers() {
+    static_cast<void>(b.manager().statistics());
+    static_cast<void>(b.manager().report());
+    static_cast<void>(b.manager().state());
+  }
+
+  // States.
+
+  void begin_deferral() {
+    deferrals.push_back(b.defer());
+    is_deferring_ = defers_;
+  }
+  /// Frees a block of each kind inside the deferral, and notes which frees are held back.
+  void free_each_kind() {
+    for (const auto kind : kKinds) leave_pending(kind);
+    leave_pending(Kind::device, 64_KiB, other_stream());
+  }
+  void refuse(std::int32_t native) {
+    for (const auto call : kAllocations) b.watch().fail_always(call, native);
+    is_refusing_ = native != 0;
+  }
+  void keep_busy() {
+    is_busy_ = true;
+    for (const auto call : {Call::event_query, Call::stream_query})
+      b.watch().fail_always(call, kNotReady);
+    if (!offers(Kind::device) || !ask(Kind::device, {.size = 64_KiB, .stream = other_stream()}))
+      return;
+    auto one = std::move(live_.back());
+    live_.pop_back();
+    if (b.device().memset_d8_async(one.block.device(), 1, 4_KiB, other_stream()))
+      finish(std::move(one), other_stream(), false);
+  }
+  void fill() {
+    may_refuse = true;
+    constexpr std::size_t kMost = 48;
+    while (fillers.size() < kMost) {
+      auto block = b.try_memalloc(fillers.size() < 24 ? 4_MiB : 256_KiB);
+      if (!block) break;
+      forget_held_back(*block);
+      fillers.push_back(*std::move(block));
+    }
+  }
+  /// Pauses another thread in a request of a kind that needs the driver.
+  void invite_guest() {
+    had_guest_ = true;
+    const auto number = guests_++;
+    guest_patience_ = 4;
+    const bool is_paused = guest_.enter([this, number] {
+      auto& manager = b.manager();
+      if (number % 3 == 0 && offers(Kind::region)) {
+        const auto made = manager.mempin(ranges_.back(), {});
+      } else if (number % 3 == 1 && offers(Kind::managed)) {
+        const auto made = manager.memallocmanaged(20_KiB, AttachFlags::global);
+      } else {
+        const auto made = manager.memalloc(5_MiB + number % 7 * 64_KiB);
+      }
+    });
+    if (!is_paused) is_skipped = true;
+  }
+  Guest& guest() noexcept { return guest_; }
+  void set_guest_patience(int patience_ms) { guest_patience_ = patience_ms; }
+
+  /// Ends all states.
+  void leave() {
+    guest_.leave();
+    had_guest_ = false;
+    fillers.clear();
+    if (is_refusing_) refuse(0);
+    may_refuse = false;
+    // The first to end is not always the last that began.
+    while (!deferrals.empty()) {
+      if (deferrals.size() > 1 && ++leaves_ % 2 == 0) {
+        deferrals.erase(deferrals.begin());
+      } else {
+        deferrals.pop_back();
+      }
+    }
+    is_deferring_ = false;
+    held_back_.clear();
+    if (!std::exchange(is_busy_, false)) return;
+    for (const auto call : {Call::event_query, Call::stream_query}) b.watch().fail_always(call, 0);
+    if (!b.device().ctx_synchronize()) return;
+  }
+
+  // What holds after each operation.
+
+  void look() {
+    if (b.decided()) return;
+    for (const auto& one : live_) {
+      // A full H200 cannot bring managed memory to where it is read; it is read when there is room.
+      const bool is_far = one.kind == Kind::managed && !fillers.empty();
+      const auto whole = one.block.alive() && (is_far || b.holds(one.block, one.value));
+      if (whole) continue;
+      b.expect_rule(one.block.alive() ? "live/overlap_content" : "BASE-7", false, when,
+                    text::format("{} is {}", kNames[at(one.kind)],
+                                 one.block.alive() ? "overwritten" : "dead"),
+                    "live memory is as it was");
+      return;
+    }
+    judge_held_back();
+    if (guest_.is_inside()) return;
+    for (const auto& one : live_) {
+      if (one.kind == Kind::region && ledger_sees())
+        b.expect_rule(
+            "BASE-7",
+            b.watch().ledger().find(CallLedger::Kind::registered, one.block.address()).has_value(),
+            when, "a live region is no longer registered", "it is");
+    }
+    judge_live_bytes();
+  }
+
+  /// Ends all states and what the operation left, and expects nothing to wait after a flush.
+  void settle() {
+    leave();
+    stale_.clear();
+    std::array<std::size_t, 5> seen{};
+    for (std::size_t i = 0; i < live_.size();) {
+      const auto kind = live_[i].kind;
+      if (++seen[at(kind)] <= (kind == Kind::region ? 2u : 1u)) {
+        ++i;
+        continue;
+      }
+      auto one = std::move(live_[i]);
+      live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(i));
+      finish(std::move(one), {}, true);
+    }
+    flush();
+    const auto pending = b.manager().state().pending_count;
+    if (pending && !elsewhere_)
+      b.expect_rule("accounts/pending", *pending == 0,
+                    text::format("{}; then its end, and flush()", when),
+                    text::format("{} frees are pending", *pending), "0");
+    look();
+    b.watch().forget();
+  }
+
+  /// What the manager holds of the driver beside what lives.
+  struct Held {
+    std::array<std::uint64_t, 3> bytes{};
+    bool is_more_than(const Held& other) const {
+      for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (bytes[i] > other.bytes[i]) return true;
+      }
+      return false;
+    }
+  };
+  Held held() {
+    if (b.subject().has_trim) static_cast<void>(b.manager().trim(0).has_value());
+    const auto& ledger = b.watch().ledger();
+    Held held;
+    held.bytes = {ledger.live(CallLedger::Kind::host).bytes,
+                  ledger.live(CallLedger::Kind::managed).bytes,
+                  ledger.live(CallLedger::Kind::registered).count};
+    return held;
+  }
+  static std::string describe_held(const Held& held) {
+    return text::format("{} bytes of page-locked and {} of managed memory and {} regions",
+                        held.bytes[0], held.bytes[1], held.bytes[2]);
+  }
+
+  static inline thread_local bool is_helper = false;
+
+ private:
+  struct Live {
+    Kind kind;
+    BenchMemory block;
+    std::uint8_t value;
+  };
+
+  std::string said(std::string_view done) const { return text::format("{}: {}", when, done); }
+  std::size_t count(Kind kind) const {
+    return static_cast<std::size_t>(std::count_if(
+        live_.begin(), live_.end(), [&](const Live& one) { return one.kind == kind; }));
+  }
+  /// A kind with its flags: a manager may offer one and decline another.
+  static unsigned variant(Kind kind, const Asked& asked) {
+    return static_cast<unsigned>(at(kind)) | unsigned{asked.mapped} << 4 |
+           unsigned{asked.portable} << 5 | unsigned{asked.wc} << 6 |
+           unsigned{asked.attach == AttachFlags::host} << 7;
+  }
+  bool ledger_sees() const { return b.watch().total() != 0; }
+
+  Result<BenchMemory> make(Kind kind, const Asked& asked, HostRange range) {
+    switch (kind) {
+      case Kind::device:
+        return b.try_memalloc(asked.size, asked.stream);
+      case Kind::managed:
+        return b.try_managed(asked.size, asked.attach);
+      case Kind::mapped:
+        return b.try_hosted(asked.size,
+                            {.mapped = true, .portable = asked.portable, .wc = asked.wc});
+      case Kind::pinned:
+        return b.try_hosted(asked.size, {.portable = asked.portable, .wc = asked.wc});
+      case Kind::region:
+        break;
+    }
+    return b.try_pin(range, {.mapped = asked.mapped});
+  }
+
+  void judge_refusal(Kind kind, const Asked& asked, const Error& error, const std::string& done) {
+    // A device may lack a kind, too, and then the driver's own words come back.
+    constexpr std::int32_t kNotSupported = 801;
+    const bool is_unknown = error.code == Errc::not_supported || error.native == kNotSupported;
+    if (is_unknown && given_.count(variant(kind, asked)) == 0) {
+      if (variant(kind, asked) == variant(kind, {})) offers_[at(kind)] = false;
+      return;
+    }
+    const bool is_out = error.code == Errc::out_of_memory;
+    if (is_out && (may_refuse || b.refuses_early())) return;
+    if (kind == Kind::device && Bench::may_answer_to_large(error.code) &&
+        (b.is_too_large(asked.size) || (is_out && b.limit())))
+      return;
+    b.expect_rule("suite/serves", !is_out, done, describe(error), "memory");
+    if (!is_out) b.expect(false, done, describe(error), "memory");
+  }
+  void finish(Live one, StreamHandle stream, bool is_dropped) {
+    const auto address = one.block.address();
+    const auto kind = one.kind;
+    const auto thing = kind == Kind::device || kind == Kind::region
+                           ? std::nullopt
+                           : b.watch().ledger().find(ledger_kind(kind), address);
+    const auto done = said(text::format("{} freed", kNames[at(kind)]));
+    if (is_dropped) {
+      one.block.drop();
+    } else {
+      b.expect_ok(done, one.block.free(stream));
+    }
+    if (kind == Kind::region) return expect_unpinned(address, done);
+    judge_held_back();  // of the frees before this one
+    if (is_deferring_ && thing && b.watch().ledger().find(ledger_kind(kind), thing->base) == thing)
+      held_back_[thing->base] = kind;
+  }
+
+  void expect_unpinned(std::uint64_t address, const std::string& done) {
+    if (!ledger_sees() || b.decided()) return;
+    const auto is_registered = [&] {
+      return b.watch().ledger().find(CallLedger::Kind::registered, address).has_value();
+    };
+    // A manager may have a thread of its own for what a reset ends.
+    for (int i = 0; i < 50 && is_registered() && elsewhere_; ++i)
+      std::this_thread::sleep_for(milliseconds(1));
+    b.expect_rule("PIN-5", !is_registered(), done, "the region stays registered",
+                  "it is unpinned at once, also inside a deferral");
+  }
+
+  /// What serves again is no longer held back.
+  void forget_held_back(const BenchMemory& block) {
+    std::erase_if(held_back_, [&](const auto& held) {
+      const auto thing = b.watch().ledger().find(ledger_kind(held.second), block.address());
+      return thing && thing->base == held.first;
+    });
+  }
+  void judge_held_back() {
+    const auto events = b.watch().events();
+    b.watch().forget();
+    if (!is_deferring_) return;
+    for (const auto& event : events) {
+      const bool frees = event.call == Call::mem_free_host || event.call == Call::mem_free;
+      if (!frees || event.native != 0 || held_back_.erase(event.pointer) == 0 || elsewhere_)
+        continue;
+      b.expect_rule(
+          "deferral/lasts", false, when,
+          text::format("the driver frees what the deferral had held back: {}", to_text(event)),
+          "its free is made once the deferral has ended");
+    }
+  }
+  void judge_live_bytes() {
+    if (had_guest_) return;  // a free may be counted once the other thread has left
+    const auto told = b.manager().state().live_bytes;
+    if (!told) return;
+    std::uint64_t device = 0, host = 0;
+    for (const auto& one : live_)
+      (one.kind == Kind::device || one.kind == Kind::managed ? device : host) += one.block.size();
+    for (const auto& filler : fillers) device += filler.size();
+    std::uint64_t without_regions = device;
+    for (const auto& one : live_)
+      if (one.kind == Kind::mapped || one.kind == Kind::pinned) without_regions += one.block.size();
+    b.expect_rule("accounts/live_bytes",
+                  *told == device || *told == device + host || *told == without_regions, when,
+                  text::format("{} live bytes", *told), text::format("{}", device));
+  }
+
+  Guest guest_;
+  const std::thread::id home_;
+  std::atomic<bool> elsewhere_{false};
+  std::atomic<int> guest_patience_{4};
+  std::array<HostRange, 8> ranges_{};
+  std::vector<Live> live_;
+  std::vector<BenchMemory> stale_;
+  std::map<std::uint64_t, Kind> held_back_;
+  std::array<bool, 5> offers_{true, true, true, true, true};
+  std::set<unsigned> given_;  ///< Each variant() that it has given once.
+  StreamHandle other_{};
+  bool tells_info_ = false, gives_handles_ = false;
+  bool is_asked_ = false, defers_ = false;  ///< Whether it has deferrals.
+  bool is_deferring_ = false, is_refusing_ = false, is_busy_ = false;
+  bool had_guest_ = false;  ///< Another thread was inside since the last leave().
+  std::uint8_t value_ = 0;
+  std::uint64_t guests_ = 0, leaves_ = 0;
+};
+
+// The tables.
+
+struct State {
+  std::string_view words;
+  void (*enter)(Scene& scene);
+  bool is_full = false;  ///< It needs a device with little left.
+};
+constexpr State kStates[] = {
+    {"a deferral",
+     [](Scene& s) {
+       s.begin_deferral();
+       s.free_each_kind();
+     }},
+    {"nested deferrals",
+     [](Scene& s) {
+       for (int i = 0; i < 3; ++i) s.begin_deferral();
+       s.deferrals.erase(s.deferrals.begin());
+       s.free_each_kind();
+       s.deferrals.pop_back();
+     }},
+    {"pending frees",
+     [](Scene& s) {
+       for (const auto kind : kKinds) s.leave_pending(kind);
+     }},
+    {"frees on another stream",
+     [](Scene& s) {
+       for (const auto kind : kKinds) s.leave_pending(kind, 8_KiB, s.other_stream());
+     }},
+    {"frees by another thread", [](Scene& s) { s.end_elsewhere(), s.furnish(); }},
+    {"many regions",
+     [](Scene& s) {
+       for (int i = 0; i < 3; ++i) s.ask(Kind::region, {.mapped = i == 1});
+     }},
+    {"after a reset", [](Scene& s) { s.reset(), s.furnish(); }},
+    {"memory out", [](Scene& s) { s.fill(); }, true},
+    {"another thread inside", [](Scene& s) { s.invite_guest(); }},
+    {"after failed calls",
+     [](Scene& s) {
+       s.refuse(kIllegalAddress);
+       for (const auto kind : kKinds) s.fail(kind, 6_MiB);
+       s.refuse(0);
+       for (const auto kind : {Kind::device, Kind::managed, Kind::pinned})
+         s.fail(kind, std::uint64_t{1} << 61);
+     }},
+    {"a driver without memory",
+     [](Scene& s) {
+       s.refuse(kOutOfMemory);
+       s.may_refuse = true;
+       for (const auto kind : kKinds) s.fail(kind, 6_MiB);
+     }},
+    {"another stream busy", [](Scene& s) { s.keep_busy(); }},
+};
+
+struct Operation {
+  std::string_view words;
+  void (*run)(Scene& scene);
+};
+constexpr Operation kOperations[] = {
+    {"memalloc", [](Scene& s) { s.ask(Kind::device, {}); }},
+    {"memalloc, 3 MiB", [](Scene& s) { s.ask(Kind::device, {.size = 3_MiB}); }},
+    {"memalloc on a stream",
+     [](Scene& s) { s.ask(Kind::device, {.size = 64_KiB, .stream = s.other_stream()}); }},
+    {"memhostalloc", [](Scene& s) { s.ask(Kind::pinned, {}); }},
+    {"memhostalloc, mapped", [](Scene& s) { s.ask(Kind::mapped, {}); }},
+    {"memhostalloc, portable, wc",
+     [](Scene& s) {
+       s.ask(Kind::pinned, {.portable = true});
+       s.ask(Kind::mapped, {.wc = true});
+     }},
+    {"memallocmanaged", [](Scene& s) { s.ask(Kind::managed, {}); }},
+    {"memallocmanaged, host",
+     [](Scene& s) { s.ask(Kind::managed, {.size = 70_KiB, .attach = AttachFlags::host}); }},
+    {"mempin", [](Scene& s) { s.ask(Kind::region, {}); }},
+    {"mempin, mapped", [](Scene& s) { s.ask(Kind::region, {.mapped = true}); }},
+    {"free of device memory", [](Scene& s) { s.end(Kind::device, {}, false); }},
+    {"free on another stream", [](Scene& s) { s.end(Kind::device, s.other_stream(), false); }},
+    {"free of managed memory", [](Scene& s) { s.end(Kind::managed); }},
+    {"free of mapped memory", [](Scene& s) { s.end(Kind::mapped); }},
+    {"free of pinned memory", [](Scene& s) { s.end(Kind::pinned); }},
+    {"free of a region", [](Scene& s) { s.end(Kind::region); }},
+    {"free by another thread", [](Scene& s) { s.end_elsewhere(); }},
+    {"get_ipc_handle", [](Scene& s) { s.handle(); }},
+    {"get_memory_info", [](Scene& s) { s.info(); }},
+    {"flush", [](Scene& s) { s.flush(); }},
+    {"trim", [](Scene& s) { s.trim(0); }},
+    {"state, statistics, report", [](Scene& s) { s.ask_for_numbers(); }},
+    {"initialize",
+     [](Scene& s) { s.b.expect_ok(s.when + ": initialize()", s.b.manager().initialize()); }},
+    {"defer_cleanup and its end",
+     [](Scene& s) {
+       const auto deferred = s.b.defer();
+       const auto again = s.b.defer();
+     }},
+    {"a request for too much",
+     [](Scene& s) {
+       for (const auto kind : {Kind::device, Kind::managed, Kind::mapped})
+         s.fail(kind, std::uint64_t{1} << 60);
+     }},
+    {"reset", [](Scene& s) { s.reset(); }},
+    {"late ends after reset", [](Scene& s) { s.reset(), s.furnish(), s.end_late(); }},
+};
+
+/// Asks for one operation in one or two states, and looks at what is left.
+void ask_in(Scene& scene, const Operation& operation, std::span<const State* const> in) {
+  auto& b = scene.b;
+  scene.when = "at first";
+  scene.furnish();
+  scene.when.clear();
+  scene.is_skipped = false;
+  for (const auto* state : in) {
+    scene.when += text::format("{}{}", scene.when.empty() ? "" : " and ", state->words);
+    state->enter(scene);
+  }
+  scene.look();
+  scene.when = text::format("{}: {}", scene.when, operation.words);
+  if (!scene.is_skipped && !b.decided()) {
+    b.set_doing(scene.when);
+    operation.run(scene);
+    b.set_doing({});
+    scene.look();
+  }
+  scene.settle();
+}
+
+/// Asks for all of the operations in the states, `rounds` times, and answers whether the manager
+/// holds more after the last time than after the one before.
+bool ask_all_in(Bench& b, std::span<const Operation* const> operations,
+                std::span<const State* const> in, int rounds, std::string& more) {
+  if (std::any_of(in.begin(), in.end(), [](const State* one) { return one->is_full; }))
+    b.leave_on_device(64_MiB);
+  Scene scene(b);
+  Scene::Held before, held;
+  for (int round = 1; round <= rounds && !b.decided(); ++round) {
+    before = held;
+    for (const auto* operation : operations) {
+      if (b.decided()) return false;
+      ask_in(scene, *operation, in);
+    }
+    held = scene.held();
+  }
+  if (rounds < 3 || b.decided()) return false;
+  // A manager may free on a thread of its own, on a machine that is busy.
+  for (int i = 0; i < 200 && held.is_more_than(before); ++i) {
+    std::this_thread::sleep_for(milliseconds(i < 20 ? 1 : 10));
+    if (b.manager().flush()) held = scene.held();
+  }
+  more = text::format("{} are held, and {} before the last time", Scene::describe_held(held),
+                      Scene::describe_held(before));
+  return held.is_more_than(before);
+}
+
+std::vector<const Operation*> shuffled_operations(Prng& random) {
+  std::vector<const Operation*> all;
+  for (const auto& operation : kOperations) all.push_back(&operation);
+  for (std::size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[random.below(i)]);
+  return all;
+}
+
+/// Growth is told of all operations in a state together. The one to blame is looked for alone.
+void ask_in_states(Bench& b, std::span<const State* const> in, int rounds) {
+  const auto operations = shuffled_operations(b.random());
+  std::string more;
+  bool grows = false;
+  b.apart([&](Bench& on) { grows = ask_all_in(on, operations, in, rounds, more); });
+  if (!grows || b.decided()) return;
+  std::string words;
+  for (const auto* state : in)
+    words += text::format("{}{}", words.empty() ? "" : " and ", state->words);
+  const auto blame = [&](Bench& on, std::string_view done) {
+    on.expect_rule(
+        "accounts/balance", false,
+        text::format("{}: {}, {} times, each followed by flush() and trim(0)", words, done, rounds),
+        more, "no more than before the last time");
+  };
+  for (const auto* operation : operations) {
+    b.apart([&](Bench& on) {
+      const std::array<const Operation*, 1> one{operation};
+      std::string of_one;
+      if (!ask_all_in(on, one, in, rounds, of_one)) return;
+      more = of_one;
+      blame(on, operation->words);
+    });
+    if (b.decided()) return;
+  }
+  b.apart([&](Bench& on) { blame(on, "all operations"); });
+}
+
+/// The pairs of states, in both orders.
+void for_each_pair(const std::function<void(const State&, const State&, bool is_first)>& pair) {
+  for (std::size_t i = 0; i < std::size(kStates); ++i) {
+    for (std::size_t k = 0; k < std::size(kStates); ++k) {
+      if (i != k) pair(kStates[i], kStates[k], i < k);
+    }
+  }
+}
+
+void check_states(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives a reset: RST-5");
+  constexpr int kRounds = 3;
+  for (const auto& state : kStates) {
+    const std::array<const State*, 1> in{&state};
+    if (!b.decided()) ask_in_states(b, in, kRounds);
+  }
+  for_each_pair([&](const State& first, const State& second, bool is_first) {
+    const std::array in{&first, &second};
+    // What a pair leaks, a deferral and one other state show most often.
+    if (!b.decided()) ask_in_states(b, in, is_first && &first == kStates ? kRounds : 1);
+  });
+}
+
+// Before initialize().
+
+struct Early {
+  std::string_view words;
+  void (*run)(Bench& bench);
+};
+constexpr Early kEarly[] = {
+    {"flush", [](Bench& b) { static_cast<void>(b.uninitialized().flush().has_value()); }},
+    {"trim", [](Bench& b) { static_cast<void>(b.uninitialized().trim(0).has_value()); }},
+    {"get_memory_info",
+     [](Bench& b) { static_cast<void>(b.uninitialized().get_memory_info().has_value()); }},
+    {"state, statistics, report",
+     [](Bench& b) {
+       static_cast<void>(b.uninitialized().state());
+       static_cast<void>(b.uninitialized().statistics());
+       static_cast<void>(b.uninitialized().report());
+     }},
+    {"defer_cleanup and its end",
+     [](Bench& b) { const auto deferred = b.uninitialized().defer_cleanup(); }},
+    {"reset", [](Bench& b) { b.reset(), b.reset(); }},
+};
+
+/// Asks for what needs no memory before initialize(), also inside a deferral that lasts beyond it.
+void check_before_initialize(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives a reset: RST-5");
+  for (const auto& early : kEarly) {
+    for (const bool is_deferred : {false, true}) {
+      if (b.decided()) return;
+      b.apart([&](Bench& on) {
+        auto deferred =
+            is_deferred ? std::optional(on.uninitialized().defer_cleanup()) : std::nullopt;
+        early.run(on);
+        on.watch().forgive();
+        Scene scene(on);
+        scene.when = text::format("before initialize(){}: {}; then initialize()",
+                                  is_deferred ? ", in a deferral that lasts" : "", early.words);
+        on.expect_ok(scene.when, on.uninitialized().initialize());
+        scene.furnish();
+        if (is_deferred) scene.begin_deferral();
+        scene.free_each_kind();
+        if (is_deferred) scene.deferrals.clear();  // the other one still holds them back
+        scene.furnish();
+        scene.flush();
+        scene.look();
+        deferred.reset();
+        scene.settle();
+      });
+    }
+  }
+}
+
+// In a forked child.
+
+/// What a child does, and how far it is: the parent reads the number.
+struct ChildStep {
+  std::string_view words;
+  void (*run)(Bench& bench, std::vector<BenchMemory>& blocks, HostRange region);
+  /// It may wait for what other threads do, as a reset for a flush that is under way.
+  bool waits_for_others = false;
+};
+constexpr ChildStep kChildSteps[] = {
+    {"free()",
+     [](Bench&, std::vector<BenchMemory>& blocks, HostRange) {
+       while (blocks.size() > 1) blocks.pop_back();
+     }},
+    {"flush()",
+     [](Bench& b, auto&, HostRange) { static_cast<void>(b.manager().flush().has_value()); }},
+    {"memalloc()",
+     [](Bench& b, auto&, HostRange) {
+       std::vector<Result<MemoryPointer>> made;
+       for (const auto size : {4_KiB, 3_MiB, 40_MiB}) made.push_back(b.manager().memalloc(size));
+       do {
+         made.push_back(b.manager().memalloc(700_KiB));
+       } while (made.back() && made.size() < 100);
+     }},
+    {"memallocmanaged()",
+     [](Bench& b, auto&, HostRange) {
+       const auto made = b.manager().memallocmanaged(4_KiB, AttachFlags::global);
+     }},
+    {"memhostalloc()",
+     [](Bench& b, auto&, HostRange) {
+       const auto made = b.manager().memhostalloc(4_KiB, {});
+       const auto mapped = b.manager().memhostalloc(4_KiB, {.mapped = true});
+     }},
+    {"mempin()",
+     [](Bench& b, auto&, HostRange region) { const auto made = b.manager().mempin(region, {}); }},
+    {"state(), statistics() and report()",
+     [](Bench& b, auto&, HostRange) {
+       static_cast<void>(b.manager().state());
+       static_cast<void>(b.manager().statistics());
+       static_cast<void>(b.manager().report());
+     }},
+    {"get_memory_info()",
+     [](Bench& b, auto&, HostRange) {
+       static_cast<void>(b.manager().get_memory_info().has_value());
+     }},
+    {"get_ipc_handle()",
+     [](Bench& b, std::vector<BenchMemory>& blocks, HostRange) {
+       if (!blocks.empty())
+         static_cast<void>(b.manager().get_ipc_handle(blocks.front().view()).has_value());
+     }},
+    {"defer_cleanup() and its end",
+     [](Bench& b, auto&, HostRange) { const auto deferred = b.manager().defer_cleanup(); }},
+    {"trim()",
+     [](Bench& b, auto&, HostRange) { static_cast<void>(b.manager().trim(0).has_value()); }},
+    {"initialize()",
+     [](Bench& b, auto&, HostRange) { static_cast<void>(b.manager().initialize().has_value()); }},
+    {"reset()", [](Bench& b, auto&, HostRange) { b.manager().reset(); }, true},
+    {"free() after reset()",
+     [](Bench&, std::vector<BenchMemory>& blocks, HostRange) { blocks.clear(); }, true},
+};
+
+/// A number that the child and the parent share.
+class SharedStep {
+ public:
+  SharedStep() {
+    void* const page = mmap(nullptr, sizeof(std::atomic<std::size_t>), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page != MAP_FAILED) at_ = new (page) std::atomic<std::size_t>(0);
+  }
+  ~SharedStep() {
+    if (at_ != nullptr) munmap(at_, sizeof *at_);
+  }
+  SharedStep(const SharedStep&) = delete;
+  SharedStep& operator=(const SharedStep&) = delete;
+  explicit operator bool() const noexcept { return at_ != nullptr; }
+  std::atomic<std::size_t>& operator*() noexcept { return *at_; }
+
+ private:
+  std::atomic<std::size_t>* at_ = nullptr;
+};
+
+/// Answers whether a process has work, possibly without a processor yet on a busy machine.
+bool has_work(pid_t process) {
+  std::ifstream file(text::format("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  const auto state = line.rfind(") ");
+  return state != std::string::npos && state + 2 < line.size() && line[state + 2] == 'R';
+}
+
+/// Forks, and expects the child to go on with the manager, beginning with one of its steps.
+void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t first,
+                    const std::string& when, bool is_alone) {
+  SharedStep step;
+  const auto region = b.buffer();
+  if (!step) return b.inconclusive("this process cannot share memory");
+  const auto child = b.fork_process();
+  if (child < 0) return b.inconclusive("this process cannot fork");
+  if (child == 0) {
+    alarm(20);
+    b.watch().fail_all(kNotInitialized);
+    // What needs memory of the parent comes in its place.
+    for (std::size_t i = 0; i < std::size(kChildSteps); ++i) {
+      const auto number = (first + i) % std::size(kChildSteps);
+      if (!is_alone && kChildSteps[number].waits_for_others) continue;
+      *step = number;
+      kChildSteps[number].run(b, blocks, region);
+    }
+    _exit(0);
+  }
+  using Clock = std::chrono::steady_clock;
+  constexpr milliseconds kMost{3'000};
+  const auto patience = std::min(b.subject().patience, kMost);
+  auto until = Clock::now() + patience;
+  int status = 0, turns = 0;
+  for (;;) {
+    const auto ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) break;
+    if (ended < 0 && errno != EINTR) return b.inconclusive("the child cannot be waited for");
+    if (Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      continue;
+    }
+    if (++turns < 4 && has_work(child)) {
+      until = Clock::now() + patience;
+      continue;
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    b.expect(false,
+             text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
+             "it hangs", "it goes on");
+    return;
+  }
+  b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
+           text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
+           WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status))
+                               : text::format("exit {}", WEXITSTATUS(status)),
+           "it goes on");
+}
+
+std::vector<BenchMemory> blocks_of_each_kind(Bench& b) {
+  std::vector<BenchMemory> blocks;
+  const auto keep = [&](Result<BenchMemory> made) {
+    if (made) blocks.push_back(*std::move(made));
+  };
+  keep(b.try_memalloc(64_KiB));
+  keep(b.try_memalloc(3_MiB));
+  keep(b.try_managed(4_KiB));
+  keep(b.try_hosted(4_KiB, {.mapped = true}));
+  keep(b.try_hosted(4_KiB, {}));
+  keep(b.try_pin(b.buffer()));
+  return blocks;
+}
+
+/// The call that another thread is in when the process forks.
+struct GuestCall {
+  std::string_view words;
+  void (*run)(MemoryManager& manager, HostRange region);
+};
+constexpr GuestCall kGuestCalls[] = {
+    {"memalloc(), again and again",
+     [](MemoryManager& m, HostRange) {
+       std::vector<Result<MemoryPointer>> made;
+       while (made.size() < 80) made.push_back(m.memalloc(700_KiB));
+     }},
+    {"memalloc()", [](MemoryManager& m, HostRange) { const auto made = m.memalloc(5_MiB + 512); }},
+    {"memalloc(), large",
+     [](MemoryManager& m, HostRange) { const auto made = m.memalloc(80_MiB); }},
+    {"memallocmanaged()",
+     [](MemoryManager& m, HostRange) {
+       const auto made = m.memallocmanaged(20_KiB, AttachFlags::global);
+     }},
+    {"memhostalloc()",
+     [](MemoryManager& m, HostRange) { const auto made = m.memhostalloc(20_KiB, {}); }},
+    {"memhostalloc(), mapped",
+     [](MemoryManager& m, HostRange) {
+       const auto made = m.memhostalloc(20_KiB, {.mapped = true});
+     }},
+    {"mempin()",
+     [](MemoryManager& m, HostRange region) { const auto made = m.mempin(region, {}); }},
+    {"flush()", [](MemoryManager& m, HostRange) { static_cast<void>(m.flush().has_value()); }},
+    {"trim()", [](MemoryManager& m, HostRange) { static_cast<void>(m.trim(0).has_value()); }},
+    {"get_memory_info()",
+     [](MemoryManager& m, HostRange) { static_cast<void>(m.get_memory_info().has_value()); }},
+    {"reset()", [](MemoryManager& m, HostRange) { m.reset(); }},
+};
+
+/// Forks in each state, and while another thread is in a driver call of the manager. What locks
+/// that thread holds nobody releases in the child. Requests of a bundled manager may wait for each
+/// other, so this is asked of shared objects alone.
+void check_forks(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  std::size_t first = b.seed() % std::size(kChildSteps);
+  const auto next_first = [&] { return first++ % std::size(kChildSteps); };
+  for (const auto& state : kStates) {
+    if (b.decided()) return;
+    if (b.is_numba() && state.words.find("reset") != std::string_view::npos) continue;
+    b.apart([&](Bench& on) {
+      if (state.is_full) on.leave_on_device(64_MiB);
+      Scene scene(on);
+      scene.set_guest_patience(60'000);
+      scene.when = state.words;
+      scene.furnish();
+      auto blocks = blocks_of_each_kind(on);
+      if (!b.subject().foreign && state.words == "another thread inside") return;
+      state.enter(scene);
+      if (!on.decided())
+        fork_and_go_on(on, blocks, next_first(), std::string(state.words),
+                       !scene.guest().is_inside());
+      blocks.clear();
+    });
+  }
+  if (!b.subject().foreign || b.is_bundled()) return;
+  for (const auto& call : kGuestCalls) {
+    constexpr int kMostCalls = 3;
+    bool is_reached = true;
+    for (int nth = 1; nth <= kMostCalls && is_reached && !b.decided(); ++nth) {
+      b.apart([&](Bench& on) {
+        Scene scene(on);
+        scene.set_guest_patience(60'000);
+        scene.when = "before a fork";
+        scene.furnish();
+        auto blocks = blocks_of_each_kind(on);
+        {
+          const auto deferred = on.defer();
+          blocks_of_each_kind(on).clear();
+        }
+        const auto region = on.buffer();
+        auto& manager = on.manager();
+        is_reached = scene.guest().enter([&] { call.run(manager, region); }, nth);
+        if (is_reached && !on.decided())
+          fork_and_go_on(on, blocks, next_first(),
+                         text::format("another thread in {}, its driver call {}", call.words, nth),
+                         false);
+        scene.guest().leave();
+        blocks.clear();
+      });
+    }
+  }
+}
+
+constexpr Clause kStatesClauses[] = {
+    {.id = "states/operations",
+     .rule = "Every operation does what it does elsewhere inside deferrals, after a reset, after "
+             "failed calls, where memory is out, while another stream or another thread is busy "
+             "and while frees wait, and in any two of these.",
+     .source = "emm_plugin.h; the rules that name these states",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_states},
+
+    {.id = "states/before_initialize",
+     .rule = "What needs no memory may be asked for before initialize(), and changes nothing: a "
+             "deferral that began before lasts beyond it.",
+     .source = "emm_plugin.h: initialize is called before the first allocation; RST-3",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_before_initialize},
+
+    {.id = "states/forks",
+     .rule = "In a forked child no slot hangs or crashes, whatever state the manager was in, also "
+             "where another thread was in the driver when the process forked: no slot of a shared "
+             "object waits for a lock that such a thread holds.",
+     .source = "emm_plugin.h: in a forked child slots must neither crash nor hang; ERR-7",
+     .level = Level::must,
+     .scope = Scope::all,
+     .may_fail_with = "*",
+     .check = check_forks},
+};
+
+}  // namespace
+}  // namespace states
+
+extern constinit const conformance::ClauseGroup states_clauses{
+    "Beyond the catalogue: operations in states", states::kStatesClauses};
+
+namespace conformance {
+
+void for_each_state_cell(const CombinationCell& cell) {
+  for (const auto& operation : states::kOperations) {
+    for (const auto& state : states::kStates)
+      cell("states/operations", operation.words, state.words);
+  }
+  states::for_each_pair([&](const states::State& first, const states::State& second, bool) {
+    cell("states/operations, all of them", first.words, second.words);
+  });
+  for (const auto& early : states::kEarly)
+    cell("states/before_initialize", early.words, "before initialize()");
+  for (const auto& step : states::kChildSteps) {
+    for (const auto& state : states::kStates) cell("states/forks", step.words, state.words);
+    for (const auto& call : states::kGuestCalls)
+      if (!step.waits_for_others)
+        cell("states/forks", step.words, text::format("another thread in {}", call.words));
+  }
+}
+
+}  // namespace conformance
+}  // namespace emm
