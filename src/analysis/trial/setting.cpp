@@ -21,7 +21,7 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
   }
   const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
     auto stack =
-        DeviceStack::create({.device = text::format("sim:capacity={},costs=none", capacity),
+        DeviceStack::create({.device = text::format("sim:capacity={},costs={}", capacity, setting.costs),
                              .trace = &trace,
                              .manager = manager,
                              .profile = setting.profile,
