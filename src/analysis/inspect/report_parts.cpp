@@ -90,7 +90,7 @@ std::string size_beside(std::uint64_t bytes, std::uint64_t other) {
   const auto words = units::short_bytes(bytes);
   if (bytes == other || words != units::short_bytes(other)) return words;
   return bytes > other ? text::format("{} more than {}", units::short_bytes(bytes - other), words)
-                          : text::format("{} less than {}", units::short_bytes(other - bytes), words);
+                       : text::format("{} less than {}", units::short_bytes(other - bytes), words);
 }
 
 std::string counted(std::uint64_t count, std::string_view what) {
