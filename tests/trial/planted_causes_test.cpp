@@ -154,8 +154,10 @@ Explained explain(const Plant& plant) {
   const trace::Lifetimes lifetimes(recording.trace());
   const auto report = inspect::find_ooms(recording, lifetimes);
   EXPECT_EQ(report.all.size(), 1u);
-  auto advice = advise(pytorch, recording.trace(), report.all[0].event,
-                       capacity_at(report.all[0], pytorch), {.jobs = 1});
+  auto advice =
+      advise(pytorch, recording.trace(), report.all[0].event,
+             question_of(pytorch, pytorch.settings(), {}, Limit::device, report.all[0].event),
+             {.jobs = 1});
   EXPECT_TRUE(advice) << describe(advice.error());
   Explained explained{.oom = report.all[0], .advice = *std::move(advice)};
   // It sums.

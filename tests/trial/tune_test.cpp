@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lines.hpp"
 #include "trial/spare.hpp"
 
@@ -100,11 +102,115 @@ TEST(RunOptions, AThresholdCollectsBelowTheCapacityWithoutShorteningRanges) {
   EXPECT_EQ(options.settings.total, 1000 * kMiB);
 }
 
+/// A trace and its program: requests of so many MiB, and "-1" for the free of the first.
+struct Requests {
+  trace::Trace trace;
+  pytorch::Program program;
+};
+Requests requests(const std::vector<int>& steps) {
+  std::string lines;
+  int count = 0;
+  for (const auto step : steps) {
+    lines += step < 0
+                 ? free(text::format("a{}", -step))
+                 : alloc(text::format("a{}", ++count), static_cast<std::uint64_t>(step) * kMiB);
+  }
+  const Lines made(lines);
+  pytorch::Recording recording(pytorch::Recording::Takes::any);
+  EXPECT_TRUE(made.read(recording));
+  return {.trace = made.trace(), .program = program_of(recording, {})};
+}
+
+// Requests of 40 and 60 MiB by turns: with 60 MiB today's setting gives back one segment for the
+// other each time, and each time the device first refuses.
+Requests by_turns() {
+  std::vector<int> steps;
+  for (int i = 0; i < 20; ++i) {
+    steps.insert(steps.end(), {40, -(2 * i + 1), 60, -(2 * i + 2)});
+  }
+  return requests(steps);
+}
+
+TEST(Tune, PutsTheFasterOfTwoFirstThatFitAlike) {
+  const auto [trace, program] = by_turns();
+
+  const auto tuning = tune(program, trace, {.settings = {"expandable_segments:True"}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  const auto& ranking = tuning->ranking;
+  const auto found = std::find_if(ranking.begin(), ranking.end(), [](const Tuned& each) {
+    return each.manager == "pytorch:expandable_segments=True";
+  });
+  ASSERT_NE(found, ranking.end());
+  const auto& first = *found;
+  EXPECT_LT(found - ranking.begin(), tuning->today() - ranking.data());
+  const auto* const today = tuning->today();
+  ASSERT_TRUE(today->lost_ns && first.lost_ns && today->fit);
+  EXPECT_LE(today->fit->high, first.fit->high) << "it fits no larger device";
+  EXPECT_GT(*today->lost_ns, 10 * *first.lost_ns) << "but asks the driver again and again";
+  EXPECT_EQ(today->unlimited_reserved, 60 * kMiB + 40 * kMiB);
+}
+
+TEST(Tune, AtACapacityPutsTheFastestFirstThatServes) {
+  const auto [trace, program] = by_turns();
+
+  const auto tuning = tune(program, trace,
+                           {.question = {.capacity = 100 * kMiB, .by = AskedBy::user},
+                            .settings = {"expandable_segments:True"},
+                            .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  const auto& first = tuning->ranking.front();
+  ASSERT_TRUE(first.served && first.lost_ns);
+  for (const auto& each : tuning->ranking) {
+    if (each.served) EXPECT_LE(*first.lost_ns, 1.03 * static_cast<double>(*each.lost_ns));
+  }
+}
+
+TEST(Tune, SaysTheLeastAndASmallerBatchWhereNothingServes) {
+  const auto [trace, program] = by_turns();
+
+  const auto tuning =
+      tune(program, trace, {.question = {.capacity = 54 * kMiB, .by = AskedBy::user}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  const auto advice = first_advice(*tuning);
+  EXPECT_FALSE(advice.serves);
+  ASSERT_TRUE(tuning->smaller);
+  EXPECT_EQ(tuning->smaller->eighths, 1u) << "52.5 MiB in the place of 60";
+  EXPECT_EQ(tuning->least()->fit->high, 60 * kMiB);
+  EXPECT_TRUE(advice.words.starts_with(
+      "No setting serves the program with 54.0 MiB; the least is 60.0 MiB, with "))
+      << advice.words;
+}
+
+TEST(Tune, AtEqualFiguresLeavesTodaysSetting) {
+  auto [trace, program] = requests({40, 60});
+  program.settings.max_split_size = 512 * kMiB;
+
+  const auto tuning =
+      tune(program, trace, {.settings = {"", "large_segment_size_mb:40"}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  const auto first = std::find_if(tuning->ranking.begin(), tuning->ranking.end(),
+                                  [](const Tuned& each) { return each.manager != "pool"; });
+  EXPECT_TRUE(first->is_today) << first->manager;
+}
+
+TEST(FractionLine, HasTheDigitsThatAllowTheCapacity) {
+  EXPECT_EQ(fraction_line(33 * 1024 * kMiB + 1, 80 * 1024 * kMiB - 12345),
+            "torch.cuda.set_per_process_memory_fraction(0.41251)");
+  EXPECT_EQ(fraction_line(40 * 1024 * kMiB, 80 * 1024 * kMiB),
+            "torch.cuda.set_per_process_memory_fraction(0.500)");
+  EXPECT_EQ(fraction_line(40 * kMiB, 0),
+            "torch.cuda.set_per_process_memory_fraction(41943040 / torch.cuda.mem_get_info()[1])");
+}
+
 // 100 MiB live at once at the third call, 40 at the others: a block that lives across it has 100
 // left of 200, one that is freed before it 160, less what a segment rounds up.
 TEST(Spare, IsWhatIsLeftOverTheLifeOfABlock) {
   const auto program = ProgramOf().alloc(40).alloc(60).free(1);
-  const TuneOptions options{.capacity = 200 * kMiB, .settings = {""}, .jobs = 1};
+  const TuneOptions options{.question = {.capacity = 200 * kMiB}, .settings = {""}, .jobs = 1};
 
   const auto across = spare(program.get(), {.from = 1, .to = 3}, options);
   const auto before = spare(program.get(), {.from = 0, .to = 1}, options);
@@ -124,7 +230,7 @@ TEST(Spare, IsTriedWithThePoolToo) {
   pytorch::Recording recording(pytorch::Recording::Takes::any);
   ASSERT_TRUE(lines.read(recording));
   const auto program = program_of(recording, {});
-  const TuneOptions options{.capacity = 200 * kMiB, .settings = {""}, .jobs = 1};
+  const TuneOptions options{.question = {.capacity = 200 * kMiB}, .settings = {""}, .jobs = 1};
 
   const auto across = spare(program, trace, {.from = 1, .to = 3}, options);
   const auto before = spare(program, trace, {.from = 0, .to = 1}, options);
@@ -145,7 +251,8 @@ TEST(Spare, OfARecordingWithPrivatePoolsIsNotTriedWithThePool) {
   const auto trace = Lines(alloc("a", 40 * kMiB)).trace();
 
   EXPECT_NE(why_no_pool(program, trace), "");
-  EXPECT_EQ(spare(program, trace, {.from = 0, .to = 1}, {.capacity = 200 * kMiB, .settings = {""}})
+  EXPECT_EQ(spare(program, trace, {.from = 0, .to = 1},
+                  {.question = {.capacity = 200 * kMiB}, .settings = {""}})
                 ->size(),
             1u);
 }

@@ -3,9 +3,11 @@
 #include <optional>
 #include <vector>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/more.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/explain_log.hpp"
@@ -31,6 +33,7 @@ class Explain final : public CommandRun {
     arguments.text("--capacity", capacity_, "SIZE",
                    "What each device has, if the trace does not say it, or wrongly; for a trace "
                    "without a failed request, ask whether one would fail with this");
+    choice_.offer(arguments);
     arguments.count("--top", top_, "How many call sites to list");
     arguments.count("--frames", frames_, "How many frames to show of each");
     offer_all_frames(arguments, all_frames_);
@@ -54,6 +57,7 @@ class Explain final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    more_ = choice_.apply();
     std::optional<std::uint64_t> capacity;
     if (!capacity_.empty()) {
       auto size = units::parse_capacity(capacity_);
@@ -108,19 +112,24 @@ class Explain final : public CommandRun {
     auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     if (report.all.empty()) describe_states(fit_checks, pytorch);
     std::optional<trial::Advice> advice;
-    const auto is_tried = pytorch.is_recording() && *which < report.all.size() && !no_remedies_;
+    const auto* const oom = *which < report.all.size() ? &report.all[*which] : nullptr;
+    const auto is_asked = oom != nullptr || (capacity && !recording->trace().is_state());
+    const auto is_tried = pytorch.is_recording() && is_asked && !no_remedies_;
     if (is_tried) {
       handle_interrupts();
-      if (const auto device = report.all[*which].device; device != pytorch.device())
-        pytorch = pytorch.on_device(device);
+      if (oom != nullptr && oom->device != pytorch.device())
+        pytorch = pytorch.on_device(oom->device);
       say_inferred_limit(console, pytorch);
-      auto advised = trial::advise(pytorch, recording->trace(), report.all[*which].event,
-                                   trial::capacity_at(report.all[*which], pytorch),
-                                   {.peer_program = console.program(),
-                                    .interrupted = &interrupted(),
-                                    .progress = [&](std::uint64_t done, std::uint64_t total) {
-                                      console.progress("remedies", done, total);
-                                    }});
+      std::optional<std::uint64_t> event;
+      if (oom != nullptr) event = oom->event;
+      auto advised = trial::advise(
+          pytorch, recording->trace(), event,
+          trial::question_of(pytorch, pytorch.settings(), capacity, trial::Limit::device, event),
+          {.peer_program = console.program(),
+           .interrupted = &interrupted(),
+           .progress = [&](std::uint64_t done, std::uint64_t total) {
+             console.progress("trying remedies", done, total);
+           }});
       console.end_progress();
       if (!advised) return std::move(advised).error();
       advice = *std::move(advised);
@@ -175,8 +184,17 @@ class Explain final : public CommandRun {
       const bool state = std::any_of(fit_checks.begin(), fit_checks.end(),
                                      [](const auto& each) { return each.says_state(); });
       if (!fit_checks.empty() && (capacity || state)) {
-        if (json_ != "-")
+        if (json_ == "-") return ExitCode::fine;
+        if (more_) {
           console.result(inspect::to_text(trace, moments, fit_checks, trace_.path, shown));
+          if (advice != nullptr)
+            console.result(to_text(*advice, trace, shown.top, console.width()));
+        } else {
+          auto brief = inspect::brief(trace, moments, fit_checks, shown);
+          brief.command = next_of(trace, state, capacity);
+          if (advice != nullptr) add_advice(brief, *advice);
+          console.result(format::to_text(brief));
+        }
         return ExitCode::fine;
       }
       std::vector<std::string> most;
@@ -192,16 +210,34 @@ class Explain final : public CommandRun {
           fit_checks.empty() ? "" : ". --capacity SIZE asks whether one would on another device"));
       return ExitCode::inconclusive;
     }
-    if (json_ != "-") {
+    if (json_ != "-" && !more_) {
+      auto brief = inspect::brief(trace, moments, report, which, shown);
+      brief.command = next_of(trace, false, capacity);
+      if (advice != nullptr) add_advice(brief, *advice);
+      console.result(format::to_text(brief));
+    } else if (json_ != "-") {
       console.result(inspect::to_text(trace, moments, report, which, shown));
       if (advice != nullptr) console.result(to_text(*advice, trace, shown.top, console.width()));
     }
-    if (advice != nullptr && advice->interrupted)
+    if (advice != nullptr && advice->tuning.interrupted)
       console.say("interrupted: not every remedy was tried");
     return ExitCode::fine;
   }
 
+  /// The command that answers the question after this one.
+  std::string next_of(const trace::Trace& trace, bool is_state,
+                      std::optional<std::uint64_t> capacity) const {
+    if (!has_name(trace_.path)) return {};
+    const auto path = text::shell_word(trace_.path);
+    if (is_state) return text::format("emmctl inspect {} --map {}", path, trace.size() - 1);
+    if (!capacity) return text::format("emmctl fit {} --manager pool", path);
+    return text::format("emmctl replay {} --manager pool --device sim:capacity={}", path,
+                        *capacity);
+  }
+
   TraceArgument trace_;
+  More choice_;
+  bool more_ = false;
   std::string capacity_, json_;
   std::optional<std::uint64_t> event_;
   std::uint64_t top_ = 10, frames_ = 3;

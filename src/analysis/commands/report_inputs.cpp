@@ -265,13 +265,14 @@ Status ReportInputs::advise(Console& console, const inspect::Recording& recordin
       ooms.all.front().device != of_pytorch.device())
     return {};
   const auto& oom = ooms.all.front();
-  const auto advice =
-      trial::advise(of_pytorch, recording.trace(), oom.event, trial::capacity_at(oom, of_pytorch),
-                    {.peer_program = console.program(),
-                     .interrupted = &interrupted(),
-                     .progress = [&](std::uint64_t done, std::uint64_t total) {
-                       console.progress("remedies", done, total);
-                     }});
+  const auto advice = trial::advise(
+      of_pytorch, recording.trace(), oom.event,
+      trial::question_of(of_pytorch, of_pytorch.settings(), {}, trial::Limit::device, oom.event),
+      {.peer_program = console.program(),
+       .interrupted = &interrupted(),
+       .progress = [&](std::uint64_t done, std::uint64_t total) {
+         console.progress("remedies", done, total);
+       }});
   console.end_progress();
   if (!advice) return advice.error();
   part.json.insert(part.json.rfind('}'),
@@ -287,7 +288,8 @@ Status ReportInputs::tune(Console& console, const trace::Trace& trace,
     refused = trace::is_refused(trace[event]);
   if (!recording.is_recording() || recording.allocations() == 0 || !(refused || tune_)) return {};
   const auto tuning = trial::tune(pytorch::program_of(recording, recording.settings()), trace,
-                                  {.peer_program = console.program(),
+                                  {.question = trial::question_of(recording, recording.settings()),
+                                   .peer_program = console.program(),
                                    .interrupted = &interrupted(),
                                    .progress = [&](std::uint64_t done, std::uint64_t total) {
                                      console.progress("settings", done, total);

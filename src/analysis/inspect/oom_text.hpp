@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/brief.hpp"
 #include "inspect/fit_check.hpp"
 #include "inspect/growth.hpp"
 #include "inspect/oom.hpp"
@@ -54,6 +55,12 @@ inline std::string to_text(const Recording& recording, const trace::Lifetimes& l
                            const Shown& shown) {
   return to_text(recording.trace(), MomentsInMemory(lifetimes), fit_checks, path, shown);
 }
+/// The same in one breath. The command to paste is the caller's.
+format::Brief brief(const trace::Trace& trace, const Moments& moments, const OomReport& report,
+                    std::size_t which, const Shown& shown);
+/// REQUIRES: there is a device.
+format::Brief brief(const trace::Trace& trace, const Moments& moments,
+                    const std::vector<FitCheck>& fit_checks, const Shown& shown);
 /// Writes all of it as "emmctl.explain/2". The outer figures are those of the device of the failure
 /// at `which`, or of the only device.
 std::string to_json(const trace::Trace& trace, const Moments& moments, const OomReport& report,

@@ -22,6 +22,8 @@ struct Shown {
 
 /// Writes "6.08 GiB (6,523,619,160 bytes)"; below a KiB "512 bytes".
 std::string bytes_in_full(std::uint64_t bytes);
+/// Writes three digits; where they do not tell it from `other`, what it is more or less than that.
+std::string size_beside(std::uint64_t bytes, std::uint64_t other);
 /// Writes "1 segment", "1,204 segments".
 std::string counted(std::uint64_t count, std::string_view what);
 /// Writes "after event 1,204 (line 1,206, 1.20 ms)": the line and the time if the trace has them.
@@ -34,6 +36,8 @@ std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, 
 /// frame of Python, and the shown frames.
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames,
                                            std::size_t count);
+/// Answers whether any call site is known.
+bool sited(const BySite& sites);
 /// Names a site by its first shown frame and the innermost frame that this called: "train.py:13
 /// step, in adam.py:178 step"; or "(no call site)". At most `width` characters.
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,

@@ -17,31 +17,25 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
+using inspect::size_beside;
 
 /// Answers whether the request of `event` and all before it were served.
 bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
   return !fails_at || *fails_at > event;
 }
 
-/// Returns the program with every request above kSmallSize made smaller by `part` eighths.
-pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
-  auto made = program;
-  for (auto& call : made.calls) {
-    if (call.size > pytorch::kSmallSize) call.size -= call.size / 8 * part;
-  }
-  return made;
-}
-
 Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
-                std::uint64_t event, std::uint64_t capacity) {
+                std::uint64_t event, const Question& question) {
   Remedy remedy{.what = std::move(what), .how = std::move(how)};
-  const auto outcome = run(
-      program, {.settings = program.settings, .capacity = capacity, .refused_are_needed = true});
+  const auto outcome =
+      run(program, run_options(program.settings, question.capacity, question.limit));
   remedy.served = serves(outcome.fails_at, event);
+  remedy.serves_program = !outcome.fails_at;
   remedy.peak_reserved = outcome.counts.peak_reserved;
   return remedy;
 }
 
+constexpr std::string_view kMore = "today's setting and more memory";
 constexpr std::string_view kPool = "pool", kExpandable = "pytorch:expandable_segments=True";
 
 /// Takes the best three settings, and always expandable segments and the pool. Settings that
@@ -50,7 +44,7 @@ class Chosen {
  public:
   bool take(const Tuned& each) {
     const auto always = each.manager == kPool || each.manager == kExpandable;
-    if (each.is_today || (!always && !wants_more())) return false;
+    if (each.is_today || (!always && settings_ == 3)) return false;
     const auto what = std::make_pair(each.peak_reserved, each.fit_bytes());
     const auto is_new = std::find(taken_.begin(), taken_.end(), what) == taken_.end();
     if (!always && !is_new) return false;
@@ -58,17 +52,13 @@ class Chosen {
     settings_ += always ? 0 : 1;
     return true;
   }
-  bool wants_more() const noexcept { return settings_ < 3; }
 
  private:
   std::size_t settings_ = 0;
   std::vector<std::pair<std::uint64_t, std::optional<std::uint64_t>>> taken_;
 };
 
-auto rank(const Remedy& remedy) {
-  return std::make_tuple(!remedy.served, remedy.fit_bytes.value_or(pytorch::kNoLimit),
-                         remedy.peak_reserved);
-}
+auto rank(const Remedy& remedy) { return std::make_tuple(!remedy.serves_program, !remedy.served); }
 
 /// The parts of a gap with one cause and one call site, added up.
 struct ShownPart {
@@ -112,7 +102,7 @@ std::optional<std::uint64_t> outside_at(const pytorch::Recording& recording, std
 
 /// Returns changes of the program that may avoid the causes of the gap.
 std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice,
-                           std::uint64_t event, std::uint64_t capacity) {
+                           std::uint64_t event, const Question& question) {
   std::vector<Remedy> found;
   if (!advice.gap) return found;
   const auto has = [&](std::initializer_list<pytorch::GapCause> causes) {
@@ -122,7 +112,7 @@ std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice
     });
   };
   const auto add = [&](std::string_view what, std::string_view how, const pytorch::Program& other) {
-    found.push_back(by_model(std::string(what), std::string(how), other, event, capacity));
+    found.push_back(by_model(std::string(what), std::string(how), other, event, question));
   };
   using Cause = pytorch::GapCause;
   if (has({Cause::waiting_for_event}))
@@ -139,87 +129,86 @@ std::vector<Remedy> habits(const pytorch::Program& program, const Advice& advice
 
 }  // namespace
 
-std::uint64_t capacity_at(const inspect::Oom& oom, const pytorch::Recording& recording) {
-  const auto held = oom.reserved.value_or(oom.live);
-  if (oom.cause != inspect::Cause::limit)
-    return oom.device_free ? held + *oom.device_free : oom.capacity.value_or(held);
-  std::uint64_t reserved = 0, most = held;
-  for (const auto& step : recording.steps()) {
-    if (step.kind == pytorch::Step::Kind::segment_begin) reserved += step.size;
-    if (step.kind == pytorch::Step::Kind::segment_end) reserved -= std::min(reserved, step.size);
-    most = std::max(most, reserved);
-  }
-  return most;
-}
-
 Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& trace,
-                      std::uint64_t event, std::uint64_t capacity, const TuneOptions& options) {
+                      std::optional<std::uint64_t> asked, const Question& question,
+                      const TuneOptions& options) {
   Advice advice;
-  advice.event = event;
-  advice.capacity = capacity;
+  advice.event = asked;
+  const auto event = asked.value_or(trace.size());
   auto program = program_of(recording, recording.settings());
+  if (question.by == AskedBy::user) program.settings.drop_limit();
   auto tuning_options = options;
-  tuning_options.capacity = capacity;
-  tuning_options.also = {std::string(kPool), std::string(kExpandable)};
-  tuning_options.wants = [chosen = Chosen()](const Tuned& each) mutable {
-    chosen.take(each);
-    return chosen.wants_more();
-  };
-  const auto tuning = tune(program, trace, tuning_options);
+  tuning_options.question = question;
+  tuning_options.fit_few = true;
+  auto tuning = tune(program, trace, tuning_options);
   if (!tuning) return tuning.error();
-  advice.need = tuning->peak_live;
-  advice.interrupted = tuning->interrupted;
-  advice.pool_untried = tuning->pool_untried;
-  advice.inferred_limit = inferred_limit(recording);
-  advice.gap = gap_at(recording, recording.settings(), event);
-  advice.outside = outside_at(recording, event);
+  advice.tuning = *std::move(tuning);
+  advice.tuning.inferred_limit = inferred_limit(recording);
+  if (asked) {
+    advice.gap = gap_at(recording, recording.settings(), event);
+    advice.outside = outside_at(recording, event);
+  }
 
   Chosen chosen;
-  for (const auto& each : tuning->ranking) {
+  for (const auto& each : advice.tuning.ranking) {
     if (!chosen.take(each)) continue;
     advice.remedies.push_back({.what = each.manager == kPool       ? "the pool"
                                        : each.manager == "pytorch" ? "PyTorch's default settings"
                                                                    : each.manager.substr(8),
                                .how = each.how,
                                .served = serves(each.fails_at, event),
+                               .serves_program = each.served,
                                .peak_reserved = each.peak_reserved,
                                .fit_bytes = each.fit_bytes()});
   }
   const auto asks = std::find_if(program.calls.begin(), program.calls.end(),
                                  [&](const pytorch::Call& call) { return asks_at(call, event); });
   const auto in_capture = asks != program.calls.end() && !asks->pool.is_default();
-  advice.remedies.push_back(by_model(
-      in_capture ? "empty_cache() in front of its capture" : "empty_cache() in front of it",
-      "torch.cuda.empty_cache()", with_empty_cache(program, event), event, capacity));
-  for (auto& each : habits(program, advice, event, capacity)) {
+  if (asked)
+    advice.remedies.push_back(by_model(
+        in_capture ? "empty_cache() in front of its capture" : "empty_cache() in front of it",
+        "torch.cuda.empty_cache()", with_empty_cache(program, event), event, question));
+  for (auto& each : habits(program, advice, event, question)) {
     if (each.served) advice.remedies.push_back(std::move(each));
   }
-  for (const auto part : {1, 2, 4}) {
-    auto remedy = by_model(text::format("requests {} smaller", part == 1   ? "1/8"
-                                                               : part == 2 ? "1/4"
-                                                                           : "1/2"),
-                           "a smaller batch, shorter sequences",
-                           smaller(program, static_cast<std::uint64_t>(part)), event, capacity);
-    const auto enough = remedy.served;
+  for (const std::uint64_t part : {1, 2, 4}) {
+    auto remedy =
+        by_model(text::format("requests {} smaller", part == 1   ? "1/8"
+                                                     : part == 2 ? "1/4"
+                                                                 : "1/2"),
+                 "a smaller batch, shorter sequences", smaller(program, part), event, question);
+    const auto enough = remedy.serves_program;
     if (enough || part == 4) advice.remedies.push_back(std::move(remedy));
     if (enough) break;
   }
-  if (const auto* const today = tuning->today(); today != nullptr && today->fit) {
-    const auto more = std::max(today->fit->high, capacity) - capacity;
+  if (const auto* const today = advice.tuning.today(); today != nullptr && today->fit) {
+    const auto more = std::max(today->fit->high, question.capacity) - question.capacity;
     program.settings.drop_limit();  // More memory is also a higher fraction.
-    auto remedy = by_model("today's setting and more memory",
-                           text::format("{} more for the allocator", units::bytes(more)), program,
-                           event, today->fit->high);
+    auto remedy = by_model(
+        std::string(kMore), text::format("{} more for the allocator", units::bytes(more)), program,
+        event,
+        {.capacity = std::max(today->fit->high, question.capacity), .limit = question.limit});
     remedy.fit_bytes = today->fit_bytes();
     advice.remedies.push_back(std::move(remedy));
   }
   std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
                    [](const Remedy& a, const Remedy& b) { return rank(a) < rank(b); });
   // More memory is the last resort.
-  std::stable_partition(advice.remedies.begin(), advice.remedies.end(), [](const Remedy& each) {
-    return each.what != "today's setting and more memory";
-  });
+  std::stable_partition(advice.remedies.begin(), advice.remedies.end(),
+                        [](const Remedy& each) { return each.what != kMore; });
   return advice;
+}
+
+void add_advice(format::Brief& brief, const Advice& advice) {
+  const auto first = first_advice(advice.tuning);
+  const auto* const today = advice.tuning.today();
+  const auto& question = advice.tuning.question;
+  std::string whole;
+  if (today != nullptr && today->fit)
+    whole = text::format("The whole run needs {} with today's setting. ",
+                         size_beside(today->fit->high, question.capacity));
+  brief.answer.insert(brief.answer.begin(), whole + first.words);
+  brief.command = first.is_today ? "" : first.how;
 }
 
 std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t top, int width) {
@@ -251,23 +240,25 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
                                    bytes_in_full(*advice.outside)),
                       static_cast<std::size_t>(width));
   out += text::format("\nWhat to do, each tried by a replay with {}\n",
-                      bytes_in_full(advice.capacity));
+                      bytes_in_full(advice.tuning.question.capacity));
   std::vector<std::vector<std::string>> rows{{"the request", "the whole program", ""}};
   for (const auto& each : advice.remedies) {
-    const auto more = each.what == "today's setting and more memory";
+    const auto more = each.what == kMore;
+    const auto whole = more || each.serves_program ? "is served" : "fails";
     rows.push_back({each.served ? "is served" : "fails",
-                    each.fit_bytes ? "fits " + units::bytes(*each.fit_bytes) : "",
+                    each.fit_bytes ? text::format("{}, needs {}", whole,
+                                                  size_beside(*each.fit_bytes,
+                                                              advice.tuning.question.capacity))
+                                   : whole,
                     more ? text::format("{}: {}", each.what, each.how) : each.what});
   }
   out += format::columns("lll", rows);
-  const auto first = std::find_if(advice.remedies.begin(), advice.remedies.end(),
-                                  [](const Remedy& each) { return each.served; });
-  std::string words;
-  if (first != advice.remedies.end()) words = text::format("First try: {}. ", first->how);
-  words += text::format("The whole program, with every request served, needs {}.",
-                        bytes_in_full(advice.need));
-  if (!advice.pool_untried.empty()) words += text::format(" {}", advice.pool_untried);
+  const auto first = first_advice(advice.tuning);
+  auto words = text::format("{} The program itself needs {}.", first.words,
+                            bytes_in_full(advice.tuning.peak_live));
+  if (!advice.tuning.pool_untried.empty()) words += text::format(" {}", advice.tuning.pool_untried);
   out += format::wrapped(words, static_cast<std::size_t>(width));
+  if (!first.is_today && !first.how.empty()) out += text::format("First try:\n{}\n", first.how);
   return out;
 }
 
@@ -275,10 +266,12 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   std::string out;
   format::JsonWriter json(out);
   json.begin_object();
+  write_advice(json, advice.tuning);
   json.key("remedies").begin_array();
   for (const auto& each : advice.remedies) {
     json.begin_object().member("what", each.what).member("how", each.how);
-    json.member("served", each.served).member("peak_reserved_bytes", each.peak_reserved);
+    json.member("served", each.served).member("serves_program", each.serves_program);
+    json.member("peak_reserved_bytes", each.peak_reserved);
     json.key("fit_bytes");
     if (each.fit_bytes) {
       json.value(*each.fit_bytes);
@@ -307,8 +300,10 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   } else {
     json.null();
   }
-  write_inferred_limit(json, advice.inferred_limit);
-  json.member("remedies_at_bytes", advice.capacity).member("need_bytes", advice.need);
+  write_inferred_limit(json, advice.tuning.inferred_limit);
+  json.member("remedies_at_bytes", advice.tuning.question.capacity);
+  json.member("capacity_by", name(advice.tuning.question.by));
+  json.member("need_bytes", advice.tuning.peak_live);
   json.end_object();
   return out.substr(1, out.size() - 2);
 }

@@ -20,13 +20,13 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
     capacity = kCapacityMost;
   }
   const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
-    auto stack =
-        DeviceStack::create({.device = text::format("sim:capacity={},costs=none", capacity),
-                             .trace = &trace,
-                             .manager = manager,
-                             .profile = setting.profile,
-                             .peer_program = setting.peer_program},
-                            nullptr);
+    auto stack = DeviceStack::create(
+        {.device = text::format("sim:capacity={},costs={}", capacity, setting.costs),
+         .trace = &trace,
+         .manager = manager,
+         .profile = setting.profile,
+         .peer_program = setting.peer_program},
+        nullptr);
     if (!stack) return std::move(stack).error();
     replay::ReplayOptions options;
     options.on_oom = replay::ReplayOptions::OnOom::stop;

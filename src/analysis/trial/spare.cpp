@@ -56,11 +56,11 @@ Spare judge(const pytorch::Program& program, const Lifespan& lifespan,
             const pytorch::Settings& settings, const TuneOptions& options) {
   Spare found{.manager = spec_of(settings), .how = how_of(settings)};
   WithBlock block(program, lifespan);
-  const auto with = run_options(settings, options.capacity, options.limit);
+  const auto with = run_options(settings, options.question.capacity, options.question.limit);
   const auto stopped = [&] {
     return options.interrupted != nullptr && options.interrupted->load();
   };
-  std::uint64_t low = 0, high = options.capacity / kStep * kStep + kStep;
+  std::uint64_t low = 0, high = options.question.capacity / kStep * kStep + kStep;
   if (block.serves(kStep, with)) {
     low = kStep;
     while (high - low > kStep && !stopped()) {
@@ -170,7 +170,7 @@ Result<std::vector<Spare>> spare(const pytorch::Program& program, const trace::T
   if (!why_no_pool(program, trace).empty()) return ranking;
   auto setting = pool_setting(options);
   if (!setting) return std::move(setting).error();
-  const auto capacity = std::min(options.capacity, program.settings.limit());
+  const auto capacity = std::min(options.question.capacity, program.settings.limit());
   auto pool = PoolWithBlock(trace, lifespan, *std::move(setting), capacity).judge(options);
   if (!pool) return std::move(pool).error();
   ranking.push_back(*std::move(pool));

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
-#include <tuple>
 
 #include "base/side_by_side.hpp"
 #include "base/text.hpp"
 #include "emm/manager_entry.hpp"
 #include "replay/engine.hpp"
 #include "trace/lifetimes.hpp"
+#include "trial/device_time.hpp"
 #include "trial/fit.hpp"
 #include "trial/fit_text.hpp"
 
@@ -29,14 +30,25 @@ bool passes(const pytorch::Program& program, pytorch::RunOptions options, Addres
   return !run(program, options).fails_at;
 }
 
+std::size_t keys_of(const pytorch::Settings& settings) { return named(settings).size(); }
+
+/// Runs a program, and adds up what the driver's calls take.
+pytorch::Outcome run_timed(const pytorch::Program& program, pytorch::RunOptions options,
+                           std::uint64_t& ns) {
+  ns = 0;
+  options.told = [&](const pytorch::DeviceCall& call) { ns += device_ns(call); };
+  return run(program, options);
+}
+
 Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
-            std::uint64_t capacity, Limit limit) {
-  Tuned tuned{.manager = spec_of(settings), .how = how_of(settings)};
-  auto options = run_options(settings, capacity, limit);
-  auto outcome = run(program, options);
+            const Question& question) {
+  Tuned tuned{.manager = spec_of(settings), .how = how_of(settings), .keys = keys_of(settings)};
+  auto options = run_options(settings, question.capacity, question.limit);
+  std::uint64_t ns = 0;
+  auto outcome = run_timed(program, options, ns);
   // A request that fails in one order of addresses may fail on the device.
   for (const auto order : kOrders) {
-    if (outcome.fails_at || capacity == pytorch::kNoLimit || order == kOrders[0]) continue;
+    if (outcome.fails_at || question.capacity == pytorch::kNoLimit || order == kOrders[0]) continue;
     if (passes(program, options, order)) continue;
     options.addresses = order;
     outcome = run(program, options);
@@ -48,7 +60,22 @@ Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
   tuned.peak_reserved = outcome.counts.peak_reserved;
   tuned.retries = outcome.counts.retries;
   tuned.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
+  if (tuned.served && question.capacity != pytorch::kNoLimit) tuned.lost_ns = ns;
+  auto unlimited = settings;
+  unlimited.drop_limit();
+  tuned.unlimited_reserved =
+      run(program, run_options(unlimited, pytorch::kNoLimit, question.limit)).counts.peak_reserved;
   return tuned;
+}
+
+/// Adds what the driver's calls take at the fitted size, where the capacity has not told it.
+void add_time(Tuned& tuned, const pytorch::Program& program, pytorch::Settings settings,
+              Limit limit) {
+  if (tuned.lost_ns || !tuned.fit) return;
+  settings.drop_limit();  // The fitted size takes its place.
+  std::uint64_t ns = 0;
+  if (!run_timed(program, run_options(settings, tuned.fit->high, limit), ns).fails_at)
+    tuned.lost_ns = ns;
 }
 
 /// Searches the smallest capacity that serves a program under one setting. Skips a replay if an
@@ -81,27 +108,6 @@ class CapacitySearch {
       return range->high > kStep && passes(order, range->high - kStep);
     });
     return range;
-  }
-
-  /// The `high` of a range. The search ends once it is known, or known to be above `bound`.
-  struct High {
-    bool is_known = false;
-    /// kNoLimit if there is no range. If it is not known, a lower bound.
-    std::uint64_t bytes = 0;
-  };
-  High high(Look look, std::uint64_t bound) {
-    std::uint64_t most = 0;
-    for (const auto order : kOrders) {
-      if (stops(interrupted_)) break;
-      const auto end = ends(order);
-      if (!end) return {.is_known = true, .bytes = pytorch::kNoLimit};
-      const auto halved = halve(order, *end, bound);
-      if (!halved.is_known()) return {.is_known = false, .bytes = halved.fails + kStep};
-      const auto safe = highest(order, *end, halved.served, look, bound);
-      if (!safe.is_known()) return {.is_known = false, .bytes = safe.fails + kStep};
-      most = std::max(most, safe.served);
-    }
-    return {.is_known = true, .bytes = most == 0 ? pytorch::kNoLimit : most};
   }
 
  private:
@@ -210,121 +216,58 @@ class CapacitySearch {
   std::array<Order, 5> orders_;  // by Addresses
 };
 
-auto rank(const Tuned& tuned, std::uint64_t fit_high) {
-  // Among settings that fail, the one that fails last ranks first.
-  return std::make_tuple(!tuned.served, fit_high, ~tuned.fails_at.value_or(0), tuned.peak_reserved,
-                         tuned.retries, !tuned.is_today,
-                         tuned.device_calls.value_or(pytorch::kNoLimit));
-}
-auto rank(const Tuned& tuned) {
-  return rank(tuned, tuned.fit ? tuned.fit->high : pytorch::kNoLimit);
-}
-
 /// The number of settings that are searched closely, besides today's.
 constexpr std::size_t kBest = 5;
 
-/// Ranks settings. Searches the smallest capacity of each only as far as the ranking needs; the
-/// order is as if all had been searched.
-class Ranks {
- public:
-  Ranks(std::vector<Tuned> all, std::deque<CapacitySearch>& searches, const TuneOptions& options)
-      : searches_(searches), options_(options) {
-    for (auto& each : all) all_.push_back({.tuned = std::move(each)});
-  }
+/// Within this factor of the best, a figure is as good as the best.
+constexpr double kAlike = 1.03;
 
-  /// Returns the results that options.wants() takes, today's and those in options.also. Only those
-  /// of `searched` get a smallest capacity.
-  std::vector<Tuned> wanted(const std::vector<std::size_t>& searched, std::optional<Tuned> pool) {
-    for (auto& each : all_) each.high = {.is_known = true, .bytes = pytorch::kNoLimit};
-    for (const auto each : searched) all_[each].high = {};
-    auto left = searched;
-    std::size_t best = 0;
-    best_first(left, [&](std::size_t i) {
-      all_[i].look = Look::closely;
-      return ++best < kBest;
-    });
-    for (std::size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].tuned.is_today) all_[i].look = Look::closely;
-      if (all_[i].look == Look::closely) all_[i].high = {};
-    }
-    left.clear();
-    if (pool) {
-      const auto high = pool->fit ? pool->fit->high : pytorch::kNoLimit;
-      all_.push_back({.tuned = *std::move(pool), .high = {.is_known = true, .bytes = high}});
-    }
-    for (std::size_t i = 0; i < all_.size(); ++i) left.push_back(i);
-    std::vector<Tuned> ranking;
-    best_first(left, [&](std::size_t i) {
-      ranking.push_back(answer(i));
-      return options_.wants(ranking.back());
-    });
-    std::erase_if(left, [&](std::size_t i) {
-      const auto& name = all_[i].tuned.manager;
-      const auto& also = options_.also;
-      return !all_[i].tuned.is_today && std::find(also.begin(), also.end(), name) == also.end();
-    });
-    side_by_side(options_.jobs, left.size(),
-                 [&](std::size_t i) { search(left[i], pytorch::kNoLimit); });
-    for (const auto i : left) ranking.push_back(answer(i));
-    std::stable_sort(ranking.begin(), ranking.end(),
-                     [](const Tuned& a, const Tuned& b) { return rank(a) < rank(b); });
-    return ranking;
-  }
+/// Leaves those of `some` whose figure is as good as the best one's.
+template <class Figure>
+void keep_best(std::vector<const Tuned*>& some, const Figure& figure, double alike) {
+  auto best = static_cast<double>(pytorch::kNoLimit);
+  for (const auto* each : some) best = std::min(best, static_cast<double>(figure(*each)));
+  std::erase_if(
+      some, [&](const Tuned* each) { return static_cast<double>(figure(*each)) > alike * best; });
+}
 
- private:
-  struct One {
-    Tuned tuned;
-    Look look = Look::about;
-    CapacitySearch::High high{};
-  };
+/// Is this what PyTorch's own out-of-memory message recommends?
+bool is_recommended(const Tuned& each) {
+  return each.manager.find("expandable_segments=True") != std::string::npos;
+}
 
-  auto key(std::size_t i) const {
-    return std::make_pair(rank(all_[i].tuned, all_[i].high.bytes), i);
-  }
-  void search(std::size_t i, std::uint64_t bound) {
-    if (!all_[i].high.is_known) all_[i].high = searches_[i].high(all_[i].look, bound);
-  }
-  Tuned answer(std::size_t i) const {
-    auto tuned = all_[i].tuned;
-    const auto& high = all_[i].high;
-    tuned.interrupted = stops(options_.interrupted);
-    if (!tuned.fit && high.is_known && high.bytes != pytorch::kNoLimit)
-      tuned.fit = {.is_exact = false, .low = high.bytes, .likely = high.bytes, .high = high.bytes};
-    return tuned;
-  }
+/// Picks the first of the ranking. Equality within 3 % is not transitive, so what ranks next is
+/// picked anew from the rest.
+const Tuned* best_of(std::vector<const Tuned*> some, bool has_capacity) {
+  const auto keep = [&](const auto& figure, double alike) { keep_best(some, figure, alike); };
+  keep([](const Tuned& each) { return each.served ? 0 : 1; }, 1);
+  const auto served = some.front()->served;
+  if (!served || !has_capacity)
+    keep([](const Tuned& each) { return each.fit_bytes().value_or(pytorch::kNoLimit); }, kAlike);
+  // Among settings whose need is not known, the one that fails last ranks first.
+  constexpr auto kLast = std::uint64_t{1} << 40;
+  if (!served && !some.front()->fit)
+    keep([=](const Tuned& each) { return kLast - std::min(each.fails_at.value_or(0), kLast); }, 1);
+  keep([](const Tuned& each) { return each.lost_ns.value_or(pytorch::kNoLimit); }, kAlike);
+  keep([](const Tuned& each) { return each.unlimited_reserved; }, kAlike);
+  keep([](const Tuned& each) { return each.is_today ? 0 : each.keys + 1; }, 1);
+  keep([](const Tuned& each) { return is_recommended(each) ? 0 : 1; }, 1);
+  keep([](const Tuned& each) { return each.retries; }, 1);
+  return some.front();
+}
 
-  /// Takes the best out of `left` again and again, until `take` returns false.
-  void best_first(std::vector<std::size_t>& left, const std::function<bool(std::size_t)>& take) {
-    const auto threads = options_.jobs != 0
-                             ? options_.jobs
-                             : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-    while (!left.empty()) {
-      std::sort(left.begin(), left.end(), [&](auto a, auto b) { return key(a) < key(b); });
-      if (all_[left.front()].high.is_known || stops(options_.interrupted)) {
-        const auto first = left.front();
-        left.erase(left.begin());
-        if (!take(first)) return;
-        continue;
-      }
-      // Each of the first is searched until it is known, or known to rank after the next one.
-      std::vector<std::size_t> some;
-      for (std::size_t at = 0; at < left.size() && some.size() < threads; ++at) {
-        if (!all_[left[at]].high.is_known) some.push_back(at);
-      }
-      std::vector<std::uint64_t> bounds;
-      for (const auto at : some) {
-        const auto is_bounded =
-            at + 1 < left.size() && all_[left[at]].tuned.served == all_[left[at + 1]].tuned.served;
-        bounds.push_back(is_bounded ? all_[left[at + 1]].high.bytes : pytorch::kNoLimit);
-      }
-      side_by_side(threads, some.size(), [&](std::size_t i) { search(left[some[i]], bounds[i]); });
-    }
+/// Returns the places of `all` in their ranking.
+std::vector<std::size_t> ranks_of(const std::vector<Tuned>& all, bool has_capacity) {
+  std::vector<const Tuned*> left;
+  for (const auto& each : all) left.push_back(&each);
+  std::vector<std::size_t> ranks;
+  while (!left.empty()) {
+    const auto* const best = best_of(left, has_capacity);
+    ranks.push_back(static_cast<std::size_t>(best - all.data()));
+    left.erase(std::find(left.begin(), left.end(), best));
   }
-
-  std::vector<One> all_;
-  std::deque<CapacitySearch>& searches_;
-  const TuneOptions& options_;
-};
+  return ranks;
+}
 
 /// Adds what the manager of a replay counted, over all contexts.
 void add_counts(Tuned& tuned, const log::Summary& summary) {
@@ -342,18 +285,35 @@ void add_counts(Tuned& tuned, const log::Summary& summary) {
   tuned.device_calls = calls;
 }
 
+/// Replays a trace on a device whose calls take what they take on an H200.
+Result<log::Summary> run_timed(const trace::Trace& trace, Setting setting, std::uint64_t capacity) {
+  setting.costs = "h200";
+  return run(trace, setting, capacity);
+}
+
+/// What the driver's calls took in a timed run.
+std::uint64_t time_of(const log::Summary& run) {
+  return run.pass.simulated_ns.value_or(run.pass.elapsed_ns);
+}
+
 /// Judges our pool by replays.
-Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
-                         std::uint64_t limit) {
+Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) {
   const auto made = pool_setting(options);
   if (!made) return made.error();
   const auto& setting = *made;
-  Tuned tuned{.manager = "pool", .how = std::string(kHowPool)};
-  const auto capacity = limit == pytorch::kNoLimit ? kCapacityMost : limit / kStep * kStep;
-  const auto at = run(trace, setting, capacity);
+  // Another allocator is more of a change than any keys.
+  constexpr std::size_t kMoreThanKeys = 100;
+  Tuned tuned{.manager = "pool", .how = std::string(kHowPool), .keys = kMoreThanKeys};
+  const auto limit = options.question.capacity;
+  const auto has_capacity = limit != pytorch::kNoLimit;
+  const auto unlimited = run_timed(trace, setting, kCapacityMost);
+  if (!unlimited) return unlimited.error();
+  tuned.unlimited_reserved = unlimited->pass.peak_reserved_bytes;
+  const auto at = has_capacity ? run_timed(trace, setting, limit / kStep * kStep) : unlimited;
   if (!at) return at.error();
   tuned.served = replay::exit_code(*at) == 0 && at->outcomes.failed_as_recorded == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
+  if (tuned.served && has_capacity) tuned.lost_ns = time_of(*at);
   add_counts(tuned, *at);
   if (at->first_failure) {
     tuned.fails_at = at->first_failure->event;
@@ -370,8 +330,13 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options,
                           .jobs = options.jobs,
                           .progress = {}});
   if (!found) return found.error();
-  if (const auto fits = found->answer.capacity)
+  if (const auto fits = found->answer.capacity) {
     tuned.fit = {.is_exact = true, .low = *fits, .likely = *fits, .high = *fits};
+    if (!tuned.lost_ns) {
+      const auto fitted = run_timed(trace, setting, *fits);
+      if (fitted) tuned.lost_ns = time_of(*fitted);
+    }
+  }
   tuned.interrupted = found->interrupted;
   return tuned;
 }
@@ -401,7 +366,7 @@ Result<Setting> pool_setting(const TuneOptions& options) {
                   .refusals_fail = true,
                   .peer_program = options.peer_program,
                   .interrupted = options.interrupted};
-  if (options.limit == Limit::fraction) {
+  if (options.question.limit == Limit::fraction) {
     setting.limited = [](std::uint64_t max) {
       return find_manager(text::format("pool:max={}", max));
     };
@@ -439,7 +404,8 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
   for (const auto* const segment : {"40", "80"})
     add(text::format("large_segment_size_mb:{}", segment));
   // Garbage is collected only below a memory fraction.
-  if (program.settings.limit() != pytorch::kNoLimit || options.capacity != pytorch::kNoLimit) {
+  if (program.settings.limit() != pytorch::kNoLimit ||
+      options.question.capacity != pytorch::kNoLimit) {
     for (const auto* const threshold : {"0.6", "0.8", "0.9"}) {
       add(text::format("garbage_collection_threshold:{}", threshold));
       for (const auto* const split : {"64", "128", "256"})
@@ -481,11 +447,76 @@ std::string spec_of(const pytorch::Settings& settings) {
 
 std::string how_of(const pytorch::Settings& settings) {
   const auto conf = to_conf(settings);
-  if (conf.empty()) return "without PYTORCH_ALLOC_CONF";
-  auto how = "PYTORCH_ALLOC_CONF=" + conf;
-  if (settings.garbage_collection_threshold > 0)
-    how += ", and the capacity as torch.cuda.set_per_process_memory_fraction()";
-  return how;
+  return conf.empty() ? "unset PYTORCH_ALLOC_CONF" : "PYTORCH_ALLOC_CONF=" + conf;
+}
+
+std::string fraction_line(std::uint64_t capacity, std::uint64_t total) {
+  if (total == 0)
+    return text::format(
+        "torch.cuda.set_per_process_memory_fraction({} / torch.cuda.mem_get_info()[1])", capacity);
+  // The fewest digits that allow as many pages of the device.
+  constexpr int kFewest = 3, kMost = 12;
+  const auto least = capacity / kStep * kStep;
+  const auto whole = static_cast<double>(total);
+  for (auto digits = kFewest;; ++digits) {
+    const auto scale = std::pow(10.0, digits);
+    const auto fraction =
+        std::min(std::ceil(static_cast<double>(least) / whole * scale) / scale, 1.0);
+    const auto allowed = static_cast<std::uint64_t>(fraction * whole);
+    if ((allowed >= least && allowed < least + kStep) || digits == kMost)
+      return text::format("torch.cuda.set_per_process_memory_fraction({})",
+                          text::fixed(fraction, digits));
+  }
+}
+
+pytorch::Program smaller(const pytorch::Program& program, std::uint64_t eighths) {
+  auto made = program;
+  for (auto& call : made.calls) {
+    if (call.size > pytorch::kSmallSize) call.size -= call.size / 8 * eighths;
+  }
+  return made;
+}
+
+std::string_view name(AskedBy by) noexcept {
+  switch (by) {
+    case AskedBy::user:
+      return "user";
+    case AskedBy::recording:
+      return "recording";
+    case AskedBy::inference:
+      return "inference";
+    case AskedBy::refusal:
+      return "refusal";
+    case AskedBy::nobody:
+      break;
+  }
+  return "nobody";
+}
+
+Question question_of(const pytorch::Recording& recording, const pytorch::Settings& settings,
+                     std::optional<std::uint64_t> asked, Limit limit,
+                     std::optional<std::uint64_t> event) {
+  if (asked) return {.capacity = *asked, .limit = limit, .by = AskedBy::user};
+  const auto own = settings.limit();
+  if (own != pytorch::kNoLimit) {
+    const auto is_inferred = recording.limit_is_inferred() && !settings.fraction;
+    return {.capacity = own,
+            .limit = Limit::fraction,
+            .by = is_inferred ? AskedBy::inference : AskedBy::recording};
+  }
+  if (!recording.is_recording()) return {.limit = limit};
+  if (const auto inferred = inferred_limit(recording))
+    return {.capacity = inferred->range.least, .limit = Limit::fraction, .by = AskedBy::inference};
+  using Kind = pytorch::Step::Kind;
+  std::uint64_t reserved = 0;
+  for (const auto& step : recording.steps()) {
+    if (step.kind == Kind::segment_begin) reserved += step.size;
+    if (step.kind == Kind::segment_end) reserved -= std::min(reserved, step.size);
+    if (step.kind != Kind::refused || (event && step.event != *event)) continue;
+    // Where the free bytes are not recorded, it had what it held, at least.
+    return {.capacity = reserved + step.device_free, .limit = limit, .by = AskedBy::refusal};
+  }
+  return {.limit = limit};
 }
 
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
@@ -493,12 +524,52 @@ std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::S
   return CapacitySearch(program, settings, limit, interrupted).range(look);
 }
 
+const Tuned* Tuning::least() const noexcept {
+  const Tuned* found = nullptr;
+  for (const auto& each : ranking) {
+    if (each.fit && (found == nullptr || each.fit->high < found->fit->high)) found = &each;
+  }
+  return found;
+}
+
+namespace {
+
+/// Finds the largest batch that a setting serves at the capacity, and the first of the ranking
+/// that does.
+std::optional<Smaller> smaller_batch(const Tuning& tuning, const pytorch::Program& program,
+                                     const std::vector<pytorch::Settings>& settings,
+                                     const TuneOptions& options) {
+  std::vector<const pytorch::Settings*> order;
+  for (const auto& each : tuning.ranking) {
+    for (const auto& setting : settings) {
+      if (spec_of(setting) != each.manager) continue;
+      order.push_back(&setting);
+      break;
+    }
+  }
+  for (const std::uint64_t eighths : {1, 2, 4}) {
+    const auto made = smaller(program, eighths);
+    for (const auto* each : order) {
+      if (stops(options.interrupted)) return std::nullopt;
+      const auto at = run_options(*each, tuning.question.capacity, tuning.question.limit);
+      if (!std::all_of(std::begin(kOrders), std::end(kOrders),
+                       [&](Addresses of) { return passes(made, at, of); }))
+        continue;
+      return Smaller{.eighths = eighths, .manager = spec_of(*each), .how = how_of(*each)};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options) {
   Tuning tuning;
-  tuning.capacity = options.capacity;
-  tuning.limit = options.limit;
-  tuning.own_limit = program.settings.limit();
+  const auto& question = options.question;
+  const auto has_capacity = question.capacity != pytorch::kNoLimit;
+  tuning.question = question;
+  tuning.total = program.settings.total;
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto settings = candidates(program, options);
@@ -516,14 +587,14 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       found[i] = {.manager = spec_of(settings[i]), .how = how_of(settings[i]), .interrupted = true};
       return;
     }
-    found[i] = judge(program, settings[i], options.capacity, options.limit);
+    found[i] = judge(program, settings[i], question);
     found[i].is_today = i == 0;
     told(settings.size());
   });
   auto unlimited = program.settings;
   unlimited.drop_limit();
   tuning.peak_live =
-      run(program, run_options(unlimited, pytorch::kNoLimit, options.limit)).peak_live;
+      run(program, run_options(unlimited, pytorch::kNoLimit, question.limit)).peak_live;
 
   tuning.pool_untried = why_no_pool(program, trace);
   const auto tries_pool = [&] {
@@ -534,55 +605,59 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   // of today's. The one that reserves least with room to spare is not always the one that fits the
   // smallest device.
   constexpr std::size_t kFewCalls = 200'000;
-  const auto all = options.fit_all || program.calls.size() <= kFewCalls;
-  std::vector<std::size_t> order(settings.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return rank(found[a]) < rank(found[b]); });
+  const auto any_serves =
+      has_capacity &&
+      std::any_of(found.begin(), found.end(), [](const Tuned& each) { return each.served; });
+  const auto all =
+      options.fit_all || (program.calls.size() <= kFewCalls && !(options.fit_few && any_serves));
   std::vector<std::size_t> searched;
-  for (const auto each : order) {
+  for (const auto each : ranks_of(found, has_capacity)) {
     if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
   }
   std::deque<CapacitySearch> searches;
   for (const auto& each : settings)
-    searches.emplace_back(program, each, options.limit, options.interrupted);
-  if (options.wants) {
-    std::optional<Tuned> pool;
-    if (tries_pool()) {
-      auto judged =
-          judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
-      if (!judged) return std::move(judged).error();
-      pool = *std::move(judged);
-    }
-    tuning.ranking = Ranks(std::move(found), searches, options).wanted(searched, std::move(pool));
-    tuning.interrupted = stops(options.interrupted);
-    return tuning;
-  }
+    searches.emplace_back(program, each, question.limit, options.interrupted);
   const auto search = [&](const std::vector<std::size_t>& some, Look look) {
     side_by_side(options.jobs, some.size(), [&](std::size_t i) {
       auto& each = found[some[i]];
       each.fit = searches[some[i]].range(look);
       each.interrupted = stops(options.interrupted);
+      if (!each.interrupted) add_time(each, program, settings[some[i]], question.limit);
+      if (look == Look::about) told(settings.size() + some.size());
     });
   };
   search(searched, Look::about);
-  std::stable_sort(searched.begin(), searched.end(),
-                   [&](auto a, auto b) { return rank(found[a]) < rank(found[b]); });
   std::vector<std::size_t> closely;
-  for (const auto each : searched) {
+  for (const auto each : ranks_of(found, has_capacity)) {
+    if (std::find(searched.begin(), searched.end(), each) == searched.end()) continue;
     if (closely.size() < kBest || found[each].is_today || !options.settings.empty())
       closely.push_back(each);
   }
+  for (const auto each : closely) {
+    // The time is that of the size that is found now.
+    if (!found[each].served || !has_capacity) found[each].lost_ns.reset();
+  }
   if (!stops(options.interrupted)) search(closely, Look::closely);
+  // Garbage is collected below a fraction. Where none is set, the program sets it.
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    auto& each = found[i];
+    if (settings[i].garbage_collection_threshold == 0 || question.limit == Limit::fraction)
+      continue;
+    if (settings[i].limit() != pytorch::kNoLimit) continue;
+    if (each.served && has_capacity)
+      each.how += "\n" + fraction_line(question.capacity, tuning.total);
+    else if (each.fit)
+      each.how += "\n" + fraction_line(each.fit->high, tuning.total);
+  }
   if (tries_pool()) {
-    auto pool = judge_pool(trace, options, std::min(options.capacity, program.settings.limit()));
+    auto pool = judge_pool(trace, options);
     if (!pool) return std::move(pool).error();
     found.push_back(*std::move(pool));
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Tuned& a, const Tuned& b) { return rank(a) < rank(b); });
-  tuning.ranking = std::move(found);
+  for (const auto each : ranks_of(found, has_capacity)) tuning.ranking.push_back(found[each]);
   tuning.interrupted = stops(options.interrupted);
+  if (has_capacity && !tuning.ranking.front().served && !tuning.interrupted)
+    tuning.smaller = smaller_batch(tuning, program, settings, options);
   return tuning;
 }
 

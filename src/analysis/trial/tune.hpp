@@ -10,6 +10,7 @@
 
 #include "allocators/pytorch/program.hpp"
 #include "base/result.hpp"
+#include "format/brief.hpp"
 #include "format/json_writer.hpp"
 #include "trace/trace.hpp"
 #include "trial/setting.hpp"
@@ -45,8 +46,13 @@ struct Tuned {
     return fit ? std::optional(fit->high) : std::nullopt;
   }
   std::uint64_t peak_reserved = 0;
+  std::uint64_t unlimited_reserved = 0;  ///< The peak of reserved bytes without any limit.
   std::uint64_t retries = 0;
   std::optional<std::uint64_t> device_calls{};  ///< For memory. Empty if they are not counted.
+  /// The time of the driver's calls at the capacity if that serves the program, else at `fit`, by
+  /// the model of an H200. Empty if neither is known.
+  std::optional<std::uint64_t> lost_ns{};
+  std::size_t keys = 0;  ///< What a person has to set: keys of PYTORCH_ALLOC_CONF.
   /// How often the manager made a stream wait for another. PyTorch's allocator never does.
   std::uint64_t stream_waits = 0;
   bool interrupted = false;  ///< Some of this is unknown.
@@ -57,31 +63,55 @@ struct Tuned {
 /// refuses by whole segments.
 enum class Limit : std::uint8_t { device, fraction };
 
+/// Where the capacity comes from that a program has to get by with.
+enum class AskedBy : std::uint8_t {
+  nobody,     ///< There is none: the question is who needs least.
+  user,       ///< --capacity
+  recording,  ///< The memory fraction that the recording states.
+  inference,  ///< What was served and refused tells the memory fraction.
+  refusal,    ///< What the allocator held when a request failed, and what the device had free.
+};
+std::string_view name(AskedBy by) noexcept;
+
+/// What `tune`, `explain` and the page ask of every setting.
+struct Question {
+  std::uint64_t capacity = pytorch::kNoLimit;  ///< For the allocator, without what others hold.
+  Limit limit = Limit::device;                 ///< What `capacity` limits.
+  AskedBy by = AskedBy::nobody;
+};
+/// Returns the capacity that is known or inferred: the user's, else that of the recording, else
+/// what it had at the refused request of `event`, or at the first one.
+Question question_of(const pytorch::Recording& recording, const pytorch::Settings& settings,
+                     std::optional<std::uint64_t> asked = {}, Limit limit = Limit::device,
+                     std::optional<std::uint64_t> event = {});
+
 /// How many capacities are tried around the one that halving finds.
 enum class Look : std::uint8_t { about, closely };
 
 struct TuneOptions {
-  std::uint64_t capacity = pytorch::kNoLimit;  ///< For the allocator, without what others hold.
-  Limit limit = Limit::device;                 ///< What `capacity` limits.
+  Question question{};
   /// Values of PYTORCH_ALLOC_CONF to try instead of the usual ones. REQUIRES: each can be read.
   std::vector<std::string> settings{};
   bool fit_all = false;  ///< Search all settings, not only the best five.
+  /// Search only the best five where a setting serves the program at the capacity: the others do
+  /// not change the ranking then.
+  bool fit_few = false;
   std::size_t jobs = 0;  ///< Threads; 0: one per processor.
   std::string peer_program{};
   const std::atomic<bool>* interrupted = nullptr;
   std::function<void(std::uint64_t done, std::uint64_t total)> progress{};
-  /// If set, called with the settings and the pool, the best first, until it returns false. The
-  /// ranking then has these, today's setting and the managers of `also`. Only the upper end of a
-  /// range of capacities is searched; of the other settings, only that they rank later.
-  std::function<bool(const Tuned&)> wants{};
-  std::vector<std::string> also{};
+};
+
+/// A batch by which the program fits where no setting serves it as it is.
+struct Smaller {
+  std::uint64_t eighths = 0;  ///< Of each request above kSmallSize.
+  std::string manager, how;   ///< The setting that serves it then.
 };
 
 struct Tuning {
-  std::uint64_t capacity = pytorch::kNoLimit;
-  Limit limit = Limit::device;
-  std::uint64_t own_limit = pytorch::kNoLimit;  ///< The recording's.
-  std::uint64_t peak_live = 0;                  ///< Requested bytes: no allocator needs less.
+  Question question{};
+  std::uint64_t total = 0;      ///< Of the device; 0 if unknown.
+  std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
   /// Held and live before the first row. It lies where the recording found it under every setting.
   std::uint64_t before_reserved = 0, before_live = 0;
   std::vector<Tuned> ranking;       ///< The best first.
@@ -89,14 +119,28 @@ struct Tuning {
   bool interrupted = false;
   /// The limit that the recording implies but does not state. The caller sets it.
   std::optional<pytorch::InferredLimit> inferred_limit{};
+  std::optional<Smaller> smaller{};
 
   const Tuned* today() const noexcept;
+  /// The setting that needs the least capacity. It may rank behind one that needs a little more.
+  const Tuned* least() const noexcept;
 };
 
+/// What to do first. `tune`, `explain` and the page have it from here, so that they agree.
+struct FirstAdvice {
+  bool serves = false;       ///< The program, at the capacity that is asked about.
+  bool is_today = false;     ///< Nothing is to be changed.
+  std::string manager, how;  ///< Of the setting; `how` has lines to paste.
+  std::string words;         ///< In at most two sentences.
+};
+FirstAdvice first_advice(const Tuning& tuning);
+
 /// Tries every sensible setting of PyTorch's allocator by its model, and the pool by replays of
-/// `trace` on simulated devices. Ranks first what serves the program, then by the smallest capacity
-/// that serves it, then by reserved bytes, retries and device calls. Errors are those of a replay
-/// that leaves nothing to report.
+/// `trace` on simulated devices. Ranks first what serves the program at the capacity; without one,
+/// and among what does not, by the smallest capacity that does. Figures within 3 % of the best
+/// are equal; among equals the order is by the time of driver calls, by what is reserved without a
+/// limit, by the number of keys to set, and by PyTorch's own recommendation. Errors are those of a
+/// replay that leaves nothing to report.
 Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options);
 
@@ -109,7 +153,7 @@ std::string_view why_no_pool(const pytorch::Program& program, const trace::Trace
 /// Returns our pool, for replays that fail if a refused request is refused again. kHowPool says how
 /// a program uses it.
 Result<Setting> pool_setting(const TuneOptions& options);
-inline constexpr std::string_view kHowPool = "emmctl.torch.use(\"pool\"), of the package emmctl";
+inline constexpr std::string_view kHowPool = "import emmctl.torch; emmctl.torch.use(\"pool\")";
 
 /// Returns the smallest capacity, to 2 MiB, at which the model serves every request, those that the
 /// recording refused included. Empty if a limit of the setting refuses one at any capacity.
@@ -130,12 +174,21 @@ inline constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver,
 std::string spec_of(const pytorch::Settings& settings);
 /// "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
 std::string how_of(const pytorch::Settings& settings);
+/// "torch.cuda.set_per_process_memory_fraction(0.412)": the fraction of `total` that allows
+/// `capacity`, to 2 MiB. If `total` is 0, the program divides by it.
+std::string fraction_line(std::uint64_t capacity, std::uint64_t total);
+/// Returns the program with every request above kSmallSize made smaller by `eighths`.
+pytorch::Program smaller(const pytorch::Program& program, std::uint64_t eighths);
 
 /// Splits a manager's options into lines, one for each option.
 std::vector<std::string> lines_of(const std::string& spec);
 /// Writes at most `width` columns and `top` rows for a person.
 std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t top, int width);
+/// The same in one breath.
+format::Brief brief(const Tuning& tuning, const trace::Trace& trace);
 std::string to_markdown(const Tuning& tuning, const trace::Trace& trace);
+/// Writes the member "advice" of a JSON answer: what first_advice() says.
+void write_advice(format::JsonWriter& json, const Tuning& tuning);
 /// "emmctl.tune/1"
 std::string to_json(const Tuning& tuning, const trace::Trace& trace);
 

@@ -11,11 +11,21 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
+using inspect::size_beside;
 
 /// Answers whether nothing tells two settings apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
   return a.served == b.served && a.fit == b.fit && a.peak_reserved == b.peak_reserved &&
+         a.unlimited_reserved == b.unlimited_reserved && a.lost_ns == b.lost_ns &&
          a.retries == b.retries;
+}
+
+std::string time_words(const std::optional<std::uint64_t>& ns) {
+  return ns ? units::ns(static_cast<double>(*ns)) : "-";
+}
+
+std::string sizes(std::uint64_t bytes, const Tuning& tuning) {
+  return size_beside(bytes, tuning.question.capacity);
 }
 
 bool is_range(const Tuned& one) { return one.fit && one.fit->low != one.fit->high; }
@@ -27,58 +37,37 @@ std::string low_words(const FitRange& fit) {
                                        : text::format("{} less", units::bytes(fit.high - fit.low));
 }
 
-std::string gain(std::uint64_t today, std::uint64_t other) {
-  const auto percent =
-      100 * (static_cast<double>(today) - static_cast<double>(other)) / static_cast<double>(today);
-  return text::format("{} % {}", text::fixed(percent < 0 ? -percent : percent, 1),
-                      percent < 0 ? "more" : "less");
-}
-
 std::string untried(const Tuning& tuning) {
   return tuning.pool_untried.empty() ? "" : text::format(" {}", tuning.pool_untried);
+}
+
+std::string fails(const Tuned& one, const trace::Trace& trace) {
+  return text::format("runs out of memory at event {}, a request of {}",
+                      text::grouped(trace.seq(static_cast<std::size_t>(*one.fails_at))),
+                      units::short_bytes(one.failed_size));
+}
+
+/// Says how today's setting fares.
+std::string today_words(const Tuning& tuning, const trace::Trace& trace) {
+  const auto* const today = tuning.today();
+  if (today == nullptr || today == &tuning.ranking.front()) return {};
+  if (!today->served && today->fails_at)
+    return text::format("Today's setting {}{}.", fails(*today, trace),
+                        today->fit ? text::format("; it needs {}", sizes(today->fit->high, tuning))
+                                   : std::string());
+  if (!today->fit) return {};
+  return text::format("Today's setting needs {}{}.", sizes(today->fit->high, tuning),
+                      today->lost_ns
+                          ? text::format(", with {} of driver calls", time_words(today->lost_ns))
+                          : std::string());
 }
 
 /// Says in a sentence or two what the best setting is worth against today's.
 std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   if (tuning.ranking.empty()) return "Nothing was tried.";
-  const auto& best = tuning.ranking.front();
-  const auto* const today = tuning.today();
-  const auto at = tuning.capacity != pytorch::kNoLimit
-                      ? text::format("with {}", units::bytes(tuning.capacity))
-                      : text::format("within its limit of {}", units::bytes(tuning.own_limit));
-  std::string words;
-  const auto fails = [&](const Tuned& one) {
-    return text::format("runs out of memory at event {}, a request of {}",
-                        text::grouped(trace.seq(static_cast<std::size_t>(*one.fails_at))),
-                        units::bytes(one.failed_size));
-  };
-  if (today != nullptr && !today->served && today->fails_at)
-    words = text::format("Today's setting, {}, {}. ", today->manager, fails(*today));
-  if (!best.served) {
-    words += text::format("No setting serves the program {}. ", at);
-    if (best.fit)
-      words += text::format("The least that serves it is {}, with {}. ",
-                            bytes_in_full(best.fit->high), best.manager);
-    return words +
-           text::format("The program itself needs {}: a smaller batch or fewer live tensors.",
-                        bytes_in_full(tuning.peak_live));
-  }
-  if (today != nullptr && is_tie(best, *today)) return words + "No setting is better than today's.";
-  words += text::format("{} serves the program", best.manager);
-  if (best.fit) words += text::format(" with {}", bytes_in_full(best.fit->high));
-  if (today != nullptr && today->fit && best.fit && today->fit->high != best.fit->high) {
-    words += text::format(", {} than today's {}", gain(today->fit->high, best.fit->high),
-                          units::bytes(today->fit->high));
-  } else if (today != nullptr && today->served && today->peak_reserved != best.peak_reserved) {
-    words += text::format(", and reserves {} than today's {}",
-                          gain(today->peak_reserved, best.peak_reserved),
-                          units::bytes(today->peak_reserved));
-  }
-  words += '.';
-  if (is_range(best))
-    words +=
-        text::format(" If the driver's addresses are lucky, {} are enough.", low_words(*best.fit));
-  return words;
+  auto words = first_advice(tuning).words;
+  if (const auto today = today_words(tuning, trace); !today.empty()) words += " " + today;
+  return words + text::format(" The program itself needs {}.", bytes_in_full(tuning.peak_live));
 }
 
 /// Settings that nothing tells apart share a row; `one` stands for `ties` others.
@@ -121,6 +110,12 @@ std::string before_words(const Tuning& tuning) {
       units::bytes(tuning.peak_live));
 }
 
+std::string one_line(std::string lines) {
+  for (std::size_t at = 0; (at = lines.find('\n', at)) != std::string::npos;)
+    lines.replace(at, 1, "; ");
+  return lines;
+}
+
 std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? units::bytes(*bytes) : "-";
 }
@@ -142,9 +137,9 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
   std::string out = format::wrapped(verdict(tuning, trace) + before_words(tuning) + untried(tuning),
                                     static_cast<std::size_t>(width)) +
                     "\n";
-  const auto limited = tuning.capacity != pytorch::kNoLimit;
+  const auto limited = tuning.question.capacity != pytorch::kNoLimit;
   std::vector<std::vector<std::string>> rows{
-      {"", limited ? "served" : "", "fits", "reserved", "retries", "calls"}};
+      {"", limited ? "served" : "", "fits", "lost", "reserved", "no limit", "retries", "calls"}};
   const auto shown = shown_of(tuning);
   const auto any_waits = std::any_of(tuning.ranking.begin(), tuning.ranking.end(),
                                      [](const Tuned& each) { return each.stream_waits != 0; });
@@ -165,39 +160,79 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
     if (ranges && names.size() == 1) names.emplace_back();
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
-                    optional_bytes(one.fit_bytes()), units::bytes(one.peak_reserved),
+                    optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
+                    units::bytes(one.peak_reserved), units::bytes(one.unlimited_reserved),
                     text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-"});
     end_row(rows.back(), text::grouped(one.stream_waits), names.front());
     for (std::size_t line = 1; line < names.size(); ++line) {
-      rows.push_back({"", "", line == 1 && ranges ? "or " + low_words(*one.fit) : "", "", "", ""});
+      rows.push_back(
+          {"", "", line == 1 && ranges ? "or " + low_words(*one.fit) : "", "", "", "", "", ""});
       end_row(rows.back(), "", names[line].empty() ? "" : "  " + names[line]);
     }
   }
-  out += format::columns(any_waits ? "rlrrrrrl" : "rlrrrrl", rows, "");
+  out += format::columns(any_waits ? "rlrrrrrrrl" : "rlrrrrrrl", rows, "");
   if (any_range)
     out += "\n" + format::wrapped(
                       "Two segments may have free blocks of one size; the driver's addresses "
                       "decide which is taken. The first figure is enough in every order that was "
                       "tried, the one after \"or\" in one of them.",
                       static_cast<std::size_t>(width));
-  if (!tuning.ranking.empty() && tuning.ranking.front().served && !tuning.ranking.front().is_today)
-    out += text::format("\nTo use the first: {}\n", tuning.ranking.front().how);
+  if (const auto first = first_advice(tuning); !first.how.empty() && !first.is_today)
+    out += text::format("\nTo use it:\n{}\n", first.how);
   return out;
+}
+
+format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
+  format::Brief made;
+  if (tuning.ranking.empty()) {
+    made.answer = {"Nothing was tried."};
+    return made;
+  }
+  const auto first = first_advice(tuning);
+  made.answer = {first.words, today_words(tuning, trace)};
+  if (!first.is_today) made.command = first.how;
+  const auto limited = tuning.question.capacity != pytorch::kNoLimit;
+  made.sides = "lrrrl";
+  made.rows = {{limited ? "served" : "", "fits", "lost", "reserved", "setting"}};
+  const auto* const today = tuning.today();
+  constexpr std::size_t kBestShown = 3, kWide = 40;
+  std::size_t shown = 0;
+  for (const auto& each : shown_of(tuning)) {
+    const auto* const one = each.one;
+    if (shown >= kBestShown && one != today) continue;
+    ++shown;
+    auto name = one->manager;
+    if (name.starts_with("pytorch:")) name.erase(0, std::string_view("pytorch:").size());
+    auto names = name.size() > kWide ? lines_of(name) : std::vector<std::string>{name};
+    if (one->is_today) names.back() += " (today)";
+    made.rows.push_back({limited || !one->served ? served_words(*one, trace) : "",
+                         one->fit ? size_beside(one->fit->high, tuning.question.capacity) : "-",
+                         time_words(one->lost_ns), units::short_bytes(one->unlimited_reserved),
+                         names.front()});
+    for (std::size_t line = 1; line < names.size(); ++line)
+      made.rows.push_back({"", "", "", "", "  " + names[line]});
+  }
+  made.more = text::format(
+      "all {} settings; \"lost\" is the time of driver calls, \"reserved\" is without a limit",
+      tuning.ranking.size());
+  return made;
 }
 
 std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   std::string out =
       verdict(tuning, trace) + untried(tuning) +
-      "\n\n| | served | fits | reserved | retries | device calls | stream waits | how |\n"
-      "| --: | --- | --: | --: | --: | --: | --: | --- |\n";
+      "\n\n| | served | fits | time lost | reserved | reserved without a limit | retries | device "
+      "calls | stream waits | how |\n"
+      "| --: | --- | --: | --: | --: | --: | --: | --: | --: | --- |\n";
   std::size_t place = 0;
   for (const auto& one : tuning.ranking) {
-    out += text::format("| {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
-                        served_words(one, trace), optional_bytes(one.fit_bytes()),
-                        units::bytes(one.peak_reserved), text::grouped(one.retries),
-                        one.device_calls ? text::grouped(*one.device_calls) : "-",
-                        text::grouped(one.stream_waits), one.how, one.is_today ? " (today)" : "");
+    out += text::format(
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
+        served_words(one, trace), optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
+        units::bytes(one.peak_reserved), units::bytes(one.unlimited_reserved),
+        text::grouped(one.retries), one.device_calls ? text::grouped(*one.device_calls) : "-",
+        text::grouped(one.stream_waits), one_line(one.how), one.is_today ? " (today)" : "");
   }
   return out;
 }
@@ -213,20 +248,108 @@ void write_inferred_limit(format::JsonWriter& json,
   json.member("below_bytes", limit->range.below).member("told_by", name(limit->by)).end_object();
 }
 
+namespace {
+
+std::string name_of(const Tuned& one) { return one.is_today ? "today's setting" : one.manager; }
+
+}  // namespace
+
+FirstAdvice first_advice(const Tuning& tuning) {
+  FirstAdvice made;
+  if (tuning.ranking.empty()) return made;
+  const auto& best = tuning.ranking.front();
+  const auto& question = tuning.question;
+  const auto has_capacity = question.capacity != pytorch::kNoLimit;
+  made.serves = best.served;
+  made.is_today = best.is_today && best.served;
+  made.manager = best.manager;
+  made.how = best.how;
+  const auto capacity = units::short_bytes(question.capacity);
+  const auto need = best.fit ? sizes(best.fit->high, tuning) : std::string();
+  const auto lost = best.lost_ns
+                        ? text::format("; its driver calls take {}", time_words(best.lost_ns))
+                        : std::string();
+  if (!best.served && has_capacity) {
+    made.words = text::format("No setting serves the program with {}", capacity);
+    const auto* const least = tuning.least();
+    if (least != nullptr)
+      made.words += text::format("; the least is {}", sizes(least->fit->high, tuning));
+    if (least == &best) made.words += text::format(", with {}", name_of(best));
+    if (least != nullptr && least != &best && best.fit)
+      made.words += text::format(", and {} with {}, which is faster", need, name_of(best));
+    made.words += '.';
+    const auto is_fraction = question.limit == Limit::fraction;
+    // A fraction can be raised in the program, and the device's memory cannot. It does not bind
+    // the pool.
+    if (is_fraction && best.fit && best.manager != "pool")
+      made.how = text::format("{}{}", best.is_today ? "" : best.how + "\n",
+                              fraction_line(best.fit->high, tuning.total));
+    if (tuning.smaller) {
+      made.words += text::format(
+          " A batch smaller by {} is served{}.",
+          tuning.smaller->eighths == 1   ? "1/8"
+          : tuning.smaller->eighths == 2 ? "1/4"
+                                         : "1/2",
+          tuning.smaller->manager == best.manager ? "" : ", with " + tuning.smaller->manager);
+      const auto* const today = tuning.today();
+      const auto is_change = today == nullptr || today->manager != tuning.smaller->manager;
+      if (!is_fraction) made.how = is_change ? tuning.smaller->how : "";
+    }
+    return made;
+  }
+  if (!best.served) {
+    made.words = "No setting serves the program.";
+    made.how.clear();
+    return made;
+  }
+  if (best.is_today) {
+    made.words = "No setting is better than today's";
+    if (has_capacity)
+      made.words += text::format(": it serves the program with {}", capacity);
+    else if (best.fit)
+      made.words += text::format(": it needs {}", need);
+    made.words += lost + '.';
+    return made;
+  }
+  made.words = text::format("{} serves the program", best.manager);
+  if (has_capacity)
+    made.words += text::format(" with {}", capacity);
+  else if (best.fit)
+    made.words += text::format(" with {}", need);
+  made.words += lost + '.';
+  return made;
+}
+
+void write_advice(format::JsonWriter& json, const Tuning& tuning) {
+  const auto first = first_advice(tuning);
+  json.key("advice").begin_object().member("serves", first.serves);
+  json.member("manager", first.manager).member("how", first.how).member("words", first.words);
+  json.key("smaller_batch");
+  if (tuning.smaller) {
+    json.begin_object().member("eighths", tuning.smaller->eighths);
+    json.member("manager", tuning.smaller->manager).member("how", tuning.smaller->how).end_object();
+  } else {
+    json.null();
+  }
+  json.end_object();
+}
+
 std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   std::string out;
   format::JsonWriter json(out);
   json.begin_object().member("schema", "emmctl.tune/1").member("trace", trace.source());
   json.key("capacity_bytes");
-  if (tuning.capacity == pytorch::kNoLimit)
+  if (tuning.question.capacity == pytorch::kNoLimit)
     json.null();
   else
-    json.value(tuning.capacity);
-  json.member("capacity_of", tuning.limit == Limit::fraction ? "fraction" : "device");
+    json.value(tuning.question.capacity);
+  json.member("capacity_by", name(tuning.question.by));
+  json.member("capacity_of", tuning.question.limit == Limit::fraction ? "fraction" : "device");
   json.member("before_reserved_bytes", tuning.before_reserved);
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
   write_inferred_limit(json, tuning.inferred_limit);
+  write_advice(json, tuning);
   json.key("ranking").begin_array();
   const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
     json.key(name);
@@ -244,7 +367,10 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     optional("fit_bytes", one.fit_bytes());
     optional("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
     json.member("fit_exact", one.fit && one.fit->is_exact);
-    json.member("peak_reserved_bytes", one.peak_reserved).member("retries", one.retries);
+    json.member("peak_reserved_bytes", one.peak_reserved);
+    json.member("unlimited_reserved_bytes", one.unlimited_reserved);
+    json.member("retries", one.retries);
+    optional("lost_ns", one.lost_ns);
     optional("device_calls", one.device_calls);
     json.member("stream_waits", one.stream_waits);
     json.end_object();

@@ -8,6 +8,45 @@ namespace {
 
 using Kind = Step::Kind;
 
+/// Tells a listener of each call, and passes it on.
+class ToldMemory final : public DeviceMemory {
+ public:
+  ToldMemory(DeviceMemory& device, const std::function<void(const DeviceCall&)>& told)
+      : device_(device), told_(told) {}
+
+  std::optional<std::uint64_t> allocate(std::uint64_t size) override {
+    const auto made = device_.allocate(size);
+    told_({.kind = DeviceCall::Kind::allocate, .refused = !made, .size = size});
+    return made;
+  }
+  void free(std::uint64_t address, std::uint64_t size) override {
+    device_.free(address, size);
+    told_({.kind = DeviceCall::Kind::free, .size = size});
+  }
+  std::optional<std::uint64_t> reserve(std::uint64_t size) override {
+    const auto made = device_.reserve(size);
+    told_({.kind = DeviceCall::Kind::reserve, .refused = !made, .size = size});
+    return made;
+  }
+  void release(std::uint64_t address, std::uint64_t size) override {
+    device_.release(address, size);
+    told_({.kind = DeviceCall::Kind::release, .size = size});
+  }
+  bool map(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
+    const auto made = device_.map(address, size, granule);
+    told_({.kind = DeviceCall::Kind::map, .refused = !made, .size = size, .granule = granule});
+    return made;
+  }
+  void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
+    device_.unmap(address, size, granule);
+    told_({.kind = DeviceCall::Kind::unmap, .size = size, .granule = granule});
+  }
+
+ private:
+  DeviceMemory& device_;
+  const std::function<void(const DeviceCall&)>& told_;
+};
+
 }  // namespace
 
 Program program_of(const Recording& recording, const Settings& settings) {
@@ -131,7 +170,9 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
 
 Outcome run(const Program& program, const RunOptions& options) {
   MadeUpMemory source(options.addresses, options.capacity, &program.segments);
-  Allocator allocator(options.settings, source);
+  ToldMemory told(source, options.told);
+  DeviceMemory& device = source;
+  Allocator allocator(options.settings, options.told ? told : device);
   Outcome outcome;
   std::vector<Block*> blocks(program.allocations, nullptr);
   std::vector<std::uint64_t> sizes(program.allocations, 0);

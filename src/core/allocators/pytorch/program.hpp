@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "allocators/made_up_memory.hpp"
@@ -70,6 +71,14 @@ struct Outcome {
   MadeUpMemory::Alike alike;
 };
 
+/// What an allocator asked of its device. `map` and `unmap` are of pieces of `granule` bytes.
+struct DeviceCall {
+  enum class Kind : std::uint8_t { allocate, free, reserve, release, map, unmap };
+  Kind kind{};
+  bool refused = false;
+  std::uint64_t size = 0, granule = 0;
+};
+
 struct RunOptions {
   Settings settings;
   std::uint64_t capacity = kNoLimit;  ///< Device bytes for segments.
@@ -78,7 +87,8 @@ struct RunOptions {
   /// Counts a request that failed in the recording as needed: if it fails again, that is a failure.
   /// If it is served, it is freed at once, because no row says when.
   bool refused_are_needed = false;
-  bool open_retries_are_empty_cache = false;  ///< See Call::may_follow_empty_cache.
+  bool open_retries_are_empty_cache = false;      ///< See Call::may_follow_empty_cache.
+  std::function<void(const DeviceCall&)> told{};  ///< If set, hears of each call to the device.
 };
 Outcome run(const Program& program, const RunOptions& options);
 

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""What `tune` and `explain` advise first: advice_test.py EMMCTL [--all] FOLDER...
+
+Of each recording of PyTorch in the folders, with the capacity that it tells and with several others: both commands advise the same;
+what they advise serves the whole program in a replay with that capacity, and its driver calls take at most 3 % more than those of the
+best; or both say that nothing serves it, and nothing does. Then the words of each default output are counted.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+WORDS, ALIKE = 120, 1.03
+SHARES = {False: (1.02, 0.9), True: (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)}
+SMALL = ("torch_oom.pickle.gz", "torch_mlp_stacks.pickle.gz")
+
+failures = 0
+
+
+def expect(holds, what):
+    global failures
+    if not holds:
+        failures += 1
+        print(f"  FAILED: {what}", flush=True)
+
+
+def run(emmctl, *words):
+    return subprocess.run([emmctl, *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+
+def asked(emmctl, command, trace, *options):
+    done = run(emmctl, command, trace, "--json", "-", *options)
+    return json.loads(done.stdout) if done.stdout.startswith("{") else None
+
+
+def serves(emmctl, trace, manager, capacity, limited):
+    """Replays the whole program. A capacity that is a memory fraction is given as one."""
+    if manager != "pool":
+        bound = f"limit={capacity}" if limited else "limit=4TiB"
+        manager += ("," if ":" in manager else ":") + bound
+    elif limited:
+        manager += f":max={capacity // (2 << 20) * (2 << 20)}"
+    device = "sim:capacity=4TiB" if limited else f"sim:capacity={capacity // (2 << 20) * (2 << 20)}"
+    told = json.loads(run(emmctl, "replay", trace, "--manager", manager, "--device", device, "--json", "-").stdout)
+    return told["failures"] == 0 and told["outcomes"]["fails_fails"] == 0
+
+
+def judge(emmctl, trace, *options):
+    tuned, explained = asked(emmctl, "tune", trace, *options), asked(emmctl, "explain", trace, *options)
+    what = f"{trace.name} {' '.join(map(str, options))}"
+    if tuned is None:
+        print(f"{what}: not judged")
+        return None
+    first, capacity = tuned["ranking"][0], tuned["capacity_bytes"]
+    print(f"{what}: {tuned['advice']['words']}", flush=True)
+    if explained is not None and "advice" in explained:
+        expect(explained["advice"] == tuned["advice"], f"explain advises {explained['advice']}, tune {tuned['advice']}")
+    else:
+        expect(not options and capacity is None, "explain advises nothing")
+    expect(tuned["advice"]["serves"] == first["served"], "the advice is not of the first of the ranking")
+    if capacity is None:
+        return tuned
+    limited = tuned["capacity_of"] == "fraction"
+    if first["served"]:
+        expect(serves(emmctl, trace, first["manager"], capacity, limited), f"{first['manager']} fails with {capacity}")
+        best = min(row["lost_ns"] for row in tuned["ranking"] if row["served"])
+        expect(first["lost_ns"] <= ALIKE * best, f"{first['manager']} loses {first['lost_ns']} ns, another {best}")
+    else:
+        expect(not any(row["served"] for row in tuned["ranking"]), "something serves it")
+        today = next(row for row in tuned["ranking"] if row["today"])
+        expect(not serves(emmctl, trace, today["manager"], capacity, limited), f"{today['manager']} serves it")
+    return tuned
+
+
+def count_words(emmctl, command, trace, *options):
+    done = run(emmctl, command, trace, *options)
+    words = len(done.stdout.split())
+    print(f"{words:5}  {command} {trace.name} {' '.join(map(str, options))}", flush=True)
+    expect(0 < words <= WORDS, f"expected at most {WORDS} words:\n{done.stdout}")
+    lines = done.stdout.splitlines()
+    expect(any("--more shows " in line for line in lines), f"no line names --more:\n{done.stdout}")
+    more = run(emmctl, command, trace, "--more", *options)
+    expect(more.returncode == done.returncode and more.stdout != done.stdout, f"{command} --more")
+
+
+def main():
+    words = sys.argv[1:]
+    everything = "--all" in words
+    emmctl, *folders = [word for word in words if word != "--all"]
+    emmctl = pathlib.Path(emmctl).resolve()
+    traces = sorted(path for folder in folders for pattern in ("**/*.pickle.gz", "**/torch_*.json.gz") for path in pathlib.Path(folder).glob(pattern))
+    for trace in traces:
+        if not everything and trace.name not in SMALL:
+            continue
+        tuned = judge(emmctl, trace)
+        if tuned is None:
+            continue
+        today = next(row for row in tuned["ranking"] if row["today"])
+        capacities = [int(share * today["fit_bytes"]) for share in SHARES[everything]] if today["fit_bytes"] else []
+        for capacity in capacities:
+            judge(emmctl, trace, "--capacity", capacity)
+        for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:
+            count_words(emmctl, command, trace, *options)
+        if tuned["capacity_bytes"]:
+            count_words(emmctl, "explain", trace)
+    return 1 if failures else 0
+
+
+sys.exit(main())
