@@ -17,6 +17,19 @@ TEST(Units, ReadsSizesAsPeopleWriteThem) {
   EXPECT_EQ(*parse_bytes("1.0001KiB"), 1024u);
 }
 
+TEST(Units, AShortSizeHasThreeDigits) {
+  EXPECT_EQ(units::short_bytes(999), "999 B");
+  EXPECT_EQ(units::short_bytes(1000), "0.977 KiB");
+  EXPECT_EQ(units::short_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(units::short_bytes(10'234), "9.99 KiB");
+  EXPECT_EQ(units::short_bytes(10'236), "10.0 KiB");
+  EXPECT_EQ(units::short_bytes(102'400), "100 KiB");
+  EXPECT_EQ(units::short_bytes(999 * 1024 + 400), "999 KiB");
+  EXPECT_EQ(units::short_bytes(1000 * 1024), "0.977 MiB");
+  EXPECT_EQ(units::short_bytes(std::uint64_t{156} << 30), "156 GiB");
+  EXPECT_EQ(units::short_bytes(~std::uint64_t{0}), "16.0 EiB");
+}
+
 TEST(Units, ACapacityOfAFewBytesLacksItsUnit) {
   EXPECT_EQ(describe(parse_capacity("22").error()), "a capacity of 22 bytes: did you mean 22GiB?");
   EXPECT_EQ(*parse_capacity("22GiB"), 22_GiB);

@@ -37,10 +37,6 @@ std::string change(std::int64_t by) {
   return text::format("{} {}", bytes(size), by > 0 ? "more" : "less");
 }
 
-bool sited(const BySite& sites) {
-  return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0);
-}
-
 std::string heading(const trace::Trace& trace, const Profile& profile) {
   const auto& header = trace.header();
   std::vector<std::string> about{counted(profile.events, "event")};

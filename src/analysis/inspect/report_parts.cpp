@@ -81,7 +81,8 @@ std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t 
 }  // namespace
 
 std::string bytes_in_full(std::uint64_t bytes) {
-  if (bytes < 1024) return text::format("{} bytes", bytes);
+  if (bytes < 1024 || units::writes_exact_bytes())
+    return text::format("{} bytes", text::grouped(bytes));
   return text::format("{} ({} bytes)", units::bytes(bytes), text::grouped(bytes));
 }
 
@@ -116,6 +117,10 @@ std::vector<std::string_view> telling_part(std::span<const std::string_view> fra
     if (part.size() < count) part.push_back(frame);
   }
   return part;
+}
+
+bool sited(const BySite& sites) {
+  return sites.size() > 1 || (!sites.empty() && index(sites.front().key) != 0);
 }
 
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width, bool all_frames) {

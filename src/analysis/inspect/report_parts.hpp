@@ -34,6 +34,8 @@ std::vector<std::string> telling_frames(const trace::Trace& trace, SiteId site, 
 /// frame of Python, and the shown frames.
 std::vector<std::string_view> telling_part(std::span<const std::string_view> frames,
                                            std::size_t count);
+/// Answers whether any call site is known.
+bool sited(const BySite& sites);
 /// Names a site by its first shown frame and the innermost frame that this called: "train.py:13
 /// step, in adam.py:178 step"; or "(no call site)". At most `width` characters.
 std::string site_name(const trace::Trace& trace, SiteId site, std::size_t width,

@@ -77,16 +77,45 @@ Result<std::uint64_t> parse_ns(std::string_view input) {
               input);
 }
 
-std::string bytes(std::uint64_t value) {
-  constexpr std::array<std::string_view, 7> kNames{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (value < 1_KiB) return text::format("{} B", value);
+namespace {
+
+constexpr std::array<std::string_view, 7> kNames{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+
+// One process answers one command, and every text of that command follows its option --bytes.
+bool exact = false;
+
+/// Divides by 1024 until `value` is less than `most`.
+std::pair<double, std::string_view> scaled_below(double most, std::uint64_t value) {
   std::size_t power = 0;
   auto scaled = static_cast<double>(value);
-  while (scaled >= 1024 && power + 1 < kNames.size()) {
+  while (scaled >= most && power + 1 < kNames.size()) {
     scaled /= 1024;
     ++power;
   }
-  return text::format("{} {}", text::fixed(scaled, 2), kNames[power]);
+  return {scaled, kNames.at(power)};
+}
+
+}  // namespace
+
+void write_exact_bytes() { exact = true; }
+bool writes_exact_bytes() { return exact; }
+
+std::string bytes(std::uint64_t value) {
+  if (exact) return text::format("{} B", text::grouped(value));
+  if (value < 1_KiB) return text::format("{} B", value);
+  const auto [scaled, unit] = scaled_below(1024, value);
+  return text::format("{} {}", text::fixed(scaled, 2), unit);
+}
+
+std::string short_bytes(std::uint64_t value) {
+  // 999.5 would be shown with four digits.
+  constexpr double kFourDigits = 999.5;
+  if (exact || static_cast<double>(value) < kFourDigits)
+    return text::format("{} B", text::grouped(value));
+  const auto [scaled, unit] = scaled_below(kFourDigits, value);
+  // Below 1 and from 9.995 and 99.95 on, rounding decides how many decimals make three digits.
+  const int decimals = scaled < 0.9995 ? 3 : scaled < 9.995 ? 2 : scaled < 99.95 ? 1 : 0;
+  return text::format("{} {}", text::fixed(scaled, decimals), unit);
 }
 
 std::string round_bytes(std::uint64_t value) {

@@ -24,6 +24,12 @@ Result<std::uint64_t> parse_capacity(std::string_view text);
 Result<std::uint64_t> parse_ns(std::string_view text);
 /// Formats 1610612736 as "1.50 GiB", and below 1 KiB as "512 B". For people: not exact.
 std::string bytes(std::uint64_t value);
+/// Formats three digits: "1.50 GiB", "15.0 GiB", "150 GiB". For the first answer of a command.
+std::string short_bytes(std::uint64_t value);
+/// From here on bytes() and short_bytes() write "1,610,612,736 B": what --bytes asks for.
+void write_exact_bytes();
+/// Answers whether they do.
+bool writes_exact_bytes();
 /// Like bytes(), but 4194304 as "4 MiB". For the marks of an axis.
 std::string round_bytes(std::uint64_t value);
 /// Formats 1500 as "1.50 us". For people: not exact.
