@@ -119,7 +119,7 @@ class Top final : public CommandRun {
   explicit Top(Arguments& arguments) {
     trace_.offer(arguments);
     arguments.count("--event", event_, "N",
-                    "Where the cursor begins; the first failure, else the peak, if not given");
+                    "Where the cursor begins. Without it, at the first failure, else at the peak");
     arguments.footer(
         "Where the output is no terminal, it is one screen. Keys: Left and Right move by one "
         "event, "

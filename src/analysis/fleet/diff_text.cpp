@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/text.hpp"
@@ -19,6 +20,15 @@ std::string signed_bytes(std::int64_t bytes, Bytes write = units::bytes) {
 }
 
 std::string times_words(double times) { return text::fixed(times, 2) + " times"; }
+
+/// Writes "2.00 times as large", and of a small difference "0.03 % larger".
+std::string size_words(double times) {
+  const auto percent = 100 * (times - 1);
+  constexpr double kSmall = 10;
+  if (std::abs(percent) >= kSmall) return times_words(times) + " as large";
+  return text::format("{} % {}", text::fixed(std::abs(percent), std::abs(percent) < 0.1 ? 4 : 2),
+                      percent < 0 ? "smaller" : "larger");
+}
 
 std::string ratio(std::uint64_t b, std::uint64_t a) {
   return a == 0 ? std::string("-")
@@ -71,8 +81,8 @@ std::string finding_words(const Finding& finding, const Sites& sites) {
       return text::format("{}: {}", words, place);
     }
     case Change::larger:
-      return text::format("{} are {} as large: {}", inspect::counted(count_b, "request"),
-                          times_words(finding.times), place);
+      return text::format("{} {} {}: {}", inspect::counted(count_b, "request"),
+                          count_b == 1 ? "is" : "are", size_words(finding.times), place);
     case Change::more:
       return text::format("{} where there were {}, {} as many: {}",
                           inspect::counted(count_b, "request"), text::grouped(count_a),

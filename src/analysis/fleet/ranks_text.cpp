@@ -170,11 +170,12 @@ std::string site_words(const Sites& sites, const Excess& most, const std::vector
                               units::bytes(key->size), text::grouped(key->others_count));
 }
 
-/// Writes ", most of it ..." if there is any. If most has no call site, adds the most that has one.
+/// Writes "; the most is ..." if there is any. If that has no call site, adds the most that has
+/// one.
 std::string most_words(const Comparison& comparison, const Sites& sites) {
   if (comparison.sites.empty()) return {};
   const auto& most = comparison.sites.front();
-  const auto words = ", most of it " + site_words(sites, most, comparison.keys);
+  const auto words = "; the most is " + site_words(sites, most, comparison.keys);
   if (most.site != 0) return words;
   const auto named = std::find_if(comparison.sites.begin(), comparison.sites.end(),
                                   [](const Excess& each) { return each.site != 0; });
@@ -216,8 +217,8 @@ std::string held_more_words(const Comparison& comparison, const Sites& sites, Re
       // Memory for a request that the others do not make was not taken for want of a free block.
       const auto* most = comparison.grown.empty() ? nullptr : &comparison.grown.front();
       if (most != nullptr && most->others_count == 0 && 2 * most->more() >= bytes) {
-        words += text::format("; it took {} for {} of {}{}, which the others do not take",
-                              units::bytes(most->more()), text::grouped(most->count),
+        words += text::format("; it reserved {} for {} of {}{}: no other rank makes such a request",
+                              units::bytes(most->more()), inspect::counted(most->count, "request"),
                               units::bytes(most->size),
                               most->site != 0 ? " from " + sites.name(most->site) : std::string());
       } else if (!also) {

@@ -31,10 +31,9 @@ std::string peak_words(const trace::Trace& trace, const Profile& profile) {
                               short_bytes(profile.host.bytes));
   }
   const bool counts = trace::curve_of(trace.header()) != trace::Curve::totals;
-  const auto what =
-      text::format("{}{}", short_bytes(profile.live.bytes),
-                   counts ? text::format(" in {}", counted(profile.live.count, "allocation"))
-                          : std::string());
+  const auto what = text::format(
+      "{}{}", short_bytes(profile.live.bytes),
+      counts ? text::format(" in {}", counted(profile.live.count, "allocation")) : std::string());
   if (trace.is_state())
     return text::format("{} is a state without history: {} are live in it.", name, what);
   auto words = text::format("{} has {} live at its peak, after event {}", name, what,
@@ -69,10 +68,10 @@ std::string finding_words(const trace::Trace& trace, const Profile& profile, con
                         most_from(trace, growth.by_site));
   }
   if (profile.leaked.count != 0) {
-    return text::format("{} of {} never freed{}.", counted(profile.leaked.count, "allocation"),
-                        short_bytes(profile.leaked.bytes) +
-                            (profile.leaked.count == 1 ? " is" : " in all are"),
-                        most_from(trace, profile.leaked.by_site));
+    return text::format(
+        "{} of {} never freed{}.", counted(profile.leaked.count, "allocation"),
+        short_bytes(profile.leaked.bytes) + (profile.leaked.count == 1 ? " is" : " in all are"),
+        most_from(trace, profile.leaked.by_site));
   }
   return profile.allocs == 0 ? std::string() : std::string("All that it allocates is freed.");
 }

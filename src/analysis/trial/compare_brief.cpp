@@ -30,8 +30,8 @@ bool is_better(Row a, Row b) {
 
 std::string of_live(Row row) {
   if (row->peak_live == 0) return "-";
-  return text::fixed(
-      static_cast<double>(row->peak_reserved) / static_cast<double>(row->peak_live), 3);
+  return text::fixed(static_cast<double>(row->peak_reserved) / static_cast<double>(row->peak_live),
+                     3);
 }
 
 std::string served(Row row) {
@@ -81,9 +81,8 @@ std::string answer(const Group& ran) {
     return text::format("No manager serves all of {}; {} comes nearest: {}.", name, best->manager,
                         served(best));
   }
-  const auto times = best->peak_live == 0
-                         ? std::string()
-                         : text::format(", {} times the live peak", of_live(best));
+  const auto times = best->peak_live == 0 ? std::string()
+                                          : text::format(", {} times the live peak", of_live(best));
   if (ran.size() == 1)
     return text::format("{} serves {} and reserves {}{}.", best->manager, name, bytes, times);
   const auto same = std::count_if(ran.begin(), ran.end(), [&](Row row) {
@@ -119,8 +118,8 @@ void add_managers(const Group& group, format::Brief& out) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto* row = rows[i];
     if (i < kManagersShown || i >= ran)
-      out.rows.push_back({row->manager, short_bytes(row->peak_reserved), of_live(row),
-                          time_of(row), served(row)});
+      out.rows.push_back(
+          {row->manager, short_bytes(row->peak_reserved), of_live(row), time_of(row), served(row)});
     if (i + 1 == ran && ran > kManagersShown)
       out.rows.push_back({text::format("{} more", ran - kManagersShown), "", "", "", ""});
   }
@@ -141,8 +140,7 @@ void add_comparisons(const std::vector<Group>& groups, format::Brief& out) {
     constexpr std::string_view kCapacity = "capacity=";
     const auto& device = ran.front()->device;
     const auto at = device.find(kCapacity);
-    const auto digits =
-        at == device.npos ? std::string() : device.substr(at + kCapacity.size());
+    const auto digits = at == device.npos ? std::string() : device.substr(at + kCapacity.size());
     const auto capacity = text::to_u64(std::string_view(digits).substr(0, digits.find(',')));
     out.rows.push_back({format::file_name(ran.front()->trace),
                         capacity ? short_bytes(*capacity) : "-", ran.front()->manager,

@@ -21,9 +21,10 @@ class Conformance final : public CommandRun {
  public:
   explicit Conformance(Arguments& arguments) {
     manager_.offer(arguments);
-    arguments.flag("--own", own_,
-                   "Judge emmctl's own context, pointers, IPC and selection, over `default`, "
-                   "instead of a manager");
+    arguments.flag(
+        "--own", own_,
+        "Judge emmctl itself instead of a manager: its context, pointers, IPC handles and "
+        "choice of a manager, with `default` below them");
     arguments.choice("--as", as_, {"any", "host-only", "default"},
                      "What the manager is held to; where not given, what a bundled one of that "
                      "name promises, else any");

@@ -19,7 +19,8 @@ enum class Scope : std::uint8_t {
   all,    ///< Every manager.
   host,   ///< Managers that are NBEP-7's HostOnlyCUDAMemoryManager for host memory.
   deflt,  ///< Numba's default manager.
-  /// emmctl's own context, pointers, IPC and selection. They are judged once, with no manager.
+  /// What emmctl adds itself: context, pointers, IPC handles, choice of a manager. Judged once,
+  /// with no manager.
   own,
 };
 
