@@ -124,7 +124,7 @@ class Top final : public CommandRun {
         "Where the output is no terminal, it is one screen. Keys: Left and Right move by one "
         "event, "
         "Up and Down by a fiftieth of what is shown, g and G to the ends, p to the peak, f to the "
-        "next failure; + and - zoom, 0 shows all, q ends. NO_COLOR is heeded.");
+        "next failure; + and - zoom, 0 shows all, ? shows the keys, q ends. NO_COLOR is heeded.");
   }
 
   Result<ExitCode> run(Console& console) override {
