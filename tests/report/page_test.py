@@ -336,7 +336,7 @@ def check_failure_and_results(folder):
         browser.open(page)
         words = browser.run("document.getElementById('failure').innerText")
         for failure in explained["failures"]:
-            expect(failure["words"] in words, f"the words on event {failure['event']}")
+            expect(re.sub(r" \([0-9,]+ bytes\)", "", failure["words"]) in words, f"the words on event {failure['event']}")
         expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
         limit = browser.run("emmctl.state.levels.find(level => level.name.startsWith('the limit that refused')).bytes")
         expect(f"at least {limit / (1 << 30):.2f} GiB ({limit:,} bytes)" in explained["failures"][-1]["words"], f"the limit that was found: {limit}")

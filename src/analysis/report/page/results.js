@@ -64,6 +64,9 @@ function settingsShown(tuned) {
   return [...tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5), ...(today ? [today] : [])];
 }
 
+/** The words of a finding, without the exact bytes: a pointer that rests on them sees those. */
+const inShort = words => h('span', {title: words}, (words || '').replace(/ \([0-9,]+ bytes\)/g, ''));
+
 /** What went wrong in a trace, and what would have been enough. */
 function showFailure(about, results, goTo) {
   const section = document.getElementById('failure'), body = section.querySelector('.body');
@@ -78,7 +81,7 @@ function showFailure(about, results, goTo) {
   if (failures.length) {
     const [failure] = failures;
     body.append(...whatToDo(remedies || [], tuned));
-    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
+    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), inShort(failure.words)),
         h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
   }
   if (!failures.length && about.explain_text) body.append(h('pre', {}, about.explain_text));
@@ -112,7 +115,7 @@ function showFailure(about, results, goTo) {
   }
   if (failures.length > 1) {
     body.append(h('details', {open: failures.length < 4}, h('summary', {}, `${grouped(failures.length - 1)} more`), h('div', {class: 'prose'}, failures.slice(1, 200).map(each =>
-        h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, each.words || '')))));
+        h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, inShort(each.words))))));
   }
   if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
 }
