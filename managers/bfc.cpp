@@ -92,6 +92,8 @@ extern constinit const ManagerEntry bfc_manager{
         "capacity=<the device's>",
     .promise = Promise::host_only,
     .fills_device = false,
+    .preallocation = {.what = "its fraction of the device",
+                      .unless = {"preallocate=false", "arena_extend_strategy"}},
     .variants = {"preallocate=false,garbage_collection=true"},
     .make = make_bfc,
 };

@@ -94,6 +94,15 @@ const ManagerEntry* find_entry(std::string_view spec) noexcept {
   return nullptr;
 }
 
+std::string_view preallocated(std::string_view spec) noexcept {
+  const auto* entry = find_entry(spec);
+  if (entry == nullptr) return {};
+  for (const auto option : entry->preallocation.unless) {
+    if (!option.empty() && spec.find(option) != spec.npos) return {};
+  }
+  return entry->preallocation.what;
+}
+
 std::vector<std::string> judged_specs(const ManagerEntry& entry) {
   std::vector<std::string> specs{std::string(entry.name)};
   for (const auto variant : entry.variants) {

@@ -31,6 +31,7 @@ extern constinit const ManagerEntry rmm_arena_manager{
         "capacity=<the device's>",
     .promise = Promise::host_only,
     .fills_device = false,
+    .preallocation = {.what = "half of what is free", .unless = {"arena_size"}},
     .make = make_rmm_arena,
 };
 

@@ -40,6 +40,8 @@ extern constinit const ManagerEntry rmm_binning_manager{
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .promise = Promise::host_only,
     .fills_device = false,
+    .preallocation = {.what = "half of what is free",
+                      .unless = {"initial_pool_size", "upstream=cuda"}},
     .variants = {"upstream=cuda"},
     .make = make_rmm_binning,
 };

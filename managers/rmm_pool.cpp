@@ -29,6 +29,7 @@ extern constinit const ManagerEntry rmm_pool_manager{
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .promise = Promise::host_only,
     .fills_device = false,
+    .preallocation = {.what = "half of what is free", .unless = {"initial_pool_size"}},
     .variants = {"initial_pool_size=0"},
     .make = make_rmm_pool,
 };

@@ -19,7 +19,7 @@ HEAD = """# Which manager serves which trace
 
 `tools/served.py` wrote this page, and the test `served.table` compares it with what the managers do. Every trace in `traces/` is
 replayed with `--verify` on every bundled manager, on the simulated device with the trace's own capacity. *served* means that every
-operation ended as the trace says. *declines* means that the manager answered not_supported to these operations, so often; it
+operation ended as the trace says. *declines* names the operations that the manager answered with not_supported, and how often; it
 served the others. A failure would be in bold; there is none. `rmm-pool`, `rmm-binning`, `rmm-arena` and `bfc` are left out: they refuse
 while the device has memory, as the libraries do.
 

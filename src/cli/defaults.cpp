@@ -10,6 +10,7 @@
 
 #include "base/run_files.hpp"
 #include "base/text.hpp"
+#include "cli/manager_choice.hpp"
 #include "format/json_value.hpp"
 
 namespace emm::cli {
@@ -50,9 +51,10 @@ std::optional<std::string> word_of(const JsonValue& value) {
 }
 
 /// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
-/// something else in each command. So does a --device that only replaces --capacity.
+/// something else in each command; that of `fit` means the same, so often as it is given. A
+/// --device that only replaces --capacity means something else, too.
 bool is_for_all(const PageOption& option) {
-  return !option.repeatable && option.help != kDeviceHelp;
+  return (!option.repeatable || option.help == kManagersHelp) && option.help != kDeviceHelp;
 }
 
 Status add(const std::string& path, const PageOption& option, const JsonValue& value,

@@ -30,12 +30,12 @@ ExitCode Gates::judge(Console& console, ExitCode code,
   for (const auto& condition : conditions_) {
     for (std::size_t at = 0; at < measures_.size(); ++at) {
       const auto value = static_cast<double>(values.begin()[at]);
-      if (measures_[at].name != condition.measure() ||
-          !condition.holds(value, value, condition.bound()))
-        continue;
-      console.say(text::format("--fail-if {}: {} is {}", condition.words(), condition.measure(),
+      if (measures_[at].name != condition.measure()) continue;
+      const bool holds = condition.holds(value, value, condition.bound());
+      console.say(text::format("--fail-if {}: {}{} is {}", condition.words(),
+                               holds ? "" : "passes: ", condition.measure(),
                                condition.shown(value)));
-      fails = true;
+      fails = fails || holds;
     }
   }
   return fails && code == ExitCode::fine ? ExitCode::failure : code;

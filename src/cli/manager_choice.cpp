@@ -14,7 +14,16 @@ void ManagerChoice::offer(Arguments& arguments) {
   arguments.text(
       "--manager", manager_, "NAME|FILE[:key=value,...]",
       "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
-      "cupy:LIB,MALLOC,FREE ($EMM_MEMORY_MANAGER, else default, if not given)");
+      "cupy:LIB,MALLOC,FREE. Without it $EMM_MEMORY_MANAGER, and without that default");
+  offer_others(arguments);
+}
+
+void ManagerChoice::offer(Arguments& arguments, std::vector<std::string>& managers) {
+  arguments.list("--manager", managers, "NAME|FILE[:key=value,...]", kManagersHelp);
+  offer_others(arguments);
+}
+
+void ManagerChoice::offer_others(Arguments& arguments) {
   arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
                  "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
   arguments.text("--profile", profile_, "numba", "Short for the manager's option profile=numba");
@@ -35,6 +44,25 @@ Result<std::string> ManagerChoice::spec() const {
     manager += "profile=" + profile_;
   }
   return manager;
+}
+
+std::vector<std::string> named_managers(Console& console, const std::vector<std::string>& given) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& spec) {
+    const bool is_new = std::find(all.begin(), all.end(), spec) == all.end();
+    if (is_new) all.push_back(spec);
+    return is_new;
+  };
+  for (const auto& spec : given) {
+    if (spec != "all") {
+      if (!add(spec)) console.say(text::format("--manager {}: given twice, and run once", spec));
+      continue;
+    }
+    for (const auto* entry : bundled_managers()) {
+      if (entry->device_memory) add(std::string(entry->name));
+    }
+  }
+  return all;
 }
 
 std::vector<std::pair<std::string_view, std::string>> ManagerChoice::words() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "cli/console.hpp"
 #include "emm/manager_entry.hpp"
 
 namespace emm::cli {
@@ -27,6 +28,10 @@ Result<ManagerFactory> choose_manager(const std::string& spec,
                                       const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline);
 
+/// Replaces "all" by every bundled manager that serves device memory. Says which specs were given
+/// twice, and leaves out the second.
+std::vector<std::string> named_managers(Console& console, const std::vector<std::string>& given);
+
 /// --deadline: the time that a call of a manager from a shared object may take.
 class CallDeadline {
  public:
@@ -37,10 +42,19 @@ class CallDeadline {
   std::string seconds_ = "60";
 };
 
+/// The help of a --manager that is repeatable and, given once, is that of the other commands.
+inline constexpr std::string_view kManagersHelp =
+    "A manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
+    "cupy:LIB,MALLOC,FREE; all for all bundled ones; repeatable. Without it $EMM_MEMORY_MANAGER, "
+    "and without that default";
+
 /// The options that choose the manager: --manager, --adaptor and --profile.
 class ManagerChoice {
  public:
   void offer(Arguments& arguments);
+  /// Like offer(), but --manager is repeatable; choose() then takes one of `managers` at a time.
+  void offer(Arguments& arguments, std::vector<std::string>& managers);
+  void choose(const std::string& spec) { manager_ = spec; }
   /// Finds the chosen manager: --manager, else EMM_MEMORY_MANAGER, else `default`. Usage errors.
   /// With a deadline it works like choose_manager(); without one a shared object is loaded into
   /// this process.
@@ -62,6 +76,8 @@ class ManagerChoice {
   Profile profile() const noexcept { return profile_.empty() ? Profile::standard : Profile::numba; }
 
  private:
+  void offer_others(Arguments& arguments);
+
   std::string manager_, profile_;
   std::vector<std::string> adaptors_;
 };

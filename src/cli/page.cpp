@@ -443,7 +443,8 @@ std::string overview(int width) {
   std::string out =
       "emmctl says why a CUDA program ran out of memory, which memory manager serves it with "
       "less,\n"
-      "and whether a manager keeps NBEP 7's contract. No GPU is needed: --device sim is one.\n"
+      "and whether a manager keeps NBEP 7's contract. No GPU is needed: --device sim simulates "
+      "one.\n"
       "\nUsage: emmctl COMMAND [OPTIONS]\n       emmctl FILE    says what a file is, and what one "
       "can ask of it\n";
   const auto pages = all_pages();

@@ -55,13 +55,14 @@ TEST(Ranks, SeveralMayBeAsTight) {
   Sites sites(SameSite::line);
   sites.number("site", "site");
   EXPECT_TRUE(to_text(found, sites, {})
-                  .starts_with("Ranks 1, 2 are the tightest: they each had live 200 B at most, 50 "
+                  .starts_with("Ranks 1, 2 are the tightest: they each had 200 B live at most, 50 "
                                "B more than rank 0"));
   auto all = ranks();
   all.erase(all.begin());
-  EXPECT_TRUE(to_text(compare("set", std::move(all), {}), sites, {})
-                  .starts_with("No rank is tighter than another: of ranks 1, 2, they each had live "
-                               "200 B at most.\nAll ask for the same to the end.\n"));
+  EXPECT_TRUE(
+      to_text(compare("set", std::move(all), {}), sites, {})
+          .starts_with("No rank is tighter than another: of ranks 1, 2, they each had 200 B "
+                       "live at most.\nAll ask for the same to the end.\n"));
 }
 
 TEST(Ranks, WhatAManagerTookForARequestOfItsOwnIsNoFragmentation) {
@@ -77,7 +78,7 @@ TEST(Ranks, WhatAManagerTookForARequestOfItsOwnIsNoFragmentation) {
   EXPECT_NE(told().find("90 B more than the others' median: it is fragmented."), std::string::npos);
   ranks[1].grown[{1, 80}] = {.count = 1, .bytes = 90};
   EXPECT_NE(
-      told().find("it took 90 B for 1 of 80 B from save.py:3 gather, which the others do not"),
+      told().find("it reserved 90 B for 1 request of 80 B from save.py:3 gather: no other rank"),
       std::string::npos);
 }
 

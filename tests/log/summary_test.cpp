@@ -107,7 +107,8 @@ traces/numba/"quoted".jsonl
   manager      default:profile=numba
   device       sim
   events       12,345
-  served       6,000 allocations, 5,990 frees, 2 failures; 1 on what was never made
+  served       6,000 allocations, 5,990 frees, 2 failed as recorded, 2 failures besides; 1 operation
+               left out, as its allocation was not served
   peak         live 3.00 MiB, reserved 4.00 MiB
                5.00 MiB if everything asked for had been served
                host memory 4.00 KiB

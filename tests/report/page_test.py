@@ -260,6 +260,52 @@ def check_expandable(folder):
         quiet(browser, page)
 
 
+def check_tables(browser):
+    """No column is empty, bars have their numbers, and each setting stands in one table."""
+    empty = browser.run("""[...document.querySelectorAll('main table')].filter(table => table.tBodies.length && table.rows.length > 1).flatMap(table =>
+        [...table.rows[0].cells].map((head, i) => [head.textContent, [...table.tBodies[0].rows].every(row => !row.cells[i] || !row.cells[i].innerHTML)])
+          .filter(([, none], i) => none && i).map(([name]) => name))""")
+    expect_same(empty, [], "columns that are empty")
+    expect_same(browser.run("[...document.querySelectorAll('.track')].filter(bar => !/[0-9]/.test(bar.textContent)).length"), 0, "bars without a number")
+    twice = browser.run("""(() => { const seen = new Map();
+        for (const table of document.querySelectorAll('#failure table, .result.tune table')) for (const code of new Set([...table.querySelectorAll('code')].map(each => each.textContent)))
+          seen.set(code, (seen.get(code) || 0) + 1);
+        return [...seen].filter(([, count]) => count > 1).map(([code]) => code); })()""")
+    expect_same(twice, [], "settings that stand in several tables")
+
+
+def check_state_marks_and_scales(folder):
+    """A state has no curve; marks that would bury it are one with their number; each trace has its own scale; the map draws each segment."""
+    state, many, small, page, mebi = folder / "still.jsonl", folder / "many.jsonl", folder / "small.jsonl", folder / "scales.html", 1 << 20
+    state.write_bytes((SOURCE / "tests/golden/inputs/state.jsonl").read_bytes())
+    lines = [{"format": "emmctl-trace", "version": "1.0"}]
+    for i in range(300):
+        lines.append({"op": "memalloc", "id": f"s{i}", "size": 2 * mebi, "layer": "backing", "addr": hex(0x302000000 + 8 * mebi * i)})
+        lines.append({"op": "memalloc", "id": i, "size": mebi, "addr": hex(0x302000000 + 8 * mebi * i)})
+        lines.append({"op": "memalloc", "id": f"r{i}", "size": 9 << 40, "result": "oom"})
+    many.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    small.write_text("\n".join(map(json.dumps, [lines[0], {"op": "memalloc", "id": 1, "size": 4096}, {"op": "free", "id": 1}])) + "\n")
+    emmctl("report", state, many, small, "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        for which, shown in ((0, False), (1, True)):
+            browser.run(f"chooseTrace({which})")
+            browser.run("emmctl.state.chart && emmctl.placed")
+            expect_same(browser.run("document.querySelector('.picture').getBoundingClientRect().height > 50"), shown, f"the curve of trace {which}")
+        browser.look(400, 900)
+        browser.run("new Promise(done => setTimeout(done, 300))")
+        clusters = browser.run("(emmctl.state.chart.drawOver(), emmctl.state.chart.clusters.map(each => [each.at, each.count]))")
+        expect_same(sum(count for _, count in clusters), 300, "marks in the clusters")
+        expect(all(b[0] - a[0] >= 14 for a, b in zip(clusters, clusters[1:])), f"the clusters lie apart: {clusters}")
+        browser.run("setCursor(899)")
+        browser.run("new Promise(done => setTimeout(done, 300))")
+        expect_same(browser.run("[emmctl.state.map.drawn, emmctl.state.map.totals.regions]"), [300, 300], "segments that are drawn")
+        # The small trace's curve reaches as high as the large one's.
+        tops = browser.run("""[...document.querySelectorAll('#compare figure')].map(figure => Math.min(...(figure.querySelector('path[style*=c0]').getAttribute('d').match(/[ML][0-9.]+ [0-9.]+/g)).map(point => Number(point.split(' ')[1]))))""")
+        expect(tops and max(tops) < 60, f"the tops of the curves, of 110 pixels: {tops}")
+        quiet(browser, page)
+
+
 def check_what_stays(folder):
     """A segment that is unmapped in part: with the row that says so, and not an event later, the rest is there."""
     trace, page, mebi = folder / "part.jsonl", folder / "part.html", 1 << 20
@@ -290,11 +336,12 @@ def check_failure_and_results(folder):
         browser.open(page)
         words = browser.run("document.getElementById('failure').innerText")
         for failure in explained["failures"]:
-            expect(failure["words"] in words, f"the words on event {failure['event']}")
+            expect(re.sub(r" \([0-9,]+ bytes\)", "", failure["words"]) in words, f"the words on event {failure['event']}")
         expect_same(browser.run("emmctl.state.marks.map(mark => mark.event)"), [failure["event"] for failure in explained["failures"]], "failures in the picture")
         limit = browser.run("emmctl.state.levels.find(level => level.name.startsWith('the limit that refused')).bytes")
         expect(f"at least {limit / (1 << 30):.2f} GiB ({limit:,} bytes)" in explained["failures"][-1]["words"], f"the limit that was found: {limit}")
-        expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Tune", "Compare", "Replay", "Conformance"], "results")
+        expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Compare", "Tune", "Replay", "Conformance"], "results")
+        check_tables(browser)
         expect(all(part in words for part in ("What would have helped", "PYTORCH_ALLOC_CONF=", "Against today", "Why the manager held more")), f"the failure has remedies: {words}")
         # What to do stands above all else, on the first screen of a telephone as well.
         for width, height in ((1280, 900), (400, 800)):
@@ -405,6 +452,7 @@ def main():
         check_expandable(pathlib.Path(folder))
         check_gap_of_sites_and_devices(pathlib.Path(folder))
         check_what_stays(pathlib.Path(folder))
+        check_state_marks_and_scales(pathlib.Path(folder))
         check_results_of_a_trace(pathlib.Path(folder))
         check_every_trace(pathlib.Path(folder))
     print(f"{len(failures)} failures")

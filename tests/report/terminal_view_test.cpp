@@ -56,6 +56,23 @@ TEST_F(TerminalViewTest, FitsEveryScreen) {
   }
 }
 
+TEST_F(TerminalViewTest, CutsNothingAtSixtyColumns) {
+  const auto frame = view_->frame({.columns = 60, .rows = 30});
+  EXPECT_NE(frame.find("q: end"), std::string::npos) << frame;
+  EXPECT_NE(frame.find("9.76 KiB refused"), std::string::npos) << frame;
+  EXPECT_NE(frame.find(" failed\n"), std::string::npos) << frame;
+}
+
+TEST_F(TerminalViewTest, AQuestionMarkShowsTheKeysUntilTheNextKey) {
+  const auto before = view_->frame({});
+  EXPECT_TRUE(view_->press("?"));
+  const auto keys = view_->frame({.columns = 60, .rows = 30});
+  EXPECT_NE(keys.find("to the next failed request"), std::string::npos) << keys;
+  EXPECT_TRUE(view_->press("q")) << "any key leaves the keys";
+  EXPECT_EQ(view_->frame({}), before);
+  EXPECT_FALSE(view_->press("q"));
+}
+
 TEST_F(TerminalViewTest, BeginsAtTheFirstFailureAndSaysWhatWasRefused) {
   EXPECT_EQ(view_->cursor(), 130u);
   EXPECT_NE(view_->frame({}).find("9.76 KiB refused"), std::string::npos);

@@ -19,7 +19,8 @@ std::vector<GateFailure> failures(const std::string& words, const std::vector<Co
                                   const std::vector<ComparedRow>& baseline = {}) {
   const auto gate = Gate::parse(words);
   EXPECT_TRUE(gate) << words;
-  const auto found = gate->failures(rows, baseline, "base.json");
+  std::vector<std::string> passed;
+  const auto found = gate->failures(rows, baseline, "base.json", passed);
   EXPECT_TRUE(found);
   return *found;
 }
@@ -49,7 +50,9 @@ TEST(Gate, FindsTheSameFileByAnotherPathAndRefusesWhatIsNotThere) {
   moved.trace = "b/x.json";
 
   EXPECT_TRUE(failures("reserved > 1x", {row("pool", 1000)}, {moved}).empty());
-  EXPECT_FALSE(Gate::parse("reserved > 1x")->failures({row("other", 1)}, {moved}, "base.json"));
+  std::vector<std::string> passed;
+  EXPECT_FALSE(
+      Gate::parse("reserved > 1x")->failures({row("other", 1)}, {moved}, "base.json", passed));
 }
 
 TEST(Gate, IsNotWordsOfAnotherKind) {
@@ -97,7 +100,8 @@ TEST(ToJunit, HasACaseForWhatEachManagerServesAndForEachCondition) {
   const std::vector<ComparedRow> rows{row("cudart", 1000), row("pool", 2000)};
   const std::vector<Gate> gates{*Gate::parse("reserved > 1500")};
 
-  const auto junit = to_junit(rows, gates, {*gates[0].failures(rows, {}, "")});
+  std::vector<std::string> passed;
+  const auto junit = to_junit(rows, gates, {*gates[0].failures(rows, {}, "", passed)});
 
   EXPECT_NE(junit.find("tests=\"4\" failures=\"1\" skipped=\"0\""), std::string::npos) << junit;
   EXPECT_NE(junit.find("name=\"pool: --fail-if reserved &gt; 1500\"><failure"), std::string::npos)

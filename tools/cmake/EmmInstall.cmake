@@ -93,13 +93,16 @@ install(TARGETS emmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # What `emmctl record` puts into a program.
 install(TARGETS emm_recorder LIBRARY DESTINATION lib/emmctl/record)
-# The stand-ins for libcuda and libcudart, which managers of others are judged on without a GPU.
+# The stand-ins for libcuda and libcudart, which managers of others are judged on without a GPU. Programs ask for them also by the
+# names without a version, which are links.
 if(TARGET standin)
-  install(TARGETS standin standin_cudart LIBRARY DESTINATION lib/emmctl/standin NAMELINK_SKIP)
+  install(TARGETS standin standin_cudart LIBRARY DESTINATION lib/emmctl/standin)
 endif()
 install(FILES src/core/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin)
 install(DIRECTORY tools/python/emmctl DESTINATION ${EMM_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(CODE "set(EMM_DOCS_FROM \"${PROJECT_SOURCE_DIR}\")
+  set(EMM_DOCS_TO \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
+  include(\"${PROJECT_SOURCE_DIR}/tools/cmake/shipped_docs.cmake\")")
 install(FILES tests/golden/inputs/torch_oom.pickle.gz DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples RENAME oom.pickle.gz)
 install(FILES traces/torch/torch_gpt2_train_varlen.jsonl.gz DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples RENAME gpt2.jsonl.gz)
 if(NOT EMM_SANITIZE)  # a sanitizer would have to be in the program that links it

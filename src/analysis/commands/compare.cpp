@@ -6,6 +6,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/more.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
@@ -44,8 +45,9 @@ class Compare final : public CommandRun {
     arguments.inputs("TRACE", paths_, "",
                      "The traces, in any format of `emmctl list formats`; - is standard input");
     arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
-                   "A manager, as replay takes it; repeatable. The times of the others are divided "
-                   "by those of the first (all bundled ones, if none is given)");
+                   "A manager, as replay takes it; all for all bundled ones; repeatable. The times "
+                   "of the others are divided by those of the first. Without it, all bundled ones "
+                   "that serve requests while the device has room");
     deadline_.offer(arguments);
     arguments.text("--device", device_, "DEVICE",
                    "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
@@ -76,6 +78,7 @@ class Compare final : public CommandRun {
     arguments.flag("--partial", partial_,
                    "Read a cut or damaged trace up to where the damage begins");
     offer_all_frames(arguments, all_frames_);
+    choice_.offer(arguments);
     arguments.output("--markdown", markdown_, "Writes a row of each manager as a Markdown table");
     arguments.output("--csv", csv_, "Writes the same as CSV, with exact bytes");
     arguments.output("--svg", svg_, "Draws the rows as bars, as SVG");
@@ -96,6 +99,8 @@ class Compare final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const bool more = choice_.apply();
+    managers_ = named_managers(console, managers_);
     constexpr std::uint64_t kMost = 100'000;
     if (rounds_.value_or(1) == 0 || rounds_.value_or(1) > kMost || passes_.value_or(1) == 0 ||
         passes_.value_or(1) > kMost) {
@@ -114,7 +119,8 @@ class Compare final : public CommandRun {
     std::vector<ManagerFactory> managers;
     if (managers_.empty()) {
       for (const auto* entry : bundled_managers()) {
-        if (entry->device_memory && entry->fills_device) managers_.emplace_back(entry->name);
+        if (!entry->device_memory) continue;
+        (entry->fills_device ? managers_ : not_compared_).emplace_back(entry->name);
       }
     }
     const auto deadline = deadline_.time();
@@ -182,12 +188,19 @@ class Compare final : public CommandRun {
           return compared.error();
       }
     }
+    if (more && !not_compared_.empty())
+      console.say(text::format(
+          "not compared: {}, which take memory before the first request; --manager all does",
+          text::join(not_compared_)));
+    if (!more) all.text = format::to_text(trial::brief(all.rows, not_compared_));
     if (auto written = write(console, all); !written) return written.error();
     std::vector<std::vector<trial::GateFailure>> failures;
     for (const auto& gate : gates) {
-      auto found = gate.failures(all.rows, baseline, baseline_);
+      std::vector<std::string> passed;
+      auto found = gate.failures(all.rows, baseline, baseline_, passed);
       if (!found) return std::move(found).error();
       for (const auto& each : *found) console.say(each.words);
+      for (const auto& words : passed) console.say(words);
       all.failed = all.failed || !found->empty();
       failures.push_back(std::move(*found));
     }
@@ -295,6 +308,8 @@ class Compare final : public CommandRun {
   std::string clock_ = "device", threshold_ = "2%", time_ = "30s";
   std::string device_ = "auto", json_, markdown_, csv_, svg_, junit_, baseline_, from_;
   std::vector<std::string> paths_, managers_, capacities_, gates_;
+  std::vector<std::string> not_compared_;
+  More choice_;
   CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
   std::optional<std::uint64_t> passes_;

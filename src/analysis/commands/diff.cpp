@@ -3,7 +3,10 @@
 #include <memory>
 
 #include "base/condition.hpp"
+#include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "cli/command.hpp"
+#include "cli/more.hpp"
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
 
@@ -24,6 +27,7 @@ class DiffRun final : public CommandRun {
     arguments.list("--fail-if", conditions_, "CONDITION",
                    "Exit with 1 where B is so: 'peak > 1.01x' of A's, 'peak > 8GiB', 'changes > "
                    "0'; of peak, reserved, live_at_end, requests, refused and changes; repeatable");
+    more_.offer(arguments);
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.diff/1)");
     arguments.footer(
@@ -37,6 +41,7 @@ class DiffRun final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const bool more = more_.apply();
     std::vector<Condition> conditions;
     for (const auto& words : conditions_) {
       auto condition = Condition::parse(words, fleet::diff_measures());
@@ -61,20 +66,32 @@ class DiffRun final : public CommandRun {
     console.end_progress();
     std::vector<std::string> failures;
     for (const auto& condition : conditions) {
-      if (auto words = fleet::failure(condition, diff)) failures.push_back(std::move(*words));
+      auto words = fleet::failure(condition, diff);
+      if (words) {
+        failures.push_back(std::move(*words));
+      } else {
+        console.say(fleet::passed(condition, diff));
+      }
     }
     if (!json_.empty()) {
       const auto written = console.write(json_, fleet::to_json(diff, sites, failures));
       if (!written) return written.error();
     }
-    if (json_ != "-")
-      console.result(fleet::to_text(diff, sites, {.top = static_cast<std::size_t>(top_)}));
+    if (json_ != "-") {
+      auto brief = fleet::brief(diff, sites);
+      if (!diff.is_nothing())
+        brief.command = text::format("emmctl report {} {} -o diff.html",
+                                     text::shell_word(before_.path), text::shell_word(after_.path));
+      console.result(more ? fleet::to_text(diff, sites, {.top = static_cast<std::size_t>(top_)})
+                          : format::to_text(brief));
+    }
     for (const auto& words : failures) console.say(words);
     return failures.empty() ? ExitCode::fine : ExitCode::failure;
   }
 
  private:
   TraceArgument before_, after_;
+  More more_;
   std::vector<std::string> conditions_;
   std::string json_;
   std::uint64_t top_ = 10;

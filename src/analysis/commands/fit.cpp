@@ -2,10 +2,13 @@
 #include <memory>
 
 #include "base/clock.hpp"
+#include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
+#include "cli/more.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
@@ -35,7 +38,7 @@ class FitRun final : public CommandRun {
     arguments.list("--against", against_, "NAME|FILE[:key=value,...]",
                    "--together: a further manager to compare; repeatable (all bundled ones, if no "
                    "manager is named)");
-    manager_.offer(arguments);
+    manager_.offer(arguments, managers_);
     deadline_.offer(arguments);
     arguments.flag("--as-recorded", as_recorded_,
                    "Answer for what the recording served, without the requests that it refused");
@@ -46,10 +49,11 @@ class FitRun final : public CommandRun {
     arguments.count("--jobs", jobs_,
                     "Replays at once; 0: as many as there are processors (one, of a manager in a "
                     "shared object and with --together)");
+    more_.offer(arguments);
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_,
-                     "Writes the answer as JSON (emmctl.fit/2; with --together "
-                     "emmctl.fit-together/1)");
+                     "Writes the answer as JSON (emmctl.fit/2; of several managers "
+                     "emmctl.fit-set/1; with --together emmctl.fit-together/1)");
     arguments.footer(
         "fit replays the trace on fresh simulated devices of one capacity, a multiple of 2 MiB. A "
         "capacity passes if the replay would exit with 0 and every request is served that the "
@@ -66,81 +70,131 @@ class FitRun final : public CommandRun {
     if (!search_ns) return std::move(search_ns).error();
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
-    const bool as_recorded = manager_.name() == "recorded";
+    const bool more = more_.apply();
+    const bool is_named = !managers_.empty();
+    managers_ = named_managers(console, managers_);
+    if (!is_named) managers_.emplace_back();  // what EMM_MEMORY_MANAGER names, or default
+    const bool as_recorded =
+        std::find(managers_.begin(), managers_.end(), "recorded") != managers_.end();
     if (as_recorded && together_)
       return fail(Errc::usage, "--together: expected another manager than recorded");
     if (!paths_.empty()) trace_.path = paths_.front();
-    auto manager = as_recorded ? recorded_manager(trace_) : manager_.find(*deadline);
-    if (!manager) return std::move(manager).error();
+    std::vector<std::string> specs;
+    for (const auto& name : managers_) {
+      manager_.choose(name);
+      const auto manager = name == "recorded" ? recorded_manager(trace_) : manager_.find(*deadline);
+      if (!manager) return manager.error();
+      specs.push_back(*manager_.spec());
+    }
     handle_interrupts();
-    if (together_) return fit_together(console, *deadline);
+    if (together_) {
+      if (!is_named) managers_.clear();
+      return fit_together(console, *deadline);
+    }
     if (paths_.size() != 1 || !against_.empty())
       return fail(Errc::usage, "fit of {} traces: expected one, or --together", paths_.size());
-    const auto named = manager_.spec();
-    ModelRecording recording(named.value_or(""));
-    const auto models = static_cast<bool>(recording);
-    auto loaded = load_trace(console, trace_, models ? &recording : nullptr);
+    Models recordings(specs);
+    auto loaded = load_trace(console, trace_, recordings.are_any() ? &recordings : nullptr);
     if (!loaded) return std::move(loaded).error();
     if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
     say_what_was_before(console, loaded->trace);
-    if (models) {
-      const auto spec = recording.with_settings(console, *named, InferredLimitUse::is_the_capacity);
-      manager = manager_.find_as(spec, *deadline);
-      if (!manager) return std::move(manager).error();
-      loaded->trace.set_pool_steps(recording.pool_steps(spec));
-    }
-    const auto& trace = loaded->trace;
-
-    trial::FitShown shown{.trace = trace,
-                          .manager = manager->name,
-                          .needs = {},
-                          .width = console.width(),
-                          .all_frames = all_frames_};
-    const trace::Lifetimes lifetimes(trace);
+    const trace::Lifetimes lifetimes(loaded->trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
-    using trace::Asked;
-    const auto asked = as_recorded_ ? Asked::served : Asked::all;
-    shown.needs = limit_ ? inspect::needs(lifetimes, SteadyClock(), *search_ns, asked)
-                         : inspect::bounds(lifetimes, asked);
-    const auto other = inspect::bounds(lifetimes, as_recorded_ ? Asked::all : Asked::served);
-    if (const auto words = trial::renumbered(trace); !words.empty()) console.say(words);
-    const trial::Setting setting{.manager = std::move(*manager),
-                                 .profile = manager_.profile(),
-                                 .peer_program = console.program(),
-                                 .interrupted = &interrupted()};
-    auto fit = trial::fit(trace, setting,
-                          {.asked = asked,
-                           .start = trial::need_of(shown.needs),
-                           .other_start = trial::need_of(other),
-                           .hint = trace.least_capacity(),
-                           .jobs = jobs_,
-                           .progress = [&](std::uint64_t trials, std::uint64_t expected) {
-                             console.progress("trials", trials, expected);
-                           }});
-    console.end_progress();
-    if (!fit) return std::move(fit).error();
-    if (models && !as_recorded_ && !fit->interrupted) shown.range = fit_range(recording, *named);
-
+    const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
+    const auto needs = limit_ ? inspect::needs(lifetimes, SteadyClock(), *search_ns, asked)
+                              : inspect::bounds(lifetimes, asked);
+    const auto other =
+        inspect::bounds(lifetimes, as_recorded_ ? trace::Asked::all : trace::Asked::served);
+    if (const auto words = trial::renumbered(loaded->trace); !words.empty()) console.say(words);
+    std::vector<trial::Fitted> all;
+    std::string text;
+    for (std::size_t i = 0; i < managers_.size(); ++i) {
+      trial::FitShown shown{.trace = loaded->trace,
+                            .manager = managers_[i],
+                            .needs = needs,
+                            .width = console.width(),
+                            .all_frames = all_frames_};
+      auto fit = fit_one(console, *loaded, managers_[i], recordings.models[i],
+                         {.asked = asked,
+                          .start = trial::need_of(needs),
+                          .other_start = trial::need_of(other),
+                          .hint = loaded->trace.least_capacity(),
+                          .jobs = jobs_,
+                          .progress =
+                              [&](std::uint64_t trials, std::uint64_t expected) {
+                                console.progress("trials", trials, expected);
+                              }},
+                         *deadline, shown);
+      console.end_progress();
+      if (!fit) return std::move(fit).error();
+      if (!text.empty()) text += '\n';
+      if (!fit->judged_nothing) text += trial::to_text(*fit, shown);
+      all.push_back({.fit = *std::move(fit), .shown = std::move(shown)});
+    }
     if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(*fit, shown)); !written)
+      if (auto written = console.write(json_, trial::to_json(all)); !written)
         return written.error();
     }
-    if (fit->judged_nothing) {
-      console.say(
-          "nothing was judged: the trace has no operations, or the manager declined every "
-          "allocation");
-      return ExitCode::inconclusive;
-    }
-    if (json_ != "-") console.result(trial::to_text(*fit, shown));
-    if (fit->hung) {
-      console.say(fit->hung->words + "; what is known so far is in the answer");
-      return ExitCode::failure;
-    }
-    if (fit->interrupted) console.say("interrupted; what is known so far is in the answer");
-    return fit->answer.capacity ? ExitCode::fine : ExitCode::failure;
+    return answer(console, all, more ? text : std::string());
   }
 
  private:
+  /// Searches for the manager `spec`, and writes into `shown` what only its search tells.
+  Result<trial::Fit> fit_one(Console& console, LoadedTrace& loaded, const std::string& spec,
+                             const ModelRecording& recording, const trial::FitOptions& options,
+                             std::chrono::milliseconds deadline, trial::FitShown& shown) {
+    manager_.choose(spec);
+    auto manager = spec == "recorded" ? recorded_manager(trace_) : manager_.find(deadline);
+    const auto named = manager_.spec();
+    if (!named) return named.error();
+    loaded.trace.set_pool_steps({});
+    if (recording) {
+      const auto own = recording.with_settings(console, *named, InferredLimitUse::is_the_capacity);
+      manager = manager_.find_as(own, deadline);
+      if (manager) loaded.trace.set_pool_steps(recording.pool_steps(own));
+    }
+    if (!manager) return std::move(manager).error();
+    shown.manager = manager->name;
+    for (const auto& [option, value] : manager_.words())
+      shown.chosen_by += text::format(" {} {}", option, text::shell_word(value));
+    auto fit = trial::fit(loaded.trace,
+                          {.manager = *std::move(manager),
+                           .profile = manager_.profile(),
+                           .peer_program = console.program(),
+                           .interrupted = &interrupted()},
+                          options);
+    if (fit && recording && !as_recorded_ && !fit->interrupted)
+      shown.range = fit_range(recording, *named);
+    return fit;
+  }
+
+  /// Says what was found; `text` is all of it, or empty for the brief answer.
+  ExitCode answer(Console& console, const std::vector<trial::Fitted>& all,
+                  const std::string& text) const {
+    std::vector<trial::Fitted> judged;
+    for (const auto& each : all) {
+      if (!each.fit.judged_nothing) {
+        judged.push_back(each);
+        continue;
+      }
+      console.say(text::format(
+          "{}nothing was judged: the trace has no operations, or the manager declined every "
+          "allocation",
+          all.size() == 1 ? std::string() : each.shown.manager + ": "));
+    }
+    if (judged.empty()) return ExitCode::inconclusive;
+    if (json_ != "-") console.result(text.empty() ? format::to_text(trial::brief(judged)) : text);
+    bool fine = true, interrupted = false;
+    for (const auto& each : judged) {
+      if (each.fit.hung)
+        console.say(each.fit.hung->words + "; what is known so far is in the answer");
+      interrupted = interrupted || (each.fit.interrupted && !each.fit.hung);
+      fine = fine && !each.fit.hung && each.fit.answer.capacity;
+    }
+    if (interrupted) console.say("interrupted; what is known so far is in the answer");
+    return fine ? ExitCode::fine : ExitCode::failure;
+  }
+
   /// The smallest capacity for PyTorch's allocator with the settings of `spec`, as a range over
   /// what the driver's addresses leave open. Nothing for other models and recordings.
   static std::optional<trial::FitRange> fit_range(const ModelRecording& recording,
@@ -169,6 +223,10 @@ class FitRun final : public CommandRun {
     Status finish() override {
       return each([](ModelRecording& model) { return model.finish(); });
     }
+    bool are_any() const {
+      return std::any_of(models.begin(), models.end(),
+                         [](const auto& model) { return static_cast<bool>(model); });
+    }
 
     std::vector<ModelRecording> models;
 
@@ -185,8 +243,8 @@ class FitRun final : public CommandRun {
   Result<ExitCode> fit_together(Console& console, std::chrono::milliseconds deadline) {
     if (limit_ || as_recorded_)
       return fail(Errc::usage, "--together with --limit or --as-recorded: expected one of them");
-    auto specs = against_;
-    if (!manager_.name().empty()) specs.insert(specs.begin(), manager_.name());
+    auto specs = managers_;
+    specs.insert(specs.end(), against_.begin(), against_.end());
     if (specs.empty()) {
       for (const auto* entry : bundled_managers()) {
         if (entry->device_memory && entry->fills_device) specs.emplace_back(entry->name);
@@ -237,7 +295,8 @@ class FitRun final : public CommandRun {
   }
 
   TraceArgument trace_;
-  std::vector<std::string> paths_, against_;
+  std::vector<std::string> paths_, managers_, against_;
+  More more_;
   bool together_ = false;
   std::string json_, search_time_ = "10s";
   ManagerChoice manager_;

@@ -2,11 +2,13 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/gates.hpp"
 #include "cli/locale.hpp"
+#include "cli/more.hpp"
 #include "cli/passes.hpp"
 #include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
@@ -45,6 +47,7 @@ class Inspect final : public CommandRun {
                    "With --limit: leave out the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     gates_.offer(arguments, "leaked > 0");
+    choice_.offer(arguments);
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.count("--frames", frames_, "How many frames to show of each call site");
     offer_all_frames(arguments, all_frames_);
@@ -65,6 +68,7 @@ class Inspect final : public CommandRun {
 
   Result<ExitCode> run(Console& console) override {
     if (auto parsed = gates_.parse(); !parsed) return parsed.error();
+    more_ = choice_.apply();
     std::uint64_t capacity = 0;
     if (!capacity_.empty()) {
       auto size = units::parse_capacity(capacity_);
@@ -79,7 +83,7 @@ class Inspect final : public CommandRun {
                                    : !gap_.empty() ? "--gap"
                                    : !svg_.empty() ? "--svg"
                                                    : "";
-    auto stated = answer_statistics(console, trace_, json_, top_);
+    auto stated = answer_statistics(console, trace_, json_, top_, more_);
     if (!stated) return std::move(stated).error();
     if (*stated) return **stated;
     if (!at_.empty()) return look(console, whole);
@@ -157,7 +161,7 @@ class Inspect final : public CommandRun {
       if (auto written = console.write(svg_, text); !written) return written.error();
     }
     if (json_ != "-" && svg_ != "-") {
-      console.result(inspect::to_text(trace, profile, growth, shown));
+      console.result(words_of(trace, profile, growth));
       if (needs) console.result(inspect::to_text(*needs));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
       if (remedies) console.result(to_text(*remedies, *gap));
@@ -186,6 +190,24 @@ class Inspect final : public CommandRun {
             .frames = static_cast<std::size_t>(frames_),
             .all_frames = all_frames_,
             .blocks = speaks_utf8()};
+  }
+
+  std::string words_of(const trace::Trace& trace, const inspect::Profile& profile,
+                       const inspect::Growth& growth) const {
+    if (more_) return inspect::to_text(trace, profile, growth, shown());
+    auto brief = inspect::brief(trace, profile, growth, shown());
+    if (has_name(trace_.path)) brief.command = next_of(trace, profile, growth);
+    return format::to_text(brief);
+  }
+
+  /// The command that answers the question after this one.
+  std::string next_of(const trace::Trace& trace, const inspect::Profile& profile,
+                      const inspect::Growth& growth) const {
+    const auto path = text::shell_word(trace_.path);
+    if (profile.failed != 0) return "emmctl explain " + path;
+    if (growth.grows()) return text::format("emmctl inspect {} --more", path);
+    if (profile.live.bytes == 0 || trace.is_state()) return {};
+    return text::format(profile.backing ? "emmctl tune {}" : "emmctl fit {} --manager pool", path);
   }
 
   /// The requests of each device that has PyTorch rows.
@@ -259,7 +281,7 @@ class Inspect final : public CommandRun {
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (json_ != "-") {
-      console.result(inspect::to_text(all.trace(), all.profile, all.growth, shown()));
+      console.result(words_of(all.trace(), all.profile, all.growth));
       if (all.map) console.result(inspect::to_text(all.trace(), *all.map, shown()));
     }
     if (all.map_event && !all.map)
@@ -294,6 +316,8 @@ class Inspect final : public CommandRun {
 
   TraceArgument trace_;
   Gates gates_{kInspectMeasures};
+  More choice_;
+  bool more_ = false;
   std::string json_, svg_, map_, at_, gap_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;

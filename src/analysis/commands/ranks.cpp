@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "cli/more.hpp"
 
 namespace emm {
 namespace {
@@ -27,6 +28,7 @@ class Ranks final : public CommandRun {
     arguments.text("--capacity", capacity_, "SIZE",
                    "What each device has, where the recordings do not say");
     arguments.count("--jobs", jobs_, "N", "Recordings to read at once (as many as processors)");
+    more_.offer(arguments);
     arguments.count("--top", top_, "How many entries of each list to show");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.ranks/1)");
     arguments.footer(
@@ -41,6 +43,7 @@ class Ranks final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const bool more = more_.apply();
     std::optional<std::uint64_t> capacity;
     if (!capacity_.empty()) {
       const auto bytes = units::parse_capacity(capacity_);
@@ -99,7 +102,7 @@ class Ranks final : public CommandRun {
           json_, fleet::to_json(compared, sites, {.top = static_cast<std::size_t>(top_)}));
       if (!written) return written.error();
     }
-    if (json_ != "-") console.result(text);
+    if (json_ != "-") console.result(more ? text : format::to_text(fleet::brief(compared, sites)));
     return whole ? ExitCode::fine : ExitCode::damaged;
   }
 
@@ -156,6 +159,7 @@ class Ranks final : public CommandRun {
   }
 
   std::vector<std::string> paths_;
+  More more_;
   std::string format_, capacity_, json_;
   std::optional<std::uint64_t> jobs_;
   std::uint64_t top_ = 10;

@@ -23,7 +23,8 @@ Result<const inspect::StatisticsReader*> reader_of(const TraceArgument& argument
 }  // namespace
 
 Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& argument,
-                                                  const std::string& json, std::uint64_t top) {
+                                                  const std::string& json, std::uint64_t top,
+                                                  bool more) {
   std::unique_ptr<format::ByteSource> source;
   const auto reader = reader_of(argument, source);
   if (!reader || *reader == nullptr) return std::optional<ExitCode>();
@@ -34,7 +35,9 @@ Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceA
     if (auto written = console.write(json, text); !written) return written.error();
   }
   if (json != "-")
-    console.result(inspect::to_text(*statistics, argument.path, static_cast<std::size_t>(top)));
+    console.result(more
+                       ? inspect::to_text(*statistics, argument.path, static_cast<std::size_t>(top))
+                       : format::to_text(inspect::brief(*statistics, argument.path)));
   return std::optional(ExitCode::fine);
 }
 

@@ -13,7 +13,8 @@ namespace emm::cli {
 /// Answers for a file that has figures and no events (inspect::Statistics), of any command that
 /// describes a file. Nothing, if the file is a trace or unknown: the command then goes on.
 Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& argument,
-                                                  const std::string& json, std::uint64_t top);
+                                                  const std::string& json, std::uint64_t top,
+                                                  bool more = true);
 
 /// The same for what differs between two such files. Fails where only one of them is such.
 Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& before,

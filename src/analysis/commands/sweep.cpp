@@ -237,7 +237,7 @@ class Sweep final : public CommandRun {
       if (auto written = console.write(json_, sweep::to_json(progress, folder_)); !written)
         return written.error();
     }
-    if (json_ != "-" && csv_ != "-") console.result(sweep::to_text(progress, folder_));
+    if (json_ != "-" && csv_ != "-") console.result(sweep::to_text(progress, folder, cells));
     if (progress.failed > 0) return ExitCode::failure;
     return progress.done == progress.cells ? ExitCode::fine : ExitCode::inconclusive;
   }

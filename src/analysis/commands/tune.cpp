@@ -21,24 +21,26 @@ class TuneRun final : public CommandRun {
     trace_.offer(arguments);
     arguments.text("--capacity", capacity_, "BYTES",
                    "What the allocator may hold: of the device, less what others take there");
-    arguments.text("--for", for_, "'fits BYTES'",
-                   "The same as a goal: exit code 1 where no setting reaches it");
+    arguments.text(
+        "--for", for_, "'fits BYTES'",
+        "Like --capacity BYTES, and exit with 1 where no setting serves the program with it");
     arguments.list("--setting", settings_, "CONF",
                    "A value of PYTORCH_ALLOC_CONF to try, instead of some forty; repeatable");
     arguments.text(
         "--block", block_, "FROM[..TO]",
-        "Ask instead how large a block fits beside the program that lives from one event "
-        "to another, as a cache of keys and values: their numbers, or texts of marks");
+        "Ask instead how large a block fits beside the program, as a cache of keys and values. "
+        "FROM and TO are numbers of events, or texts of marks: the block lives from one to the "
+        "other");
     arguments.flag("--by-fraction", by_fraction_,
-                   "Capacities are what per_process_memory_fraction allows, of a device with more");
+                   "Limit the allocator by per_process_memory_fraction, on a device that has more");
     arguments.text("--fraction", fraction_, "NUMBER",
                    "per_process_memory_fraction of the recording, which no snapshot has; with "
                    "--total");
     arguments.text("--total", total_, "BYTES", "The device's memory when it was recorded");
     arguments.flag(
         "--all", fit_all_,
-        "Search the smallest capacity of every setting also for a trace of more than 200,000 "
-        "requests and frees, where it is searched of the best five alone");
+        "Search the smallest capacity of every setting. Without it, a trace of more than 200,000 "
+        "requests and frees has only that of the best five");
     choice_.offer(arguments);
     arguments.count("--top", top_, "How many settings to show with --more");
     arguments.count("--jobs", jobs_, "Threads; 0: as many as there are processors");

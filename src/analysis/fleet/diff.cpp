@@ -442,18 +442,35 @@ Diff diff(Run first, Run second) {
 
 std::span<const MeasureName> diff_measures() noexcept { return kMeasures; }
 
+namespace {
+
+/// What a condition measures of one of the two runs.
+double measured(const Condition& condition, const Diff& diff, const Run& run) {
+  const auto measure = condition.measure();
+  const auto changes = &run == &diff.a ? 0 : diff.findings.size();
+  return static_cast<double>(measure == "peak"          ? run.peak_live
+                             : measure == "reserved"    ? run.reserved.value_or(run.peak_live)
+                             : measure == "live_at_end" ? run.live_at_end
+                             : measure == "requests"    ? run.allocations.size()
+                             : measure == "refused"     ? run.refused
+                                                        : changes);
+}
+
+}  // namespace
+
+std::string passed(const Condition& condition, const Diff& diff) {
+  auto words =
+      text::format("--fail-if {}: passes: {} of {} is {}", condition.words(), condition.measure(),
+                   diff.b.name, condition.shown(measured(condition, diff, diff.b)));
+  if (condition.is_relative())
+    words += text::format(", against {} of {}", condition.shown(measured(condition, diff, diff.a)),
+                          diff.a.name);
+  return words;
+}
+
 std::optional<std::string> failure(const Condition& condition, const Diff& diff) {
-  const auto value_of = [&](const Run& run) {
-    const auto measure = condition.measure();
-    if (measure == "peak") return run.peak_live;
-    if (measure == "reserved") return run.reserved.value_or(run.peak_live);
-    if (measure == "live_at_end") return run.live_at_end;
-    if (measure == "requests") return std::uint64_t{run.allocations.size()};
-    if (measure == "refused") return run.refused;
-    return &run == &diff.a ? std::uint64_t{0} : std::uint64_t{diff.findings.size()};
-  };
-  const auto value = static_cast<double>(value_of(diff.b));
-  const auto before = static_cast<double>(value_of(diff.a));
+  const auto value = measured(condition, diff, diff.b);
+  const auto before = measured(condition, diff, diff.a);
   const auto bound = condition.is_relative() ? condition.bound() * before : condition.bound();
   if (!condition.holds(value, value, bound)) return std::nullopt;
   auto than = condition.shown(bound);

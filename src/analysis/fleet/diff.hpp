@@ -7,6 +7,7 @@
 
 #include "base/condition.hpp"
 #include "fleet/rank.hpp"
+#include "format/brief.hpp"
 
 namespace emm::fleet {
 
@@ -93,9 +94,14 @@ std::span<const MeasureName> diff_measures() noexcept;
 /// Returns a sentence if the condition holds, else nothing. A's value is the baseline.
 std::optional<std::string> failure(const Condition& condition, const Diff& diff);
 
+/// Returns the sentence of a condition that does not hold: what was measured, and against what.
+std::string passed(const Condition& condition, const Diff& diff);
+
 struct DiffShown {
   std::size_t top = 10;
 };
+/// Says in one breath how they differ. The caller adds the command.
+format::Brief brief(const Diff& diff, const Sites& sites);
 std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown);
 /// "emmctl.diff/1"
 std::string to_json(const Diff& diff, const Sites& sites, const std::vector<std::string>& failures);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/text.hpp"
@@ -11,11 +12,23 @@
 namespace emm::fleet {
 namespace {
 
-std::string signed_bytes(std::int64_t bytes) {
-  return (bytes < 0 ? "-" : "+") + units::bytes(static_cast<std::uint64_t>(std::llabs(bytes)));
+/// How a count of bytes is written: units::bytes() or units::short_bytes().
+using Bytes = std::string (*)(std::uint64_t);
+
+std::string signed_bytes(std::int64_t bytes, Bytes write = units::bytes) {
+  return (bytes < 0 ? "-" : "+") + write(static_cast<std::uint64_t>(std::llabs(bytes)));
 }
 
 std::string times_words(double times) { return text::fixed(times, 2) + " times"; }
+
+/// Writes "2.00 times as large", and of a small difference "0.03 % larger".
+std::string size_words(double times) {
+  const auto percent = 100 * (times - 1);
+  constexpr double kSmall = 10;
+  if (std::abs(percent) >= kSmall) return times_words(times) + " as large";
+  return text::format("{} % {}", text::fixed(std::abs(percent), std::abs(percent) < 0.1 ? 4 : 2),
+                      percent < 0 ? "smaller" : "larger");
+}
 
 std::string ratio(std::uint64_t b, std::uint64_t a) {
   return a == 0 ? std::string("-")
@@ -68,8 +81,8 @@ std::string finding_words(const Finding& finding, const Sites& sites) {
       return text::format("{}: {}", words, place);
     }
     case Change::larger:
-      return text::format("{} are {} as large: {}", inspect::counted(count_b, "request"),
-                          times_words(finding.times), place);
+      return text::format("{} {} {}: {}", inspect::counted(count_b, "request"),
+                          count_b == 1 ? "is" : "are", size_words(finding.times), place);
     case Change::more:
       return text::format("{} where there were {}, {} as many: {}",
                           inspect::counted(count_b, "request"), text::grouped(count_a),
@@ -88,42 +101,39 @@ std::string finding_words(const Finding& finding, const Sites& sites) {
                       text::grouped(count_a), where(finding, sites));
 }
 
-std::string first_line(const Diff& diff) {
+std::string first_line(const Diff& diff, Bytes write = units::bytes) {
   const auto& a = diff.a;
   const auto& b = diff.b;
   if (diff.is_nothing()) {
     return text::format("Nothing differs: both make the same {} and peak at {}.",
-                        inspect::counted(b.allocations.size(), "request"),
-                        units::bytes(b.peak_live));
+                        inspect::counted(b.allocations.size(), "request"), write(b.peak_live));
   }
   const auto name = text::printable(b.name, 100);
   if (a.peak_live == b.peak_live) {
-    auto words = text::format("{} peaks at {}, as {} does", name, units::bytes(b.peak_live),
+    auto words = text::format("{} peaks at {}, as {} does", name, write(b.peak_live),
                               text::printable(a.name, 100));
     if (diff.findings.empty()) words += ", with the same requests";
     if (a.reserved && b.reserved && *a.reserved != *b.reserved) {
       const bool more = *b.reserved > *a.reserved;
-      words +=
-          text::format("; its manager holds {} at most, {} {}", units::bytes(*b.reserved),
-                       units::bytes(more ? *b.reserved - *a.reserved : *a.reserved - *b.reserved),
-                       more ? "more" : "less");
+      words += text::format("; its manager holds {} at most, {} {}", write(*b.reserved),
+                            write(more ? *b.reserved - *a.reserved : *a.reserved - *b.reserved),
+                            more ? "more" : "less");
     }
     return words + '.';
   }
   const bool more = b.peak_live > a.peak_live;
-  return text::format("{} peaks at {}, {} {} than {}: {} times its {}.", name,
-                      units::bytes(b.peak_live),
-                      units::bytes(more ? b.peak_live - a.peak_live : a.peak_live - b.peak_live),
+  return text::format("{} peaks at {}, {} {} than {}: {} times its {}.", name, write(b.peak_live),
+                      write(more ? b.peak_live - a.peak_live : a.peak_live - b.peak_live),
                       more ? "more" : "less", text::printable(a.name, 100),
-                      ratio(b.peak_live, a.peak_live), units::bytes(a.peak_live));
+                      ratio(b.peak_live, a.peak_live), write(a.peak_live));
 }
 
-std::string table(const Diff& diff) {
+std::vector<std::vector<std::string>> table(const Diff& diff, Bytes write) {
   const auto& a = diff.a;
   const auto& b = diff.b;
   std::vector<std::vector<std::string>> rows{{"", "before", "after", "times"}};
   const auto bytes = [&](std::string_view what, std::uint64_t of_a, std::uint64_t of_b) {
-    rows.push_back({std::string(what), units::bytes(of_a), units::bytes(of_b), ratio(of_b, of_a)});
+    rows.push_back({std::string(what), write(of_a), write(of_b), ratio(of_b, of_a)});
   };
   const auto count = [&](std::string_view what, std::uint64_t of_a, std::uint64_t of_b) {
     rows.push_back(
@@ -136,10 +146,29 @@ std::string table(const Diff& diff) {
   count("requests", a.allocations.size(), b.allocations.size());
   if (a.refused + b.refused > 0) count("refused", a.refused, b.refused);
   if (a.steps + b.steps > 0) count("steps", a.steps, b.steps);
-  return format::columns("lrrr", rows);
+  return rows;
 }
 
 }  // namespace
+
+format::Brief brief(const Diff& diff, const Sites& sites) {
+  format::Brief out;
+  out.answer.push_back(first_line(diff, units::short_bytes));
+  if (diff.is_nothing()) return out;
+  if (!diff.findings.empty()) {
+    const auto& most = diff.findings.front();
+    out.answer.push_back(text::format("{}: {}.", signed_bytes(most.bytes, units::short_bytes),
+                                      finding_words(most, sites)));
+  }
+  if (const auto others = diff.findings.size(); others > 1)
+    out.answer.push_back(text::format(
+        "{} smaller than that.", others == 2 ? std::string("Another change is")
+                                             : text::format("{} other changes are", others - 1)));
+  out.sides = "lrrr";
+  out.rows = table(diff, units::short_bytes);
+  out.more = "each change, and what is live at the peaks";
+  return out;
+}
 
 std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown) {
   auto out = first_line(diff) + '\n';
@@ -151,7 +180,7 @@ std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown
   }
   if (diff.findings.size() > count)
     out += text::format("  and {} smaller changes\n", diff.findings.size() - count);
-  out += '\n' + table(diff);
+  out += '\n' + format::columns("lrrr", table(diff, units::bytes));
   const auto shorter = std::min(diff.a.allocations.size(), diff.b.allocations.size());
   out += text::format("\n{} of the {} requests of the shorter run match one of the other, by {}.\n",
                       text::grouped(diff.matched), text::grouped(shorter),

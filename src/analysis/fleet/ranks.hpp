@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fleet/rank.hpp"
+#include "format/brief.hpp"
 
 namespace emm::fleet {
 
@@ -85,6 +86,8 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
 struct RanksShown {
   std::size_t top = 10;
 };
+/// Says in one breath which rank is the tightest, and why.
+format::Brief brief(const std::vector<Comparison>& runs, const Sites& sites);
 std::string to_text(const Comparison& comparison, const Sites& sites, const RanksShown& shown);
 /// Says which rank is the tightest in several sets of recordings, such as several steps.
 std::string tightest_of(const std::vector<const Comparison*>& sets, const Sites& sites);

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "fleet/ranks.hpp"
@@ -9,6 +12,9 @@
 
 namespace emm::fleet {
 namespace {
+
+/// How a count of bytes is written: units::bytes() or units::short_bytes().
+using Bytes = std::string (*)(std::uint64_t);
 
 std::string rank_name(const Rank& rank) {
   return text::format("rank {}", text::printable(rank.file.label, 60));
@@ -66,16 +72,16 @@ std::int64_t left_of(const Comparison& comparison, const Rank& rank) {
 }
 
 /// "its device held 6.06 GiB at most", "136.50 GiB of 139.81 GiB are left"
-std::string held_words(const Comparison& comparison, const Rank& rank, std::string_view its) {
+std::string held_words(const Comparison& comparison, const Rank& rank, std::string_view its,
+                       Bytes write) {
   const auto used = compared(comparison, rank);
   if (comparison.by_room) {
     const auto left = left_of(comparison, rank);
     return left >= 0
-               ? text::format("{} of {} are left", units::bytes(static_cast<std::uint64_t>(left)),
-                              units::bytes(*rank.limit))
+               ? text::format("{} of {} are left", write(static_cast<std::uint64_t>(left)),
+                              write(*rank.limit))
                : text::format("{} {} more than {} {}", its == "its" ? "it takes" : "they take",
-                              units::bytes(static_cast<std::uint64_t>(-left)), its,
-                              units::bytes(*rank.limit));
+                              write(static_cast<std::uint64_t>(-left)), its, write(*rank.limit));
   }
   const bool outside =
       all_read(comparison, [](const Rank& each) { return each.outside.has_value(); });
@@ -85,23 +91,23 @@ std::string held_words(const Comparison& comparison, const Rank& rank, std::stri
   return text::format("{} {} at most",
                       outside    ? text::format("{} device{} held", its, one ? "" : "s each")
                       : reserved ? text::format("{} manager{} held", its, one ? "" : "s each")
-                      : one      ? std::string("it had live")
-                                 : std::string("they each had live"),
-                      units::bytes(used));
+                      : one      ? std::string("it had")
+                                 : std::string("they each had"),
+                      outside || reserved ? write(used) : write(used) + " live");
 }
 
-std::string tightest_words(const Comparison& comparison) {
+std::string tightest_words(const Comparison& comparison, Bytes write = units::bytes) {
   const auto& rank = comparison.ranks[*comparison.tightest];
   const auto used = compared(comparison, rank);
   const auto* next = comparison.next ? &comparison.ranks[*comparison.next] : nullptr;
   if (rank.refusal) {
     return text::format("{} is the tightest: its request of {} failed at event {}, with {} live.",
-                        capital(rank_name(rank)), units::bytes(rank.refusal->size),
-                        text::grouped(rank.refusal->event), units::bytes(rank.refusal->live));
+                        capital(rank_name(rank)), write(rank.refusal->size),
+                        text::grouped(rank.refusal->event), write(rank.refusal->live));
   }
   if (next == nullptr) {
     return text::format("{} is the tightest: {}; there is no other.", capital(rank_name(rank)),
-                        held_words(comparison, rank, "its"));
+                        held_words(comparison, rank, "its", write));
   }
   auto places = comparison.as_tight;
   places.insert(std::lower_bound(places.begin(), places.end(), *comparison.tightest),
@@ -110,29 +116,28 @@ std::string tightest_words(const Comparison& comparison) {
   std::string words;
   if (all) {
     return text::format("No rank is tighter than another: of {}, {}.", names_of(comparison, places),
-                        held_words(comparison, rank, "their"));
+                        held_words(comparison, rank, "their", write));
   }
   if (places.size() > 1) {
     words = text::format("{} are the tightest: {}", capital(names_of(comparison, places)),
-                         held_words(comparison, rank, "their"));
+                         held_words(comparison, rank, "their", write));
   } else {
     words = text::format("{} is the tightest: {}", capital(rank_name(rank)),
-                         held_words(comparison, rank, "its"));
+                         held_words(comparison, rank, "its", write));
   }
   if (comparison.by_room) {
     const auto more = left_of(comparison, *next) - left_of(comparison, rank);
-    return words + (more > 0 ? text::format(", {} less than of {}, the next.",
-                                            units::bytes(static_cast<std::uint64_t>(more)),
-                                            rank_name(*next))
-                             : text::format(", as of {}.", rank_name(*next)));
+    return words + (more > 0
+                        ? text::format(", {} less than of {}, the next.",
+                                       write(static_cast<std::uint64_t>(more)), rank_name(*next))
+                        : text::format(", as of {}.", rank_name(*next)));
   }
   const auto theirs = compared(comparison, *next);
   if (used == theirs) return words + text::format(", as much as {}.", rank_name(*next));
-  words +=
-      text::format(", {} more than {}, the next", units::bytes(used - theirs), rank_name(*next));
+  words += text::format(", {} more than {}, the next", write(used - theirs), rank_name(*next));
   if (comparison.median_used < theirs) {
     words += text::format(", and {} more than the median of the others",
-                          units::bytes(used - comparison.median_used));
+                          write(used - comparison.median_used));
   }
   return words + '.';
 }
@@ -165,11 +170,12 @@ std::string site_words(const Sites& sites, const Excess& most, const std::vector
                               units::bytes(key->size), text::grouped(key->others_count));
 }
 
-/// Writes ", most of it ..." if there is any. If most has no call site, adds the most that has one.
+/// Writes "; the most is ..." if there is any. If that has no call site, adds the most that has
+/// one.
 std::string most_words(const Comparison& comparison, const Sites& sites) {
   if (comparison.sites.empty()) return {};
   const auto& most = comparison.sites.front();
-  const auto words = ", most of it " + site_words(sites, most, comparison.keys);
+  const auto words = "; the most is " + site_words(sites, most, comparison.keys);
   if (most.site != 0) return words;
   const auto named = std::find_if(comparison.sites.begin(), comparison.sites.end(),
                                   [](const Excess& each) { return each.site != 0; });
@@ -211,8 +217,8 @@ std::string held_more_words(const Comparison& comparison, const Sites& sites, Re
       // Memory for a request that the others do not make was not taken for want of a free block.
       const auto* most = comparison.grown.empty() ? nullptr : &comparison.grown.front();
       if (most != nullptr && most->others_count == 0 && 2 * most->more() >= bytes) {
-        words += text::format("; it took {} for {} of {}{}, which the others do not take",
-                              units::bytes(most->more()), text::grouped(most->count),
+        words += text::format("; it reserved {} for {} of {}{}: no other rank makes such a request",
+                              units::bytes(most->more()), inspect::counted(most->count, "request"),
                               units::bytes(most->size),
                               most->site != 0 ? " from " + sites.name(most->site) : std::string());
       } else if (!also) {
@@ -282,11 +288,20 @@ std::string request_words(const std::optional<Request>& request, const Sites& si
   return words;
 }
 
-std::string left_words(const Comparison& comparison, const Rank& rank) {
+std::string left_words(const Comparison& comparison, const Rank& rank, Bytes write) {
   if (!rank.limit) return "-";
   const auto used = compared(comparison, rank);
-  return used > *rank.limit ? "-" + units::bytes(used - *rank.limit)
-                            : units::bytes(*rank.limit - used);
+  return used > *rank.limit ? "-" + write(used - *rank.limit) : write(*rank.limit - used);
+}
+
+/// Says where a rank parts from the tightest.
+std::string parts_words(const Comparison& comparison, std::size_t i) {
+  if (i == comparison.tightest) return "the tightest";
+  if (std::binary_search(comparison.as_tight.begin(), comparison.as_tight.end(), i))
+    return "as tight";
+  const auto& parting = comparison.partings[i];
+  if (!parting) return "never";
+  return parting->there ? text::grouped(parting->there->event) : std::string("its end");
 }
 
 std::string table(const Comparison& comparison) {
@@ -302,17 +317,11 @@ std::string table(const Comparison& comparison) {
           {text::printable(rank.file.label, 60), "-", "-", "-", "-", "-", "-", "-", "damaged"});
       continue;
     }
-    const auto& parting = comparison.partings[i];
-    std::string parts = "never";
-    if (i == comparison.tightest) parts = "the tightest";
-    if (std::binary_search(comparison.as_tight.begin(), comparison.as_tight.end(), i))
-      parts = "as tight";
-    if (parting)
-      parts = parting->there ? text::grouped(parting->there->event) : std::string("its end");
     rows.push_back({text::printable(rank.file.label, 60), units::bytes(rank.peak_live),
                     optional(rank.reserved), optional(rank.outside),
                     units::bytes(compared(comparison, rank)), optional(rank.limit),
-                    left_words(comparison, rank), text::grouped(rank.requests.size()), parts});
+                    left_words(comparison, rank, units::bytes), text::grouped(rank.requests.size()),
+                    parts_words(comparison, i)});
   }
   return format::columns("lrrrrrrrl", rows);
 }
@@ -370,7 +379,113 @@ bool is_tighter(const Comparison& a, const Comparison& b) {
   return compared(a, one) > compared(b, other);
 }
 
+/// Says in a sentence why the tightest rank holds more.
+std::string brief_reason(const Comparison& comparison, const Sites& sites) {
+  const auto more = units::short_bytes(comparison.reason_bytes);
+  switch (comparison.reason) {
+    case Reason::nothing:
+      break;
+    case Reason::live: {
+      if (comparison.sites.empty() || comparison.sites.front().site == 0)
+        return text::format("At its peak {} more is live than the others' median.", more);
+      return text::format("At its peak {} more is live than the others' median, most from {}.",
+                          more, sites.name(comparison.sites.front().site));
+    }
+    case Reason::idle:
+      return text::format("Its manager kept {} more that was not live than the others' median.",
+                          more);
+    case Reason::outside:
+      return text::format(
+          "Contexts, libraries or other processes hold {} more than the others' median.", more);
+  }
+  return comparison.next ? reason_words(comparison, sites) : std::string();
+}
+
+/// The ranks in the order of what they hold, those that were not read first.
+std::vector<std::size_t> by_size(const Comparison& comparison) {
+  std::vector<std::size_t> order(comparison.ranks.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto place = [&](std::size_t i) {
+    const auto& rank = comparison.ranks[i];
+    return std::tuple(i != comparison.tightest, rank.read,
+                      rank.read ? ~compared(comparison, rank) : 0);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  return order;
+}
+
+/// The tightest ranks of one run.
+void add_ranks(const Comparison& comparison, format::Brief& out) {
+  out.sides = "lrrrrrl";
+  out.rows = {{"rank", "live", "reserved", "outside", "in all", "left", "parts at event"}};
+  const auto optional = [](const std::optional<std::uint64_t>& bytes) {
+    return bytes ? units::short_bytes(*bytes) : std::string("-");
+  };
+  const bool outside =
+      all_read(comparison, [](const Rank& each) { return each.outside.has_value(); });
+  for (const auto i : by_size(comparison)) {
+    const auto& rank = comparison.ranks[i];
+    const auto label = text::printable(rank.file.label, 40);
+    if (out.rows.size() > format::Brief::kRows) {
+      const auto left = comparison.ranks.size() - format::Brief::kRows;
+      out.rows.push_back({text::format("{} more", left), "", "", "", "", "", ""});
+      return;
+    }
+    if (!rank.read) {
+      out.rows.push_back({label, "-", "-", "-", "-", "-", "damaged"});
+      continue;
+    }
+    // "in all" repeats "reserved" where nothing is known of what is outside of the allocator.
+    out.rows.push_back(
+        {label, units::short_bytes(rank.peak_live), optional(rank.reserved), optional(rank.outside),
+         outside ? units::short_bytes(compared(comparison, rank)) : "-",
+         left_words(comparison, rank, units::short_bytes), parts_words(comparison, i)});
+  }
+}
+
+/// The tightest rank of each run.
+void add_runs(const std::vector<Comparison>& runs, format::Brief& out) {
+  out.sides = "llrl";
+  out.rows = {{"recordings", "tightest", "it holds", "more is"}};
+  for (const auto& run : runs) {
+    if (out.rows.size() > format::Brief::kRows) {
+      out.rows.push_back({text::format("{} more", runs.size() - format::Brief::kRows), "", "", ""});
+      return;
+    }
+    if (!run.tightest) {
+      out.rows.push_back({text::printable(run.name, 40), "none read", "-", "-"});
+      continue;
+    }
+    const auto& rank = run.ranks[*run.tightest];
+    out.rows.push_back({text::printable(run.name, 40), text::printable(rank.file.label, 40),
+                        units::short_bytes(compared(run, rank)), std::string(name(run.reason))});
+  }
+}
+
 }  // namespace
+
+format::Brief brief(const std::vector<Comparison>& runs, const Sites& sites) {
+  format::Brief out;
+  const Comparison* tightest = nullptr;
+  for (const auto& run : runs) {
+    if (run.tightest && (tightest == nullptr || is_tighter(run, *tightest))) tightest = &run;
+  }
+  if (tightest == nullptr) return out;
+  const auto& rank = tightest->ranks[*tightest->tightest];
+  if (runs.size() > 1)
+    out.answer.push_back(text::format("Of {} of each rank the tightest is {}.",
+                                      inspect::counted(runs.size(), "recording"),
+                                      text::printable(tightest->name, 100)));
+  out.answer.push_back(tightest_words(*tightest, units::short_bytes));
+  out.answer.push_back(brief_reason(*tightest, sites));
+  out.command = text::format(rank.refusal ? "emmctl explain {}" : "emmctl inspect {}",
+                             text::shell_word(rank.file.path));
+  runs.size() > 1 ? add_runs(runs, out) : add_ranks(*tightest, out);
+  out.more =
+      "each rank, where they part, an even spread, and what the tightest has beyond the others";
+  return out;
+}
 
 std::string to_text(const Comparison& comparison, const Sites& sites, const RanksShown& shown) {
   std::string out;

@@ -121,7 +121,7 @@ std::string of_limit(const Oom& oom) {
   const auto device = oom.capacity ? *oom.capacity : *oom.reserved + left;
   out += format(" So the limit is at least {} and below {}", bytes_in_full(oom.reserved_before),
                 bytes_in_full(refused));
-  out += format(", {} of {}: as a memory fraction, a limiting adaptor or a quota sets it.",
+  out += format(", {} of {}. A memory fraction, a limiting adaptor or a quota sets such a limit.",
                 percent_range(oom.reserved_before, refused, device),
                 oom.capacity ? "the device" : "what the manager held and the device had free");
   return out;

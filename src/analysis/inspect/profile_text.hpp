@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "format/brief.hpp"
 #include "inspect/gap.hpp"
 #include "inspect/growth.hpp"
 #include "inspect/need.hpp"
@@ -14,6 +15,9 @@
 
 namespace emm::inspect {
 
+/// Says in one breath what a trace is like. The caller adds the command.
+format::Brief brief(const trace::Trace& trace, const Profile& profile, const Growth& growth,
+                    const Shown& shown);
 /// Write for a person, in 80 columns except for longer names.
 std::string to_text(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown);

@@ -81,8 +81,8 @@ std::vector<std::vector<std::string>> rows_of(const Groups& groups, std::size_t 
 }  // namespace
 
 std::string bytes_in_full(std::uint64_t bytes) {
-  if (bytes < 1024 || units::writes_exact_bytes())
-    return text::format("{} bytes", text::grouped(bytes));
+  if (bytes < 1024) return text::format("{} bytes", bytes);
+  if (units::writes_exact_bytes()) return text::format("{} bytes", text::grouped(bytes));
   return text::format("{} ({} bytes)", units::bytes(bytes), text::grouped(bytes));
 }
 

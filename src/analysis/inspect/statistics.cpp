@@ -78,6 +78,38 @@ std::vector<Growing> growth_of(const Statistics& before, const Statistics& after
   return all;
 }
 
+format::Brief brief(const Statistics& statistics, const std::string& file) {
+  constexpr std::size_t kFigures = 8, kName = 40;
+  format::Brief out;
+  out.answer.push_back(text::format("{}: {}", format::file_name(file),
+                                    text::printable(statistics.what, kStatisticsWidth)));
+  for (std::size_t i = 0; i < statistics.reading.size() && i < 2; ++i) {
+    out.answer.push_back(statistics.reading[i]);
+  }
+  if (!statistics.rows.empty()) {
+    out.sides = "rrl";
+    out.rows = {{"bytes", "count", ""}};
+    for (const auto& row : statistics.rows) {
+      if (out.rows.size() > format::Brief::kRows) {
+        out.rows.push_back(
+            {"", "", text::format("{} more", statistics.rows.size() - format::Brief::kRows)});
+        break;
+      }
+      out.rows.push_back({units::short_bytes(row.bytes), text::grouped(row.count),
+                          std::string(text::printable(row.name, kName))});
+    }
+  } else if (!statistics.groups.empty()) {
+    out.sides = "lr";
+    const auto& group = statistics.groups.front();
+    out.rows = {{text::printable(group.name.empty() ? "as stated" : group.name, kName), ""}};
+    for (const auto& figure : group.figures) {
+      if (out.rows.size() <= kFigures) out.rows.push_back({figure.name, words_of(figure)});
+    }
+  }
+  out.more = "all figures, what the file cannot tell, and what to record instead";
+  return out;
+}
+
 std::string to_text(const Statistics& statistics, const std::string& file, std::size_t top) {
   auto out = format::wrapped(text::format("{}: {}", text::printable(file, std::string::npos),
                                           text::printable(statistics.what, std::string::npos)),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "format/brief.hpp"
 #include "format/byte_source.hpp"
 
 namespace emm::inspect {
@@ -74,6 +75,8 @@ struct Growing {
 };
 std::vector<Growing> growth_of(const Statistics& before, const Statistics& after);
 
+/// Says in one breath what a file of statistics tells.
+format::Brief brief(const Statistics& statistics, const std::string& file);
 /// Text for a terminal of 80 columns, and JSON (emmctl.statistics/1, and emmctl.grown/1 of two
 /// files).
 std::string to_text(const Statistics& statistics, const std::string& file, std::size_t top);

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "base/utf8.hpp"
+#include "format/columns.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
 #include "inspect/space.hpp"
@@ -23,11 +26,49 @@ constexpr std::string_view kLiveColour = "\x1b[34m", kReservedColour = "\x1b[33m
                            kBad = "\x1b[31m", kBold = "\x1b[1m", kInverse = "\x1b[7m",
                            kPlain = "\x1b[0m";
 
-/// The first `columns` characters of a line of ASCII.
-std::string cut(std::string words, std::size_t columns) {
-  words = text::printable(words, std::string::npos);
-  if (words.size() > columns) words.resize(columns);
-  return words;
+/// The keys, as `?` shows them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kKeys{
+    {{"Left Right, h l", "one event back, on"},
+     {"Up Down, k j", "a fiftieth of what is shown back, on"},
+     {"g G", "to the first event, the last"},
+     {"p", "to the peak of what is live"},
+     {"f", "to the next failed request"},
+     {"+ -", "zoom in, out"},
+     {"0", "show all events"},
+     {"?", "these keys; any key leaves them"},
+     {"q", "end"}}};
+
+/// Cuts lines that are wider than the terminal.
+std::string clipped(std::string_view lines, std::size_t columns) {
+  std::string out;
+  while (!lines.empty()) {
+    const auto end = std::min(lines.find('\n'), lines.size());
+    out += text::head(lines.substr(0, end), columns);
+    out += '\n';
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return out;
+}
+
+/// Writes words in as many lines as they need. Only a word that is wider than a line is cut.
+std::string lines_of(std::string_view words, std::size_t columns) {
+  return clipped(format::wrapped(words, columns), columns);
+}
+
+/// If the screen is too low for a frame, only its beginning is shown.
+std::string first_lines(std::string out, std::size_t rows) {
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < std::max<std::size_t>(rows, 1) && end != out.npos; ++i)
+    end = out.find('\n', end == 0 ? 0 : end + 1);
+  out.resize(end == out.npos ? out.size() - 1 : end);
+  return out;
+}
+
+/// The last `columns` characters of a path, which say more than the first.
+std::string shortened(const std::string& path, std::size_t columns) {
+  const auto shown = text::printable(path, std::string::npos);
+  if (shown.size() <= columns || columns < 8) return shown;
+  return "..." + std::string(text::tail(shown, columns - 3));
 }
 
 }  // namespace
@@ -87,6 +128,11 @@ void TerminalView::zoom(double factor) {
 }
 
 bool TerminalView::press(std::string_view key) {
+  if (keys_shown_) {
+    keys_shown_ = false;
+    return key != "\x03" && key != "\x04";
+  }
+  if (key == "?") keys_shown_ = true;
   if (key == "q" || key == "\x03" || key == "\x04" || key == "\x1b") return false;
   if (events() == 0) return true;
   const auto part = std::max<std::int64_t>((to_ - from_) / 50, 1);
@@ -179,19 +225,23 @@ void TerminalView::draw_sites(std::string& out, const Look& look, std::size_t he
       sites.all.size() > 1 || (!sites.all.empty() && index(sites.all.front().site) != 0);
   const auto line = [&](std::uint64_t bytes, std::uint64_t count, const std::string& name) {
     auto size = units::bytes(bytes), many = text::grouped(count);
-    out += cut(text::format(
-                   "{}{} {}{}  {}", std::string(11 - std::min<std::size_t>(size.size(), 11), ' '),
-                   size, std::string(9 - std::min<std::size_t>(many.size(), 9), ' '), many, name),
-               look.columns) +
-           '\n';
+    const auto row = text::format(
+        "{}{} {}{}  {}\n", std::string(11 - std::min<std::size_t>(size.size(), 11), ' '), size,
+        std::string(9 - std::min<std::size_t>(many.size(), 9), ' '), many, name);
+    out += clipped(row, look.columns);
   };
+  constexpr std::size_t kBefore = 23;  // columns of bytes and count
   for (std::size_t i = 0; i < height; ++i) {
     if (sited && i < sites.all.size()) {
       line(sites.all[i].bytes, sites.all[i].count,
-           inspect::site_name(trace, sites.all[i].site, look.columns));
+           inspect::site_name(trace, sites.all[i].site,
+                              look.columns > kBefore + 20 ? look.columns - kBefore : 20));
     } else if (!sited && i < held.by_size.size()) {
       const auto& size = held.by_size[i];
-      line(size.bytes, size.count, text::format("of {}", inspect::bytes_in_full(size.key)));
+      const auto full = text::format("of {}", inspect::bytes_in_full(size.key));
+      line(size.bytes, size.count,
+           full.size() + kBefore <= look.columns ? full
+                                                 : text::format("of {}", units::bytes(size.key)));
     }
   }
 }
@@ -199,7 +249,7 @@ void TerminalView::draw_sites(std::string& out, const Look& look, std::size_t he
 void TerminalView::draw_map(std::string& out, const Look& look, std::size_t height) const {
   const auto space = inspect::space_after(recording_, lifetimes_, cursor_);
   if (!space) {
-    out += cut("the trace has no address of what is live then", look.columns) + '\n';
+    out += lines_of("the trace has no address of what is live then", look.columns);
     return;
   }
   auto words = text::format(
@@ -207,10 +257,12 @@ void TerminalView::draw_map(std::string& out, const Look& look, std::size_t heig
       inspect::counted(space->regions.size(), space->segments ? "segment" : "run"),
       units::bytes(space->used), units::bytes(space->free), units::bytes(space->largest_free));
   if (space->pending != 0) words += text::format(", {} waiting", units::bytes(space->pending));
-  out += cut(words, look.columns) + '\n';
-  if (height < 2 || space->size == 0) return;
+  const auto told = lines_of(words, look.columns);
+  out += told;
+  const auto lines = static_cast<std::size_t>(std::count(told.begin(), told.end(), '\n'));
+  if (height <= lines || space->size == 0) return;
   // The regions are laid end to end, so every cell stands for the same number of bytes.
-  const auto cells = look.columns * (height - 1);
+  const auto cells = look.columns * (height - lines);
   const auto cell_bytes = static_cast<double>(space->size) / static_cast<double>(cells);
   std::vector<double> taken(cells);
   double begin = 0;
@@ -246,37 +298,50 @@ void TerminalView::draw_map(std::string& out, const Look& look, std::size_t heig
 std::string TerminalView::frame(const Look& look) const {
   const auto& trace = recording_.trace();
   std::string out;
-  const auto line = [&](const std::string& words, std::string_view style = {}) {
-    if (look.colour) out += style;
-    out += cut(words, look.columns);
-    if (look.colour && !style.empty()) out += kPlain;
-    out += '\n';
+  const auto put = [&](std::string lines, bool bold = false) {
+    if (look.colour && bold) {
+      lines.insert(lines.size() - 1, kPlain);
+      lines.insert(0, kBold);
+    }
+    out += lines;
   };
-  line(text::format("{}: {}", trace.source(), inspect::counted(events(), "event")), kBold);
+  const auto count = ": " + inspect::counted(events(), "event");
+  const auto room = look.columns - std::min(look.columns, count.size());
+  put(lines_of(shortened(trace.source(), room) + count, look.columns), true);
+  if (keys_shown_) {
+    constexpr std::size_t kKeyWidth = 17;
+    for (const auto& [key, what] : kKeys)
+      out += clipped(text::format("{}{}{}\n", key, std::string(kKeyWidth - key.size(), ' '), what),
+                     look.columns);
+    return first_lines(std::move(out), look.rows);
+  }
   if (events() == 0) return out;
-  const auto body = look.rows > 12 ? look.rows - 4 : 8;
+  const auto range =
+      lines_of(text::format("events {} to {}; live at most {}{}", text::grouped(from_),
+                            text::grouped(to_ - 1), units::bytes(live_[peak_]),
+                            failures_.empty()
+                                ? std::string()
+                                : "; " + inspect::counted(failures_.size(), "request") + " failed"),
+               look.columns);
+  auto words = inspect::place_of(trace, cursor_) + ": live " + units::bytes(live_[cursor_]);
+  if (reserved_[cursor_] != 0) words += ", reserved " + units::bytes(reserved_[cursor_]);
+  if (std::binary_search(failures_.begin(), failures_.end(), cursor_))
+    words += text::format("; {} refused", units::bytes(trace[cursor_].size));
+  const auto now = lines_of(words, look.columns);
+  const auto keys = lines_of("?: keys  arrows: move  p: peak  f: failure  q: end", look.columns);
+  std::size_t told = 1;
+  for (const auto* lines : {&range, &now, &keys})
+    told += static_cast<std::size_t>(std::count(lines->begin(), lines->end(), '\n'));
+  const auto body = look.rows > told + 8 ? look.rows - told : 8;
   const auto curve = std::max<std::size_t>(body * 2 / 5, 3),
              sites = std::max<std::size_t>(body * 3 / 10, 2);
   draw_curve(out, look, curve);
-  line(text::format("events {} to {}; live at most {}{}", text::grouped(from_),
-                    text::grouped(to_ - 1), units::bytes(live_[peak_]),
-                    failures_.empty()
-                        ? std::string()
-                        : "; " + inspect::counted(failures_.size(), "request") + " failed"));
-  auto now = inspect::place_of(trace, cursor_) + ": live " + units::bytes(live_[cursor_]);
-  if (reserved_[cursor_] != 0) now += ", reserved " + units::bytes(reserved_[cursor_]);
-  if (std::binary_search(failures_.begin(), failures_.end(), cursor_))
-    now += text::format("; {} refused", units::bytes(trace[cursor_].size));
-  line(now, kBold);
+  put(range);
+  put(now, true);
   draw_sites(out, look, sites);
   draw_map(out, look, body > curve + sites ? body - curve - sites : 2);
-  line("arrows, g G: move  p: peak  f: failure  + - 0: zoom  q: end");
-  // If the screen is too low for the frame, only its beginning is shown.
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < std::max<std::size_t>(look.rows, 1) && end != out.npos; ++i)
-    end = out.find('\n', end == 0 ? 0 : end + 1);
-  out.resize(end == out.npos ? out.size() - 1 : end);
-  return out;
+  put(keys);
+  return first_lines(std::move(out), look.rows);
 }
 
 }  // namespace emm::report

@@ -50,6 +50,7 @@ class TerminalView {
   std::vector<std::uint32_t> failures_;
   std::uint32_t peak_ = 0, cursor_ = 0;
   std::uint32_t from_ = 0, to_ = 0;  // the range of events shown
+  bool keys_shown_ = false;
 };
 
 }  // namespace emm::report

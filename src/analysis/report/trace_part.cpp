@@ -518,6 +518,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.member("address_unit", changes.address_unit()).member("time_unit", time_unit);
   json.member("has_times", profile.has_times).member("has_backing", profile.backing.has_value());
   json.member("has_addresses", recorded.recording().has_addresses());
+  json.member("is_state", recorded.recording().trace().is_state());
   json.member("clipped", changes.clipped()).key("gap_causes").begin_array();
   for (std::size_t i = 0; i < inspect::kBeyondCauses; ++i)
     json.value(inspect::name(static_cast<inspect::Beyond>(i)));

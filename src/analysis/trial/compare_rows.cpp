@@ -197,6 +197,7 @@ std::vector<ComparedRow> rows_of(const Comparison& comparison, const trace::Trac
                     .instructions = each.instructions.empty()
                                         ? MedianInterval()
                                         : median_interval(each.instructions)});
+    rows.back().left_out = not_served(each.judged);
     rows.back().verdicts = std::move(*verdict++);
   }
   return rows;
@@ -282,7 +283,8 @@ Result<Gate> Gate::parse(const std::string& words) {
 
 Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& rows,
                                                 const std::vector<ComparedRow>& baseline,
-                                                const std::string& baseline_path) const {
+                                                const std::string& baseline_path,
+                                                std::vector<std::string>& passed) const {
   std::vector<GateFailure> out;
   const auto& measure = *measure_of(measure_);
   const bool with_device = several_devices(rows) && several_devices(baseline);
@@ -291,9 +293,13 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
     if (!row.timed) continue;
     if (standing_) {
       for (const auto& verdict : row.verdicts) {
-        if (verdict.place != std::size_t{0} || verdict.measure != measure_ ||
-            verdict.standing != *standing_)
+        if (verdict.place != std::size_t{0} || verdict.measure != measure_) continue;
+        if (verdict.standing != *standing_) {
+          passed.push_back(text::format("--fail-if {}: passes: {} on {}: {} is {} against {}",
+                                        words_, row.manager, row.trace, measure_,
+                                        in_words_with_doubt(verdict), verdict.against));
           continue;
+        }
         out.push_back({place, text::format("--fail-if {}: {} on {}: {} is {} against {}", words_,
                                            row.manager, row.trace, measure_,
                                            in_words_with_doubt(verdict), verdict.against)});
@@ -301,7 +307,7 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
       continue;
     }
     auto bound = condition_->bound();
-    std::string than = condition_->shown(bound);
+    std::string than = condition_->shown(bound), against;
     if (condition_->is_relative()) {
       const auto* before = find(baseline, row, with_device);
       if (before == nullptr) {
@@ -313,9 +319,15 @@ Result<std::vector<GateFailure>> Gate::failures(const std::vector<ComparedRow>& 
       bound *= condition_->above() ? value.high : value.low;
       than = text::format("{}, {} times the baseline's {}", condition_->shown(bound),
                           text::fixed(condition_->bound(), 3), condition_->shown(value.median));
+      against = text::format(", against {} of {}", condition_->shown(value.median), baseline_path);
     }
     const auto value = measure.of(row);
-    if (!condition_->holds(value.low, value.high, bound)) continue;
+    if (!condition_->holds(value.low, value.high, bound)) {
+      passed.push_back(text::format("--fail-if {}: passes: {} on {}: {} is {}{}", words_,
+                                    row.manager, row.trace, measure_,
+                                    condition_->shown(value.median), against));
+      continue;
+    }
     out.push_back(
         {place, text::format("--fail-if {}: {} on {}: {} is {}, {} than {}", words_, row.manager,
                              row.trace, measure_, condition_->shown(value.median),

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/condition.hpp"
+#include "format/brief.hpp"
 #include "format/json_value.hpp"
 #include "trial/compare.hpp"
 #include "trial/verdict.hpp"
@@ -20,7 +21,8 @@ struct ComparedRow {
   std::uint64_t peak_live = 0, no_wait = 0, peak_reserved = 0;
   std::uint64_t failures = 0, hazards = 0, violations = 0;
   MedianInterval warm{}, first{}, instructions{};
-  bool timed = true;  ///< False for the recorded manager.
+  bool timed = true;       ///< False for the recorded manager.
+  std::string left_out{};  ///< What it did not serve, as not_served() says it; empty if nothing.
   /// Against each manager before it and against the recorded one. Empty if the row was read from a
   /// file.
   std::vector<PairVerdict> verdicts{};
@@ -42,6 +44,14 @@ std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace);
 std::vector<ComparedRow> rows_of(const Comparison& comparison, const trace::Trace& trace);
 /// Returns the rows of JSON that compare wrote. Errors: parse_error if `json` is something else.
 Result<std::vector<ComparedRow>> rows_of(const format::JsonValue& json, const std::string& path);
+
+/// Says in one breath which manager is the better one. `not_compared` are the managers that were
+/// left out because none was named.
+format::Brief brief(const std::vector<ComparedRow>& rows,
+                    const std::vector<std::string>& not_compared);
+/// Names the managers that take memory before the first request: "rmm-pool takes half of what is
+/// free before the first request". Empty if there are none.
+std::string preallocation_words(const std::vector<ComparedRow>& rows);
 
 /// Write a table: in GitHub's Markdown, and in CSV (RFC 4180) with exact bytes.
 std::string to_markdown(const std::vector<ComparedRow>& rows);
@@ -67,11 +77,12 @@ class Gate {
   const std::string& words() const noexcept { return words_; }
   /// Returns the rows for which the condition holds. For a time it must hold for the whole
   /// interval; a verdict is the one against the first manager. Rows are found in `baseline` by
-  /// trace and manager, and also by device if both sides have several devices. Errors: usage, if a
-  /// row is not in it.
+  /// trace and manager, and also by device if both sides have several devices. Of the
+  /// others, `passed` gets a sentence that says against what. Errors: usage, if a row is not in it.
   Result<std::vector<GateFailure>> failures(const std::vector<ComparedRow>& rows,
                                             const std::vector<ComparedRow>& baseline,
-                                            const std::string& baseline_path) const;
+                                            const std::string& baseline_path,
+                                            std::vector<std::string>& passed) const;
 
  private:
   std::string words_, measure_;

@@ -301,13 +301,13 @@ std::string doubts(const Comparison& comparison,
   for (std::size_t i = 1; i < verdicts.size(); ++i) {
     for (const auto doubt :
          {Doubt::other_work, Doubt::few_rounds, Doubt::wide_interval, Doubt::no_time}) {
-      const bool is_there =
-          std::any_of(verdicts[i].begin(), verdicts[i].end(), [&](const PairVerdict& verdict) {
+      const auto is_there =
+          std::find_if(verdicts[i].begin(), verdicts[i].end(), [&](const PairVerdict& verdict) {
             return verdict.place == std::size_t{0} && verdict.doubt == doubt;
           });
-      if (!is_there) continue;
+      if (is_there == verdicts[i].end()) continue;
       out += indented(text::format("{} is inconclusive: {}", comparison.contestants[i].manager,
-                                   words_of(doubt)),
+                                   doubt_words(*is_there)),
                       width);
     }
   }
@@ -414,7 +414,7 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
     how += text::format("; driver ns: {}; ns here: what an event takes on this host, measured",
                         kModel);
   }
-  how += text::format("; {} of {} passes, of which the first is apart",
+  how += text::format("; {} of {} passes each, and \"first\" is the first pass",
                       inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
   if (!simulated && comparison.rounds > 1) {
     how += text::format("; in brackets where the median lies with {} %",
@@ -430,6 +430,8 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
   if (comparison.needs.size() > 1) out += devices_tables(comparison);
   const auto narrow = static_cast<std::size_t>(std::min(width, 80));
   out += footnotes(comparison, recorded, narrow);
+  if (const auto words = preallocation_words(rows_of(comparison, trace)); !words.empty())
+    out += indented(words, narrow);
   out += verdict_table(comparison, narrow);
   for (const auto& each : comparison.contestants) {
     if (!each.judged.first_failure) continue;

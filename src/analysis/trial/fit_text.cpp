@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/columns.hpp"
@@ -63,18 +64,20 @@ std::string asked_words(const Fit& fit) {
   return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
 }
 
+/// How a count of bytes is written: inspect::bytes_in_full() or units::short_bytes().
+using Bytes = std::string (*)(std::uint64_t);
+
 /// Says what the program needs, and what the manager takes beyond that.
-std::string waste(const Fit& fit, const FitShown& shown) {
+std::string waste(const Fit& fit, const FitShown& shown, Bytes write) {
   const auto capacity = *fit.answer.capacity;
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
-  if (need == 0) return " The program asks for no device memory.";
+  if (need == 0) return "The program asks for no device memory.";
   const bool in_part = fit.refused != 0 && fit.asked == trace::Asked::served;
-  auto words =
-      text::format(" {} needs {}", in_part ? "That" : "The program itself", bytes_in_full(need));
+  auto words = text::format("{} needs {}", in_part ? "That" : "The program itself", write(need));
   if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
   words += ", whoever serves it";
   if (no_wait > need)
-    words += text::format(", and {} of a manager that never waits", bytes_in_full(no_wait));
+    words += text::format(", and {} of a manager that never waits", write(no_wait));
   if (capacity == need) return words + "; this one takes no more than the first.";
   if (capacity < need) {
     return words +
@@ -82,41 +85,58 @@ std::string waste(const Fit& fit, const FitShown& shown) {
   }
   const auto more = capacity - need;
   const auto percent = text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
-  return words + (no_wait > need ? text::format("; this one takes {} ({} %) more than the first.",
-                                                units::bytes(more), percent)
-                                 : text::format("; the other {} ({} %) are the manager's waste.",
-                                                units::bytes(more), percent));
+  const auto size = write == units::short_bytes ? write(more) : units::bytes(more);
+  return words +
+         (no_wait > need
+              ? text::format("; this one takes {} ({} %) more than the first.", size, percent)
+              : text::format("; the other {} ({} %) are the manager's waste.", size, percent));
+}
+
+/// Says that no capacity is enough.
+std::string no_answer(const Fit& fit, const FitShown& shown) {
+  if (fit.interrupted)
+    return text::format("Interrupted before {} was found to fit.", shown.manager);
+  auto words =
+      text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}",
+                   shown.manager, fit.answer.trials.size(), units::bytes(kCapacityMost));
+  if (fit.asked == trace::Asked::all && fit.refused != 0)
+    words += text::format(", with {} served", refused_words(fit.refused));
+  return words + '.';
+}
+
+/// Says how much serves the trace.
+std::string served_words(const Fit& fit, const FitShown& shown, Bytes write) {
+  const auto capacity = *fit.answer.capacity;
+  auto words = text::format("{} serves {} with {}{}", shown.manager, asked_words(fit),
+                            write(capacity), each_of(shown));
+  if (fit.answer.is_least()) words += ", and not with 2 MiB less";
+  if (capacity == kStep) words += ", the least that a device can have";
+  return words + '.';
+}
+
+/// Says where another capacity, or other addresses of the driver, change the answer.
+std::string doubts(const Fit& fit, const FitShown& shown, Bytes write) {
+  const auto& found = fit.answer;
+  const auto capacity = *found.capacity;
+  std::vector<std::string> words;
+  if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
+    words.push_back(
+        text::format("{} are enough by luck: some capacities in between fail.", mib(least)));
+  }
+  if (shown.range && shown.range->high > capacity)
+    words.push_back(text::format("With other addresses of the driver it takes up to {}.",
+                                 write(shown.range->high)));
+  if (found.fails_from)
+    words.push_back(text::format("From {} on it fails again.", mib(*found.fails_from)));
+  return text::join(words, " ");
 }
 
 /// Says the answer in a few sentences.
 std::string answer(const Fit& fit, const FitShown& shown) {
-  const auto& found = fit.answer;
-  if (!found.capacity) {
-    if (fit.interrupted)
-      return text::format("Interrupted before {} was found to fit.", shown.manager);
-    auto words =
-        text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}",
-                     shown.manager, found.trials.size(), units::bytes(kCapacityMost));
-    if (fit.asked == trace::Asked::all && fit.refused != 0)
-      words += text::format(", with {} served", refused_words(fit.refused));
-    return words + '.';
-  }
-  const auto capacity = *found.capacity;
-  auto words = text::format("{} serves {} with {}{}", shown.manager, asked_words(fit),
-                            bytes_in_full(capacity), each_of(shown));
-  if (found.is_least()) words += ", and not with 2 MiB less";
-  if (capacity == kStep) words += ", the least that a device can have";
-  words += '.';
-  if (const auto least = found.least_passing().value_or(capacity); least < capacity) {
-    words += text::format(" {} are enough by luck: some capacities in between fail.", mib(least));
-  }
-  if (shown.range && shown.range->high > capacity)
-    words += text::format(" With other addresses of the driver it takes up to {}.",
-                          bytes_in_full(shown.range->high));
-  if (found.fails_from) {
-    words += text::format(" From {} on it fails again.", mib(*found.fails_from));
-  }
-  return words + waste(fit, shown);
+  if (!fit.answer.capacity) return no_answer(fit, shown);
+  const auto doubt = doubts(fit, shown, bytes_in_full);
+  return served_words(fit, shown, bytes_in_full) + (doubt.empty() ? "" : " " + doubt) + ' ' +
+         waste(fit, shown, bytes_in_full);
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -221,6 +241,67 @@ std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept 
   return most;
 }
 
+format::Brief brief(const std::vector<Fitted>& all) {
+  format::Brief out;
+  const auto write = units::short_bytes;
+  std::vector<const Fitted*> order;
+  for (const auto& each : all) order.push_back(&each);
+  const auto capacity_of = [](const Fitted* each) {
+    return each->fit.answer.capacity.value_or(~std::uint64_t{0});
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto* a, const auto* b) { return capacity_of(a) < capacity_of(b); });
+  const auto& [fit, shown] = *order.front();
+  const auto name = format::file_name(shown.trace.source());
+  const auto path = text::shell_word(shown.trace.source());
+  const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
+  if (!fit.answer.capacity) {
+    out.answer.push_back(all.size() == 1
+                             ? no_answer(fit, shown)
+                             : text::format("None of {} managers serves {} at any capacity tried.",
+                                            all.size(), name));
+    out.command = text::format("emmctl replay {}{} --device sim", path, shown.chosen_by);
+  } else {
+    const auto capacity = *fit.answer.capacity;
+    out.answer.push_back(all.size() == 1
+                             ? served_words(fit, shown, write)
+                             : text::format("{} serves {} with least: {}{}.", shown.manager,
+                                            asked_words(fit), write(capacity), each_of(shown)));
+    out.answer.push_back(waste(fit, shown, write));
+    out.answer.push_back(doubts(fit, shown, write));
+    out.command = text::format("emmctl replay {}{} --device sim:capacity={}MiB", path,
+                               shown.chosen_by, capacity >> 20);
+  }
+  out.sides = "lrrr";
+  out.rows = {{"", "capacity", "of live", "reserved"}};
+  const auto times = [&](std::uint64_t bytes) {
+    return need == 0 ? std::string("-")
+                     : text::fixed(static_cast<double>(bytes) / static_cast<double>(need), 3);
+  };
+  if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-"});
+  if (no_wait > need) out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-"});
+  constexpr std::size_t kManagersShown = 8;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto& [each, of] = *order[i];
+    if (i == kManagersShown) {
+      out.rows.push_back({text::format("{} more", order.size() - i), "", "", ""});
+      break;
+    }
+    const auto capacity = each.answer.capacity;
+    out.rows.push_back({of.manager, capacity ? write(*capacity) : "none found",
+                        capacity ? times(*capacity) : "-",
+                        capacity ? write(each.peak_reserved) : "-"});
+    if (all.size() != 1 || each.refused == 0) continue;
+    const bool asked_all = each.asked == trace::Asked::all;
+    const auto* other = each.of(asked_all ? trace::Asked::served : trace::Asked::all);
+    if (other != nullptr && other->capacity)
+      out.rows.push_back({asked_all ? "as recorded" : "all requests", write(*other->capacity),
+                          times(*other->capacity), "-"});
+  }
+  out.more = "what fails with 2 MiB less, and the capacities that were tried";
+  return out;
+}
+
 std::string to_text(const Fit& fit, const FitShown& shown) {
   auto out = format::wrapped(answer(fit, shown), static_cast<std::size_t>(shown.width)) + '\n';
   out += format::columns("ll", rows(fit, range_of(fit, shown), shown.trace.device_count() > 1));
@@ -289,6 +370,13 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   inspect::to_json(json, shown.needs);
   json.end_object();
   return out + '\n';
+}
+
+std::string to_json(const std::vector<Fitted>& all) {
+  if (all.size() == 1) return to_json(all.front().fit, all.front().shown);
+  std::vector<std::string> fits;
+  for (const auto& each : all) fits.push_back(to_json(each.fit, each.shown));
+  return "{\n\"schema\": \"emmctl.fit-set/1\",\n\"fits\": [\n" + text::join(fits, ",\n") + "]\n}\n";
 }
 
 }  // namespace emm::trial

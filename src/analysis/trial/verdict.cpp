@@ -1,5 +1,7 @@
 #include "trial/verdict.hpp"
 
+#include <algorithm>
+
 #include "base/text.hpp"
 
 namespace emm::trial {
@@ -80,8 +82,19 @@ class Pair {
     if (of_the_same_work && not_done(one_) != not_done(other_)) {
       verdict.standing = Standing::inconclusive;
       verdict.doubt = Doubt::other_work;
+      verdict.other_work = other_work();
     }
     out_.push_back(std::move(verdict));
+  }
+
+  /// Says who left out what.
+  std::string other_work() const {
+    std::vector<std::string> words;
+    for (const auto* each : {&one_, &other_}) {
+      if (auto what = not_served(each->judged); !what.empty())
+        words.push_back(text::format("{} {}", each->manager, what));
+    }
+    return text::join(words, "; ");
   }
 
   const Comparison& comparison_;
@@ -162,6 +175,7 @@ std::vector<std::vector<PairVerdict>> verdicts_of(const Comparison& comparison,
     if (not_done(all[i]) != 0) {
       verdict.standing = Standing::inconclusive;
       verdict.doubt = Doubt::other_work;
+      verdict.other_work = text::format("{} {}", all[i].manager, not_served(all[i].judged));
     }
     own.push_back(std::move(verdict));
   }
@@ -183,8 +197,32 @@ std::string in_words(const PairVerdict& verdict) {
 
 std::string in_words_with_doubt(const PairVerdict& verdict) {
   auto words = in_words(verdict);
-  if (verdict.doubt) words += text::format(": {}", words_of(*verdict.doubt));
+  if (verdict.doubt) words += text::format(": {}", doubt_words(verdict));
   return words;
+}
+
+std::string doubt_words(const PairVerdict& verdict) {
+  return verdict.other_work.empty() ? std::string(words_of(*verdict.doubt)) : verdict.other_work;
+}
+
+std::string not_served(const log::Summary& judged) {
+  std::vector<std::string> words;
+  if (!judged.declined.empty()) {
+    std::vector<std::string_view> operations;
+    for (const auto& each : judged.declined) {
+      const auto operation = trace::name(each.op);
+      if (std::find(operations.begin(), operations.end(), operation) == operations.end())
+        operations.push_back(operation);
+    }
+    words.push_back("declined " + text::join(operations));
+  }
+  if (judged.pass.failures != 0)
+    words.push_back(text::format("failed {}", text::grouped(judged.pass.failures)));
+  if (judged.refused_again != 0)
+    words.push_back(text::format("refused {} as recorded", text::grouped(judged.refused_again)));
+  if (words.empty() && judged.pass.unmade != 0)
+    words.push_back(text::format("left out {}", text::grouped(judged.pass.unmade)));
+  return text::join(words);
 }
 
 }  // namespace emm::trial

@@ -41,6 +41,7 @@ struct PairVerdict {
   std::string measure;  ///< As in --fail-if: "ns_per_event", "reserved", ...
   Standing standing = Standing::inconclusive;
   std::optional<Doubt> doubt{};  ///< Set if it is inconclusive.
+  std::string other_work{};      ///< For that doubt: "pool declined get_ipc_handle".
   /// The manager's value over the other's, with confidence 1 if it is exact. Empty if the other's
   /// is 0.
   std::optional<MedianInterval> ratio{};
@@ -57,6 +58,11 @@ std::vector<std::vector<PairVerdict>> verdicts_of(
 
 /// "worse 1.05 [1.04-1.06]".
 std::string in_words(const PairVerdict& verdict);
+/// Why it is inconclusive: "pool declined get_ipc_handle", or words_of() of its doubt.
+/// REQUIRES: it has a doubt.
+std::string doubt_words(const PairVerdict& verdict);
+/// What the manager did not serve: "declined get_ipc_handle, failed 3". Empty if it served all.
+std::string not_served(const log::Summary& judged);
 /// "inconclusive 1.01 [0.98-1.04]: the interval is too wide to tell".
 std::string in_words_with_doubt(const PairVerdict& verdict);
 

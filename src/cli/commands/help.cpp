@@ -12,7 +12,7 @@ using namespace emm::cli;
 class Help final : public CommandRun {
  public:
   explicit Help(Arguments& arguments) {
-    arguments.positional("COMMAND", command_, "The command; all of them, if not given", false);
+    arguments.positional("COMMAND", command_, "The command. Without it, all of them", false);
   }
 
   Result<ExitCode> run(Console& console) override {

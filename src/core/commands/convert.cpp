@@ -186,7 +186,7 @@ class Convert final : public CommandRun {
 
 extern constinit const Command convert_command{
     "convert",
-    "Turn another tool's recording into a trace, or a trace into its other form",
+    "Turn another tool's recording into a trace, or write a trace as JSON or compactly",
     false,
     make_run<Convert>,
     Heading::traces,

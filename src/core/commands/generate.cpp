@@ -27,7 +27,7 @@ class Generate final : public CommandRun {
     arguments.count("--events", options_.events, "Count of memalloc and free operations together");
     arguments.count("--seed", options_.seed, "The same seed gives the same trace on every machine");
     arguments.text("--min-size", min_size_, "BYTES",
-                   "Smallest allocation (the kind's own, if not given)");
+                   "Smallest allocation. Without it, the kind's own");
     arguments.text("--max-size", max_size_, "BYTES", "Largest allocation");
     arguments.count("--live", options_.live, "N", "The most allocations that live at once");
     arguments.count("--threads", options_.threads, "N", "How many threads");

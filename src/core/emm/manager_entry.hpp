@@ -43,6 +43,12 @@ enum class Promise : std::uint8_t {
 };
 std::string_view name(Promise promise) noexcept;  ///< "any", "host-only", "default"
 
+/// Memory that a model takes from the device before the first request, as its library does.
+struct Preallocation {
+  std::string_view what;                     ///< "half of what is free". Empty if it takes none.
+  std::array<std::string_view, 2> unless{};  ///< Options that change it, as a spec has them.
+};
+
 /// A bundled manager, as `--manager NAME:key=value` finds it. Clauses, tools and tests ask the
 /// entry and know no manager by name.
 struct ManagerEntry {
@@ -54,6 +60,7 @@ struct ManagerEntry {
   /// The manager serves requests as long as the device has memory. False for a model of a library
   /// that refuses sooner.
   bool fills_device = true;
+  Preallocation preallocation{};
   /// Options that change its behaviour: it is also judged with each of them. Unused places are
   /// empty.
   std::array<std::string_view, 2> variants{};
@@ -75,6 +82,9 @@ struct AdaptorEntry {
 std::span<const ManagerEntry* const> bundled_managers();
 /// The bundled manager that "NAME[:key=value,...]" names; null if there is none.
 const ManagerEntry* find_entry(std::string_view spec) noexcept;
+/// What the bundled manager of this spec takes before the first request; empty if nothing, and if
+/// its options change it.
+std::string_view preallocated(std::string_view spec) noexcept;
 /// All specs under which the bundled manager is judged: its name, then one for each variant.
 std::vector<std::string> judged_specs(const ManagerEntry& entry);
 std::span<const AdaptorEntry* const> bundled_adaptors();

@@ -36,20 +36,7 @@ std::string to_text(const Brief& brief) {
     if (!sentence.empty()) out += wrapped(sentence, kWidth);
   }
   if (!brief.command.empty()) out += "Next: " + pasted(brief.command) + '\n';
-  if (!brief.rows.empty()) {
-    // A column that no row fills tells nothing.
-    auto rows = brief.rows;
-    auto sides = brief.sides;
-    for (auto column = sides.size(); column-- > 1;) {
-      const bool is_empty = std::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) {
-        return row[column].empty() || row[column] == "-";
-      });
-      if (!is_empty) continue;
-      sides.erase(column, 1);
-      for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
-    }
-    out += '\n' + columns(sides, rows);
-  }
+  if (!brief.rows.empty()) out += '\n' + filled_columns(brief.sides, brief.rows);
   if (!brief.more.empty()) out += '\n' + wrapped("--more shows " + brief.more + '.', kWidth);
   return out;
 }

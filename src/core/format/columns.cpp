@@ -40,6 +40,18 @@ std::string columns(std::string_view sides, const std::vector<std::vector<std::s
   return out;
 }
 
+std::string filled_columns(std::string sides, std::vector<std::vector<std::string>> rows) {
+  for (auto column = sides.size(); column-- > 1;) {
+    const bool is_empty = std::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) {
+      return row[column].empty() || row[column] == "-";
+    });
+    if (!is_empty) continue;
+    sides.erase(column, 1);
+    for (auto& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(column));
+  }
+  return columns(sides, rows);
+}
+
 std::string wrapped(std::string_view given, std::size_t width) {
   const auto shown = text::printable(given, std::string::npos);
   std::string_view words = shown;

@@ -10,6 +10,9 @@ namespace emm::format {
 std::string columns(std::string_view sides, const std::vector<std::vector<std::string>>& rows,
                     std::string_view indent = "  ");
 
+/// Like columns(), without the columns that no row below the first fills: "" and "-" fill none.
+std::string filled_columns(std::string sides, std::vector<std::vector<std::string>> rows);
+
 /// Breaks `words` at spaces into lines of at most `width` characters.
 std::string wrapped(std::string_view words, std::size_t width);
 

@@ -243,13 +243,25 @@ Pass with_peaks(Pass pass, const std::vector<Pass>& repeats) {
   return pass;
 }
 
-void show_pass(Page& page, const Pass& pass) {
+/// Counts operations that failed: those that the recording says failed, too, and the others.
+std::string failed_words(const Pass& pass, const FourWay& outcomes) {
+  auto words = quantity(pass.failures, "failure", "failures");
+  const auto recorded = outcomes.failed_as_recorded;
+  return recorded == 0
+             ? words
+             : text::format("{} failed as recorded, {} besides", text::grouped(recorded), words);
+}
+
+void show_pass(Page& page, const Pass& pass, const FourWay& outcomes) {
   page.row("events", text::grouped(pass.events));
-  std::string served = text::format(
-      "{}, {}, {}", quantity(pass.allocs, "allocation", "allocations"),
-      quantity(pass.frees, "free", "frees"), quantity(pass.failures, "failure", "failures"));
-  if (pass.unmade != 0)
-    served += text::format("; {} on what was never made", text::grouped(pass.unmade));
+  std::string served =
+      text::format("{}, {}, {}", quantity(pass.allocs, "allocation", "allocations"),
+                   quantity(pass.frees, "free", "frees"), failed_words(pass, outcomes));
+  if (pass.unmade != 0) {
+    served += text::format("; {} left out, as {} allocation was not served",
+                           quantity(pass.unmade, "operation", "operations"),
+                           pass.unmade == 1 ? "its" : "their");
+  }
   page.row("served", served);
   page.row("peak", text::format("live {}, reserved {}", units::bytes(pass.peak_live_bytes),
                                 units::bytes(pass.peak_reserved_bytes)));
@@ -396,7 +408,7 @@ std::string to_text(const Summary& summary, int width, bool all_frames, bool blo
   page.row("manager", summary.manager);
   page.row("device", summary.device);
   const bool simulated = summary.clock == "simulated";
-  show_pass(page, with_peaks(summary.pass, summary.repeats));
+  show_pass(page, with_peaks(summary.pass, summary.repeats), summary.outcomes);
   show_course(page, summary, blocks);
   if (summary.violation_count != 0) page.row("violations", text::grouped(summary.violation_count));
   // A run that was cut off has no measured time.

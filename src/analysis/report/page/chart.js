@@ -247,11 +247,20 @@ class Chart {
     for (const event of this.iterations) {
       if (inside(this.x(event))) context.fillRect(place(this.x(event)), area.y + area.h - 6, 1, 6);
     }
-    let last = -99;
+    // Marks that would bury the curve become one, with their number.
+    const clusters = this.clusters = [];
     for (const mark of this.marks) {
       const x = this.x(mark.event);
-      if (!inside(x) || place(x) - last < 3) continue;
-      last = place(x);
+      if (!inside(x)) continue;
+      const before = clusters[clusters.length - 1];
+      if (before && place(x) - before.at < 14) ++before.count; else clusters.push({at: place(x), count: 1, mark});
+    }
+    for (const {at: last, count, mark} of clusters) {
+      if (count > 1) {
+        context.font = '10px system-ui, sans-serif';
+        context.fillStyle = colourOf(mark.colour);
+        context.fillText(String(count), Math.min(last + 7, area.x + area.w - 16), area.y + 9);
+      }
       context.strokeStyle = context.fillStyle = colourOf(mark.colour);
       context.globalAlpha = .55;
       context.beginPath();

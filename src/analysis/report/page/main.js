@@ -160,7 +160,7 @@ async function chooseTrace(which) {
     $('chart').focus({preventScroll: true});
   });
   // The most of each part of the trace, while the events are unpacked.
-  if (trace.live_overview) {
+  if (trace.live_overview && !trace.is_state) {
     const all = [trace.live_overview, trace.reserved_overview || [], ...trace.managers.map(manager => manager.overview)];
     $('wait').replaceChildren(h('div', {class: 'preview'}, smallPicture(trace.live_overview, trace.reserved_overview || (trace.managers[0] || {}).overview,
         Math.max(1, ...all.flat()), 'A first look')), 'Unpacking the events ...');
@@ -179,6 +179,7 @@ async function chooseTrace(which) {
   $('axis').value = 'event';
   $('axis').disabled = !events.time;
   $('memory').hidden = $('live').hidden = false;
+  $('memory').classList.toggle('state', trace.is_state);
   const sited = events.siteNames.length > 1 || (events.siteNames[0] && !events.siteNames[0].startsWith('(no'));
   state.stack = trace.devices.length > 1 ? 'device' : sited ? 'site' : 'size';
   $('stack').querySelector('[value=device]').hidden = trace.devices.length < 2;

@@ -200,7 +200,8 @@ class AddressMap {
       }
     };
     const colours = groups.names.map((_, i) => colourOf(groups.colour(i)));
-    const free = colourOf('free'), line = colourOf('line'), pool = colourOf('pool');
+    this.drawn = 0;
+    const free = colourOf('free'), line = colourOf('quiet'), pool = colourOf('pool');
     const unmapped = hatched(context, scale, 'unmapped', 1, false), pending = hatched(context, scale, 'quiet', 2, true);
     let flow = 0;
     for (const region of regions) {
@@ -233,9 +234,11 @@ class AddressMap {
         }
       }
       flush();
+      // Each region has an edge, also where it is narrower than a pixel.
       context.strokeStyle = region.pool ? pool : line;
+      ++this.drawn;
       context.lineWidth = region.pool ? 2 : 1;
-      rectangle(begin, length, (x, y, w) => context.strokeRect(x + .5, y + .5, Math.max(0, w - 1), ROW - 1));
+      rectangle(begin, length, (x, y, w) => context.strokeRect(x + .5, y + .5, Math.max(1, w - 1), ROW - 1));
       flow = begin + length + between;
     }
     this.layout = {perRow, width};
@@ -334,12 +337,15 @@ class AddressMap {
   table(regions) {
     const events = this.events, most = 200;
     const shown = [...regions].sort((a, b) => b.size - a.size).slice(0, most);
-    const cell = bytes => h('td', {class: 'n', title: exactly(bytes)}, inUnits(bytes));
+    const bytes = (name, key) => ({name, n: true, of: region => inUnits(region[key]), title: region => exactly(region[key]), known: regions.some(region => region[key])});
+    const words = (name, of) => ({name, of, title: () => null, known: regions.some(of)});
+    const columns = [words('Address', region => `0x${region.address.toString(16)}`), bytes('Size', 'size'), bytes('Used', 'used'), bytes('Waiting', 'pending'), bytes('Free', 'free'),
+                     bytes('Largest free', 'largest'), bytes('Not mapped', 'gone'), words('Stream', region => region.stream === null ? '' : events.about.streams[region.stream] || ''),
+                     {...words('Pool', region => events.about.pools[region.pool] || 'default'), known: regions.some(region => region.pool)}].filter(column => column.known);
+    const kind = column => column.n ? {class: 'n'} : {};
     document.getElementById('map-table').replaceChildren(
-        h('thead', {}, h('tr', {}, h('th', {}, 'Address'), ...['Size', 'Used', 'Waiting', 'Free', 'Largest free', 'Not mapped'].map(name => h('th', {class: 'n'}, name)),
-                         h('th', {}, 'Stream'), h('th', {}, 'Pool'))),
-        h('tbody', {}, shown.map(region => h('tr', {}, h('td', {}, `0x${region.address.toString(16)}`), cell(region.size), cell(region.used), cell(region.pending),
-                                             cell(region.free), cell(region.largest), cell(region.gone), h('td', {}, region.stream === null ? '' : events.about.streams[region.stream] || ''), h('td', {}, events.about.pools[region.pool] || 'default'))),
-          regions.length > most ? h('tr', {}, h('td', {colspan: 9}, `and ${grouped(regions.length - most)} smaller ones`)) : null));
+        h('thead', {}, h('tr', {}, columns.map(column => h('th', kind(column), column.name)))),
+        h('tbody', {}, shown.map(region => h('tr', {}, columns.map(column => h('td', {...kind(column), title: column.title(region)}, column.of(region))))),
+          regions.length > most ? h('tr', {}, h('td', {colspan: columns.length}, `and ${grouped(regions.length - most)} smaller ones`)) : null));
   }
 }

@@ -31,9 +31,17 @@ const LONG = 24;  // characters, from which on a cell is wide enough for words, 
 const isLong = value => (value && value.nodeType ? value.textContent.length : typeof value === 'string' ? value.length : 0) >= LONG;
 const cells = (tag, values) => values.map((value, i) => h(tag, typeof value === 'number' || value && value.n !== undefined ? {class: 'n'} : isLong(value) && tag === 'td' ? {class: 'words'} : {},
     value && value.n !== undefined ? value.n : value && value.nodeType ? value : typeof value === 'number' ? grouped(value) : value === null || value === undefined ? '' : isLong(value) ? breakable(value) : String(value)));
-const table = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
+/** A column that no row fills tells nothing. */
+const isEmpty = value => value === null || value === undefined || value === '' || (value.nodeType ? !value.textContent && !value.querySelector('i') : value.n !== undefined && (value.n === '' || (value.n.nodeType && !value.n.textContent)));
+function filled(heads, rows) {
+  const kept = heads.map((_, i) => i === 0 || rows.some(row => !isEmpty(row[i])));
+  const only = row => row.filter((_, i) => kept[i]);
+  return [only(heads), rows.map(only)];
+}
+const table = (...all) => tableOf(...filled(...all));
+const tableOf = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
 const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
-const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}));
+const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}), h('b', {}, inUnits(bytes)));
 const MOMENTS = 12;  // of one manager's failures that have a button
 const numeric = text => ({n: text}), ofBar = () => h('span', {class: 'of-bar'});
 
@@ -50,6 +58,15 @@ function whatToDo(remedies, tuned) {
   return lines.length ? [h('div', {class: 'to-do prose'}, h('h3', {}, 'What to do ', h('small', {}, 'each tried by a replay')), h('ol', {}, lines.map(line => h('li', {}, line))))] : [];
 }
 
+/** The settings that the failure's own table has. */
+function settingsShown(tuned) {
+  const today = tuned.ranking.find(each => each.today);
+  return [...tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5), ...(today ? [today] : [])];
+}
+
+/** The words of a finding, without the exact bytes: a pointer that rests on them sees those. */
+const inShort = words => h('span', {title: words}, (words || '').replace(/ \([0-9,]+ bytes\)/g, ''));
+
 /** What went wrong in a trace, and what would have been enough. */
 function showFailure(about, results, goTo) {
   const section = document.getElementById('failure'), body = section.querySelector('.body');
@@ -64,7 +81,7 @@ function showFailure(about, results, goTo) {
   if (failures.length) {
     const [failure] = failures;
     body.append(...whatToDo(remedies || [], tuned));
-    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), failure.words || ''),
+    body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), inShort(failure.words)),
         h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
   }
   if (!failures.length && about.explain_text) body.append(h('pre', {}, about.explain_text));
@@ -81,11 +98,13 @@ function showFailure(about, results, goTo) {
         failure.event < about.events ? h('button', {onclick: () => goTo(failure.event)}, 'Show this moment') : null));
   }
   if (remedies && remedies.length) {
-    body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('Whole program fits into')],
-        remedies.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
+    // A setting stands in one table: that of the settings has what the whole program needs with each.
+    const ranked = new Set(tuned ? tuned.ranking.map(each => each.how) : []), others = remedies.filter(each => !ranked.has(each.how));
+    if (others.length) body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('Whole program fits into')],
+        others.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
   }
   if (tuned && failures.length) {
-    const today = tuned.ranking.find(each => each.today), useful = tuned.ranking.filter(each => each.served && !each.today && each.fit_bytes).slice(0, 5);
+    const today = tuned.ranking.find(each => each.today), useful = settingsShown(tuned).filter(each => !each.today);
     body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
         [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, breakable(each.how)), amount(each.fit_bytes),
           numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), amount(each.peak_reserved_bytes)])));
@@ -96,7 +115,7 @@ function showFailure(about, results, goTo) {
   }
   if (failures.length > 1) {
     body.append(h('details', {open: failures.length < 4}, h('summary', {}, `${grouped(failures.length - 1)} more`), h('div', {class: 'prose'}, failures.slice(1, 200).map(each =>
-        h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, each.words || '')))));
+        h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, inShort(each.words))))));
   }
   if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
 }
@@ -142,16 +161,17 @@ function showComparison(traces, choose) {
   const runs = runsOf(traces).filter(run => run.reserved !== null || traces.length > 1);
   section.hidden = runs.length < 2;
   if (section.hidden) return;
-  const most = Math.max(1, ...runs.map(run => Math.max(run.live, run.reserved || 0)));
-  const pictures = runs.slice(0, 60).map(run => h('figure', {},
+  // Each trace has a scale of its own: a large one would flatten the others.
+  const mostOf = trace => Math.max(1, ...runs.filter(run => run.trace === trace).map(run => Math.max(run.live, run.reserved || 0)));
+  const pictures = runs.filter(run => !run.about.is_state).slice(0, 60).map(run => h('figure', {},
       h('figcaption', {}, traces.length > 1 ? h('button', {onclick: () => choose(run.trace)}, run.name) : null, traces.length > 1 ? ` ${run.manager}` : h('b', {}, run.manager),
         h('br'), `live ${inUnits(run.live)}`, run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)}`, run.failures ? h('span', {class: 'bad'}, `, ${grouped(run.failures)} failed`) : ''),
-      smallPicture(run.about.live_overview, run.overview, most, `${run.name}, ${run.manager}: live ${inUnits(run.live)} at most` + (run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)} at most`))));
+      smallPicture(run.about.live_overview, run.overview, mostOf(run.trace), `${run.name}, ${run.manager}: live ${inUnits(run.live)} at most` + (run.reserved === null ? '' : `, reserved ${inUnits(run.reserved)} at most`))));
   body.replaceChildren(
-      h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, lineSwatch({colour: 'l0'}), 'reserved'), h('span', {}, `every picture reaches from 0 to ${inUnits(most)}, and over its whole run`)),
+      h('p', {class: 'legend'}, h('span', {}, swatch('c0'), 'live'), h('span', {}, lineSwatch({colour: 'l0'}), 'reserved'), h('span', {}, traces.length > 1 ? 'every picture reaches from 0 to the most of its trace, and over its whole run' : `every picture reaches from 0 to ${inUnits(mostOf(0))}, and over its whole run`)),
       h('div', {class: 'small-multiples'}, pictures),
       table([traces.length > 1 ? 'Trace' : '', 'Manager', numeric('Peak live'), numeric('Peak reserved'), ofBar(), numeric('Reserved / live'), numeric('Reserved / no-wait need'), numeric('Failures')].filter((_, i) => i || traces.length > 1),
-            runs.map(run => [run.name, run.manager, amount(run.live), amount(run.reserved), bar(run.reserved || run.live, most, run.reserved === null ? 'live' : ''),
+            runs.map(run => [run.name, run.manager, amount(run.live), amount(run.reserved), bar(run.reserved || run.live, mostOf(run.trace), run.reserved === null ? 'live' : ''),
                              numeric(run.reserved === null || !run.live ? '' : (run.reserved / run.live).toFixed(3)),
                              numeric(run.reserved === null || !run.noWait ? '' : (run.reserved / run.noWait).toFixed(3)),
                              numeric(h('span', {class: run.failures ? 'bad' : ''}, grouped(run.failures)))].filter((_, i) => i || traces.length > 1))));
@@ -204,8 +224,10 @@ const RESULTS = {
   },
   'compare-set'(content) { return content.comparisons.map(each => [h('h3', {}, short(each.trace)), RESULTS.compare(each)]); },
   tune(content) {
-    const rows = content.ranking || [], most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
-    return [table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
+    const hasFailed = trace => about.traces.some(each => each.inspect.trace === trace && each.explain && (each.explain.failures || []).length);
+    const above = hasFailed(content.trace) ? settingsShown(content) : [];
+    const rows = (content.ranking || []).filter(each => !above.includes(each)), most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
+    return [above.length ? h('p', {class: 'hint'}, `The best ${grouped(above.length)} stand under "What failed".`) : '', table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
                   rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
                     amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
   },
@@ -245,15 +267,20 @@ const RESULTS = {
 };
 
 function showResults(results) {
-  document.getElementById('results').replaceChildren(...results.map(({path, content}) => {
-    const kind = content.schema.replace(/^emmctl\./, '').replace(/\/.*$/, ''), known = RESULTS[kind];
-    let body;
-    try {
-      body = known ? known(content) : null;
-    } catch (error) {
-      body = null;  // written by another version: shown as it is
-    }
-    return h('section', {class: `result ${kind}`}, h('h2', {}, `${kind[0].toUpperCase()}${kind.slice(1)} `, h('span', {class: 'at'}, short(path))),
-             body || h('pre', {}, JSON.stringify(content, null, 2).slice(0, 20000)));
-  }));
+  // The figures of a comparison are what was asked for: they come first.
+  const isFirst = ({content}) => /^emmctl\.(compare|compare-set|sweep)\//.test(content.schema);
+  document.getElementById('first-results').replaceChildren(...results.filter(isFirst).map(showResult));
+  document.getElementById('results').replaceChildren(...results.filter(each => !isFirst(each)).map(showResult));
+}
+
+function showResult({path, content}) {
+  const kind = content.schema.replace(/^emmctl\./, '').replace(/\/.*$/, ''), known = RESULTS[kind];
+  let body;
+  try {
+    body = known ? known(content) : null;
+  } catch (error) {
+    body = null;  // written by another version: shown as it is
+  }
+  return h('section', {class: `result ${kind}`}, h('h2', {}, `${kind[0].toUpperCase()}${kind.slice(1)} `, h('span', {class: 'at'}, short(path))),
+           body || h('pre', {}, JSON.stringify(content, null, 2).slice(0, 20000)));
 }

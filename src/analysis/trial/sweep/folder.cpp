@@ -13,6 +13,8 @@
 #include "base/run_files.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
+#include "base/units.hpp"
+#include "format/columns.hpp"
 #include "format/csv_line.hpp"
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
@@ -52,9 +54,13 @@ void for_each_entry(const std::string& folder, Each each) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) each(entry->path());
 }
 
+/// Did the manager serve every request? "true" or "false", as `tune` says it; empty if not known.
+std::string served(const format::JsonValue& json);
+
 /// Returns a figure of a command's JSON: a member at its top, or of its first manager or ranking.
 std::string figure(const format::JsonValue& json, std::string_view name) {
   const auto* value = json.find(name);
+  if (name == "served") return served(json);
   for (const std::string_view list : {"managers", "ranking"}) {
     if (value != nullptr) break;
     const auto* rows = json.find(list);
@@ -335,11 +341,58 @@ Progress progress_of(const Folder& folder, const std::vector<Cell>& cells, std::
   return progress;
 }
 
-std::string to_text(const Progress& progress, const std::string& folder) {
-  auto out = text::format("{}: {} cells: {} done, {} failed, {} on the cluster, {} to do\n",
-                          text::printable(folder, 200), text::grouped(progress.cells),
-                          text::grouped(progress.done), text::grouped(progress.failed),
-                          text::grouped(progress.running), text::grouped(progress.waiting()));
+namespace {
+
+/// The figures of each cell that is done, as far as they are shown.
+struct Results {
+  std::vector<std::vector<std::string>> rows;
+  std::uint64_t not_served = 0, left = 0;
+};
+Results results_of(const Folder& folder, const std::vector<Cell>& cells) {
+  constexpr std::size_t kShown = 20;
+  Results all;
+  all.rows = {{"trace", "manager", "setting", "capacity", "device", "reserved", "fits", "served"}};
+  for (const auto& cell : cells) {
+    const auto json = folder.is_done(cell.id) ? answer_of(folder, cell) : std::nullopt;
+    if (!json) continue;
+    const auto bytes = [&](std::string_view name) {
+      const auto value = text::to_u64(figure(*json, name));
+      return value ? units::bytes(*value) : std::string("-");
+    };
+    const auto yes = figure(*json, "served");
+    if (yes == "false") ++all.not_served;
+    if (all.rows.size() > kShown) {
+      ++all.left;
+      continue;
+    }
+    const auto failures = figure(*json, "failures");
+    const auto fits = bytes("capacity_bytes");
+    all.rows.push_back({text::printable(cell.trace, 40), text::printable(cell.manager, 40),
+                        text::printable(cell.setting, 40), cell.capacity,
+                        text::printable(cell.device, 40), bytes("peak_reserved_bytes"),
+                        fits == "-" ? bytes("fit_bytes") : fits,
+                        yes == "true"                         ? "yes"
+                        : yes.empty()                         ? "-"
+                        : failures.empty() || failures == "0" ? "no"
+                                                              : failures + " failed"});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::string to_text(const Progress& progress, const Folder& folder,
+                    const std::vector<Cell>& cells) {
+  const auto results = results_of(folder, cells);
+  auto out =
+      text::format("{}: {} cells: {} done{}, {} without an answer, {} on the cluster, {} to do\n",
+                   text::printable(folder.path(), 200), text::grouped(progress.cells),
+                   text::grouped(progress.done),
+                   results.not_served == 0 ? std::string()
+                                           : text::format(", {} of them with requests that failed",
+                                                          text::grouped(results.not_served)),
+                   text::grouped(progress.failed), text::grouped(progress.running),
+                   text::grouped(progress.waiting()));
   // One mistake often fails many cells, so failures are grouped by their words.
   std::vector<std::pair<std::string, std::vector<const Cell*>>> by_words;
   for (const auto& failure : progress.failures) {
@@ -368,6 +421,9 @@ std::string to_text(const Progress& progress, const std::string& folder) {
   }
   if (by_words.size() > kShown)
     out += text::format("  and {} other failures\n", text::grouped(by_words.size() - kShown));
+  if (results.rows.size() > 1) out += '\n' + format::filled_columns("llllrrrl", results.rows);
+  if (results.left != 0)
+    out += text::format("  ... and {} more, which --csv writes\n", text::grouped(results.left));
   return out;
 }
 
@@ -394,6 +450,25 @@ std::string to_json(const Progress& progress, const std::string& folder) {
   json.end_array().end_object();
   return out + '\n';
 }
+
+namespace {
+
+std::string served(const format::JsonValue& json) {
+  const auto yes = [](bool all) { return std::string(all ? "true" : "false"); };
+  if (const auto* ranking = json.find("ranking"); ranking && !ranking->elements.empty()) {
+    const auto* value = ranking->elements.front().find("served");
+    const auto all = value ? value->as_bool() : std::nullopt;
+    return all ? yes(*all) : std::string();
+  }
+  if (const auto* capacity = json.find("capacity_bytes"))
+    return yes(capacity->as_u64().has_value());
+  const auto failures = text::to_u64(figure(json, "failures"));
+  if (!failures) return {};
+  const auto* outcomes = json.find("outcomes");
+  return yes(*failures == 0 && (outcomes == nullptr || count_of(*outcomes, "fails_fails") == 0));
+}
+
+}  // namespace
 
 std::string csv_header() {
   std::string out = "cell,state,trace,manager,setting,capacity,device,command";

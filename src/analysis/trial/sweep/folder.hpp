@@ -85,7 +85,8 @@ struct Progress {
 };
 Progress progress_of(const Folder& folder, const std::vector<Cell>& cells, std::uint64_t tries,
                      const std::vector<std::string>& running);
-std::string to_text(const Progress& progress, const std::string& folder);
+/// Says what was done, and shows the results of the first cells as a table.
+std::string to_text(const Progress& progress, const Folder& folder, const std::vector<Cell>& cells);
 /// "emmctl.sweep/1"
 std::string to_json(const Progress& progress, const std::string& folder);
 
