@@ -50,9 +50,10 @@ std::optional<std::string> word_of(const JsonValue& value) {
 }
 
 /// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
-/// something else in each command. So does a --device that only replaces --capacity.
+/// something else in each command. So does a --device that can only be simulated: it replaces
+/// --capacity, or takes a program's GPU away.
 bool is_for_all(const PageOption& option) {
-  return !option.repeatable && option.help != kDeviceHelp;
+  return !option.repeatable && !option.value.starts_with("sim");
 }
 
 Status add(const std::string& path, const PageOption& option, const JsonValue& value,

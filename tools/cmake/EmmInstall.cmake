@@ -95,7 +95,7 @@ install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(TARGETS emm_recorder LIBRARY DESTINATION lib/emmctl/record)
 # The stand-ins for libcuda and libcudart, which managers of others are judged on without a GPU.
 if(TARGET standin)
-  install(TARGETS standin standin_cudart LIBRARY DESTINATION lib/emmctl/standin NAMELINK_SKIP)
+  install(TARGETS standin standin_cudart standin_answers standin_nvml standin_redirect LIBRARY DESTINATION lib/emmctl/standin NAMELINK_SKIP)
 endif()
 install(FILES src/core/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin)
 install(DIRECTORY tools/python/emmctl DESTINATION ${EMM_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
