@@ -83,7 +83,7 @@ def test_content_and_kernels():
 
 def test_libraries():
     found = run("sim", options.client, "blas")
-    has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and returned success in 4 calls"])
+    has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and got a stand-in's in 4 calls"])
     found = run("sim", options.client, "blas", extra=["--explain-stubs"])
     has(found, ["cublasSgemm_v2      3", "cublasWonder        1", "libcublas.so.12"])
     # A full path in a dlopen is led, too.
@@ -95,11 +95,35 @@ def test_libraries():
     # Older CUDA: the versions of its symbols, its structures, its per-thread streams, its unknown functions.
     has(run("sim:gpu=a100-40g", options.old_client),
         ["version 12000, NVIDIA A100-SXM4-40GB, 42298834944 bytes, sm_80, 108 multiprocessors, opt-in 166912, after it ee",
-         "malloc 0, wonder 0, stream 0"])
+         "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
     has(run("sim:gpu=a100-40g", options.old_client, extra=["--explain-stubs"]), ["cudaWonderOfOld"])
     expect("no version information" in run("sim", options.old_client).stderr, False, "the loader misses no version")
     # Handles are not kept in tables, which would run over.
     has(run("sim", options.client, "handles", "1000000"), ["took no memory of it"])
+
+
+def test_driver():
+    """Each function that cuda.h declares is there, for programs that are bound as they are loaded; those that nothing answers are counted."""
+    asks = ("import ctypes, sys; c = ctypes.CDLL('libcuda.so.1', mode=2); c.cuInit(0)\n"
+            "print(c.cuTensorMapEncodeTiled(None), c.cuArrayCreate_v2(None, None), c.cuInit(1), hasattr(c, 'cuMemAlloc_v2'), hasattr(c, 'cuWonder'))\n"
+            "print(ctypes.CDLL('/usr/lib/x86_64-linux-gnu/libcuda.so.1').cuInit(0))")
+    has(run("sim", sys.executable, "-c", asks, extra=["--explain-stubs"]), ["0 801 1 True False", "cuTensorMapEncodeTiled      1", "not stood in for, and so refused: cuArrayCreate_v2"])
+    # NVML belongs to the driver, too.
+    asks = ("import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint(); name = ctypes.create_string_buffer(64)\n"
+            "device = ctypes.c_void_p(); memory = (ctypes.c_ulonglong * 3)()\n"
+            "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(count)); n.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(device))\n"
+            "n.nvmlDeviceGetName(device, name, 64); n.nvmlDeviceGetMemoryInfo(device, memory); print(count.value, name.value, memory[0])")
+    has(run("sim:gpu=a100-40g,devices=2", sys.executable, "-c", asks), ["2 b'NVIDIA A100-SXM4-40GB' 42298834944"])
+
+
+def test_numba():
+    if subprocess.run([sys.executable, "-c", "import numba"], capture_output=True).returncode != 0:
+        print("skipped: there is no Numba")
+        return
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "numba_program.py")
+    # Numba asks a second time, after it gave back what it kept.
+    has(run("sim:gpu=l4", sys.executable, "-W", "ignore", program),
+        ["NVIDIA L4 (8, 9) 23653777408", "refused with 2", "refused 2 requests", "when the process held 34.00 MiB of 22.03 GiB"])
 
 
 def test_faults():

@@ -29,6 +29,10 @@ namespace {
 
 constexpr std::string_view kCounts = ".counts", kNames = ".names";
 
+constexpr std::string_view kDriverFunctions[] = {
+#include "commands/driver_functions.def"
+};
+
 Status write_whole(const std::string& path, std::string_view bytes) {
   // Another process may make the same at the same time.
   const auto part = text::format("{}.{}", path, getpid());
@@ -49,6 +53,19 @@ Result<std::set<std::string>> answered_names(const std::string& answers) {
   return names;
 }
 
+/// Would the function give memory, or a handle to some? Its success would not be counted as memory,
+/// and leave the caller's pointer as it was.
+bool gives_memory(std::string_view name) {
+  if (!name.starts_with("cu")) return false;
+  for (const std::string_view part :
+       {"AllocPitch", "MallocArray", "Malloc3D", "MallocMipmapped", "ArrayCreate", "Array3DCreate",
+        "ImportExternal", "GreenCtx", "MulticastCreate", "MemPoolImport", "MemPoolExport",
+        "GetMapped", "CtxCreate", "GetManaged", "GetGlobal", "AddMemAlloc", "GraphAddNode"}) {
+    if (name.find(part) != name.npos) return true;
+  }
+  return false;
+}
+
 /// The number in "libcudart.so.13"; empty for other libraries.
 std::string cudart_major(const std::string& soname) {
   const auto at = soname.find(".so.");
@@ -57,13 +74,20 @@ std::string cudart_major(const std::string& soname) {
   return version.substr(0, version.find('.'));
 }
 
+/// Where the functions are that a made library leads to.
+struct Answers {
+  std::string opener;    ///< libemm-answers.so.
+  std::string answered;  ///< The library whose functions are answered.
+  std::string target{};  ///< The one that they are looked up in; empty: the opener.
+};
+
 /// Makes `made`, which stands in for a library that exports `exports`.
-Status make_library(const std::string& answers, const std::string& made,
+Status make_library(const Answers& answers, const std::string& made,
                     record::LibraryExports exports) {
-  auto names = answered_names(answers);
+  auto names = answered_names(answers.answered);
   if (!names) return std::move(names).error();
   record::ForwardingLibrary library{.soname = std::move(exports.soname),
-                                    .opener = answers,
+                                    .opener = answers.opener,
                                     .open = "emm_standin_open",
                                     .functions = std::move(exports.functions),
                                     .settings = {}};
@@ -76,9 +100,13 @@ Status make_library(const std::string& answers, const std::string& made,
     }
     function.counted = names->count(plain) == 0 && names->count(function.name) == 0;
     if (!function.counted) continue;
-    counted += function.name + '\n';
+    constexpr std::int32_t kNotSupported = 801;  // of the driver, and of cudart
+    const bool is_refused = gives_memory(function.name);
+    if (is_refused) function.answer = kNotSupported;
+    counted += (is_refused ? "-" : "") + function.name + '\n';
     ++counters;
   }
+  if (!answers.target.empty()) library.settings.emplace_back("EMM_STANDIN_TARGET", answers.target);
   library.settings.emplace_back("EMM_STANDIN_COUNTS", made + std::string(kCounts));
   if (auto major = cudart_major(library.soname); !major.empty())
     library.settings.emplace_back("EMM_STANDIN_CUDART", std::move(major));
@@ -108,7 +136,8 @@ Status make_cudart(const std::string& folder, const std::string& answers) {
       if (is_its && name.find("_of_1") == name.npos)
         exports.functions.push_back({.name = name, .version = soname});
     }
-    if (auto made = make_library(answers, folder + "/" + soname, std::move(exports)); !made)
+    if (auto made = make_library({answers, answers}, folder + "/" + soname, std::move(exports));
+        !made)
       return made;
   }
   return {};
@@ -134,7 +163,7 @@ std::vector<standin::ProcessReport> reports_in(const std::string& folder) {
     std::ifstream file(folder + "/" + name, std::ios::binary);
     standin::ProcessReport report;
     if (file.read(reinterpret_cast<char*>(&report), sizeof report) &&
-        report.version == standin::ProcessReport::kVersion && report.devices != 0 &&
+        report.version == standin::ProcessReport::kVersion &&
         report.devices <= standin::ProcessReport::kMostDevices)
       found.push_back(report);
   }
@@ -147,6 +176,7 @@ std::vector<standin::ProcessReport> reports_in(const std::string& folder) {
 struct Stub {
   std::string library, function;
   std::uint64_t calls = 0;
+  bool refused = false;
 };
 std::vector<Stub> stubs_in(const std::string& folder) {
   std::vector<Stub> found;
@@ -159,7 +189,8 @@ std::vector<Stub> stubs_in(const std::string& folder) {
     std::uint64_t calls = 0;
     for (std::string name;
          std::getline(names, name) && counts.read(reinterpret_cast<char*>(&calls), sizeof calls);) {
-      if (calls != 0) found.push_back({library, name, calls});
+      const bool refused = name.starts_with('-');
+      if (calls != 0) found.push_back({library, name.substr(refused ? 1 : 0), calls, refused});
     }
   }
   std::stable_sort(found.begin(), found.end(),
@@ -195,7 +226,8 @@ Status make_stand_in(const std::string& real, const std::string& made, const std
   auto exports = record::exports_of(real);
   if (!exports) return std::move(exports).error();
   if (exports->soname.empty()) exports->soname = real.substr(real.rfind('/') + 1);
-  return make_library(standin_folder(program) + "/libemm-answers.so", made, *std::move(exports));
+  const auto answers = standin_folder(program) + "/libemm-answers.so";
+  return make_library({answers, answers}, made, *std::move(exports));
 }
 
 Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
@@ -255,10 +287,30 @@ SimulatedProgram::~SimulatedProgram() {
 }
 
 Status SimulatedProgram::lead_to(const std::string& path) const {
-  for (const auto* name : {"libcuda.so.1", "libcuda.so"}) {
-    if (symlink(path.c_str(), (folder_ + "/" + name).c_str()) != 0)
-      return fail(Errc::io_error, "{}/{}: {}", folder_, name, std::strerror(errno));
+  const auto cannot = [&] { return fail(Errc::io_error, "{}: {}", folder_, std::strerror(errno)); };
+  // Under this name, the loader is not led elsewhere.
+  const auto target = folder_ + "/target.so", library = folder_ + "/libcuda.so.1";
+  if (symlink(path.c_str(), target.c_str()) != 0) return cannot();
+  // A program that is bound when it is loaded wants to find each function that it names.
+  auto answered = record::exports_of(driver());
+  if (!answered) return std::move(answered).error();
+  record::LibraryExports exports{.soname = "libcuda.so.1",
+                                 .functions = std::move(answered->functions)};
+  std::set<std::string_view> names;
+  for (const auto& function : exports.functions) names.insert(function.name);
+  std::vector<record::ExportedFunction> others;
+  const std::set<std::string_view> known(std::begin(kDriverFunctions), std::end(kDriverFunctions));
+  for (const auto name : kDriverFunctions) {
+    // The first form of a function that has a second one has sizes of 32 bits: nobody calls it.
+    const bool is_old = known.count(std::string(name) + "_v2") != 0;
+    if (names.count(name) == 0 && !is_old) others.push_back({.name = std::string(name)});
   }
+  exports.functions.insert(exports.functions.end(), others.begin(), others.end());
+  for (auto& function : exports.functions) function.version.clear();
+  const Answers answers{
+      .opener = standins_ + "/libemm-answers.so", .answered = driver(), .target = target};
+  if (auto made = make_library(answers, library, std::move(exports)); !made) return made;
+  if (symlink("libcuda.so.1", (folder_ + "/libcuda.so").c_str()) != 0) return cannot();
   return {};
 }
 
@@ -375,8 +427,14 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (const auto called = stubs_in(folder_); !called.empty()) {
     std::uint64_t calls = 0;
-    for (const auto& stub : called) calls += stub.calls;
-    console.say(text::format("{} {} no answer of {} own, and returned success in {} {}{}",
+    std::string refused;
+    for (const auto& stub : called) {
+      calls += stub.calls;
+      if (stub.refused) refused += (refused.empty() ? "" : ", ") + stub.function;
+    }
+    if (!refused.empty())
+      console.say(text::format("not stood in for, and so refused: {}", refused));
+    console.say(text::format("{} {} no answer of {} own, and got a stand-in's in {} {}{}",
                              called.size(), called.size() == 1 ? "function has" : "functions have",
                              called.size() == 1 ? "its" : "their", text::grouped(calls),
                              calls == 1 ? "call" : "calls",

@@ -230,7 +230,7 @@ std::string build(const ForwardingLibrary& library) {
         std::find(versions.begin(), versions.end(), function.version) == versions.end())
       versions.push_back(function.version);
   }
-  constexpr std::size_t kStub = 16, kHeaders = 4;
+  constexpr std::size_t kStub = 32, kHeaders = 4;
   const auto count = functions.size();
   Image image;
   image.add_zeros(sizeof(Elf64_Ehdr) + kHeaders * sizeof(Elf64_Phdr));
@@ -385,10 +385,11 @@ std::string build(const ForwardingLibrary& library) {
       for (std::size_t b = 0; b + 1 < sizeof kJump; ++b) image.put(stub + b, kJump[b]);
       image.put_relative(stub + 6, slots_at + i * 8);
     } else {
-      // endbr64; lock inc qword [counter]; xor eax, eax; ret
-      constexpr char kCount[] = "\xf3\x0f\x1e\xfa\xf0\x48\xff\x05\0\0\0\0\x31\xc0\xc3";
+      // endbr64; lock inc qword [counter]; mov eax, answer; ret
+      constexpr char kCount[] = "\xf3\x0f\x1e\xfa\xf0\x48\xff\x05\0\0\0\0\xb8\0\0\0\0\xc3";
       for (std::size_t b = 0; b + 1 < sizeof kCount; ++b) image.put(stub + b, kCount[b]);
       image.put_relative(stub + 8, counters_at + (i - forwarded) * 8);
+      image.put(stub + 13, functions[i].answer);
     }
     Elf64_Sym offered{};
     offered.st_name = names[i];

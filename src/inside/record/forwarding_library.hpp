@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@ Result<std::vector<std::string>> functions_of(const std::string& path);
 struct ExportedFunction {
   std::string name;
   std::string version{};  ///< The symbol's version; empty if it has none.
-  bool counted = false;   ///< It is not forwarded: it counts its calls, and returns 0.
+  bool counted = false;   ///< It is not forwarded: it counts its calls, and returns `answer`.
+  std::int32_t answer = 0;
 };
 
 /// What a library offers to the loader: its DT_SONAME, which may be empty, and its functions, those

@@ -83,6 +83,7 @@ std::int32_t Machine::start() {
     std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());
     return 100;
   }
+  (void)Report::of_this_process();
   the_machine.store(new Machine(std::move(*platform)), std::memory_order_release);
   return kSuccess;
 }

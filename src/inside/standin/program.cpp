@@ -105,6 +105,28 @@ Code cuStreamGetCtx(Handle, ContextPtr* context) {
   *context = Machine::current();
   return *context != nullptr ? Machine::kSuccess : Machine::kInvalidContext;
 }
+Code cuStreamGetCtx_v2(Handle on, ContextPtr* context, Handle* green) {
+  *green = 0;
+  return cuStreamGetCtx(on, context);
+}
+Code cuCtxGetDevice_v2(Device* device, ContextPtr context) {
+  auto* machine = Machine::started();
+  if (machine == nullptr) return Machine::kNotInitialized;
+  // Numba calls the second form, where there is one, with the arguments of the first.
+  if (!machine->is_context(context)) context = Machine::current();
+  if (context == nullptr) return Machine::kInvalidContext;
+  *device = context->ordinal;
+  return Machine::kSuccess;
+}
+Code cuCtxSynchronize_v2(ContextPtr context) {
+  auto* machine = Machine::started();
+  if (machine == nullptr) return Machine::kNotInitialized;
+  // Numba calls the second form, where there is one, with the arguments of the first.
+  if (!machine->is_context(context)) context = Machine::current();
+  if (context == nullptr) return Machine::kInvalidContext;
+  const auto done = context->device.driver->ctx_synchronize();
+  return done ? Machine::kSuccess : done.error().native;
+}
 Code cuCtxGetFlags(unsigned* flags) {
   *flags = 0;
   return Machine::kSuccess;

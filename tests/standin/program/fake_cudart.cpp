@@ -11,6 +11,7 @@ int cudaRuntimeGetVersion(int*) { std::abort(); }
 int cudaGetDeviceProperties(void*, int) { std::abort(); }
 int cudaGetDeviceProperties_v2(void*, int) { std::abort(); }
 int cudaStreamSynchronize_ptsz(void*) { std::abort(); }
+int cudaPointerGetAttributes(void*, const void*) { std::abort(); }
 int cudaWonderOfOld() { std::abort(); }
 }
 #pragma GCC visibility pop

@@ -9,6 +9,7 @@ int cudaRuntimeGetVersion(int*);
 int cudaGetDeviceProperties_v2(void*, int);
 int cudaStreamSynchronize_ptsz(void*);
 int cudaWonderOfOld();
+int cudaPointerGetAttributes(void*, const void*);
 }
 
 int main() {
@@ -31,6 +32,10 @@ int main() {
               number(388), optin, properties[1032]);
   void* memory = nullptr;
   const auto code = cudaMalloc(&memory, std::size_t{1} << 20);
+  unsigned char attributes[24 + 8];
+  std::memset(attributes, 0xee, sizeof attributes);
+  cudaPointerGetAttributes(attributes, memory);
+  std::printf("of type %d, after it %x\n", attributes[0], attributes[24]);
   std::printf("malloc %d, wonder %d, stream %d\n", code, cudaWonderOfOld(),
               cudaStreamSynchronize_ptsz(nullptr));
 }

@@ -233,9 +233,12 @@ struct CudartPointerAttributes {
   int device;
   void* devicePointer;
   void* hostPointer;
+};
+struct CudartPointerAttributes13 {
+  CudartPointerAttributes attributes;
   long reserved[8];
 };
-Code cudaPointerGetAttributes(CudartPointerAttributes* out, const void* ptr) {
+static Code get_attributes(CudartPointerAttributes* out, const void* ptr) {
   return in_context([&] {
     unsigned type = 0;
     *out = {};
@@ -247,6 +250,18 @@ Code cudaPointerGetAttributes(CudartPointerAttributes* out, const void* ptr) {
     cuPointerGetAttribute(&out->device, 9, address(ptr));
     return kSuccess;
   });
+}
+
+Code cudaPointerGetAttributes(CudartPointerAttributes13* out, const void* ptr) {
+  *out = {};
+  return get_attributes(&out->attributes, ptr);
+}
+// Before CUDA 13 nothing was reserved behind it.
+Code cudaPointerGetAttributes_of_12(CudartPointerAttributes* out, const void* ptr) {
+  return get_attributes(out, ptr);
+}
+Code cudaPointerGetAttributes_of_11(CudartPointerAttributes* out, const void* ptr) {
+  return get_attributes(out, ptr);
 }
 
 // Content

@@ -55,21 +55,24 @@ extern "C" [[gnu::visibility("default")]] void emm_standin_open(
     std::uint64_t* counters, unsigned counted) {
   if (const char* const major = setting(strings, "EMM_STANDIN_CUDART"); major != nullptr)
     emm::standin::cudart::version = std::atoi(major) * 1000;
+  const char* const target = setting(strings, "EMM_STANDIN_TARGET");
+  void* const answers = target != nullptr ? dlopen(target, RTLD_NOW | RTLD_LOCAL) : self();
+  if (answers == nullptr) std::fprintf(stderr, "emmctl: --device sim: %s\n", dlerror());
   for (unsigned i = 0; i < forwarded; ++i) {
     const char* const name = strings + symbols[i].st_name;
     // A function may be another one in each CUDA: "cudaGetDeviceProperties_of_12".
     char versioned[256];
     std::snprintf(versioned, sizeof versioned, "%s_of_%d", name, emm::standin::cuda_version());
-    void* found = dlsym(self(), versioned);
-    if (found == nullptr) found = dlsym(self(), name);
-    if (found == nullptr) {
+    void* found = answers != nullptr ? dlsym(answers, versioned) : nullptr;
+    if (found == nullptr && answers != nullptr) found = dlsym(answers, name);
+    if (found == nullptr && answers != nullptr) {
       // "_ptsz" and "_ptds": the same for the thread's own default stream
       std::string_view shortened = name;
       if (shortened.ends_with("_ptsz") || shortened.ends_with("_ptds"))
         shortened.remove_suffix(std::strlen("_ptsz"));
       std::snprintf(versioned, sizeof versioned, "%.*s", static_cast<int>(shortened.size()),
                     shortened.data());
-      found = dlsym(self(), versioned);
+      found = dlsym(answers, versioned);
     }
     slots[i] = found != nullptr ? found : reinterpret_cast<void*>(&not_answered);
   }
