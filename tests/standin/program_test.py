@@ -14,6 +14,7 @@ import tempfile
 parser = argparse.ArgumentParser()
 for name in ("emmctl", "client", "old-client", "fake"):
     parser.add_argument("--" + name, required=True)
+parser.add_argument("--properties")
 options = parser.parse_args()
 failures = 0
 folder = tempfile.TemporaryDirectory(prefix="emm-program-")
@@ -79,6 +80,16 @@ def test_processes_devices_threads():
 def test_content_and_kernels():
     has(run("sim:gpu=l4", options.client, "content"), ["read 42, fresh 0, of a large one 0", "2.00 MiB were copied to the device"])
     has(run("sim:gpu=l4", options.client, "kernel"), ["launch 0, 58 multiprocessors", "1 kernel was skipped"])
+
+
+def test_properties():
+    if options.properties:
+        has(run("sim:gpu=h100", options.properties), ["NVIDIA H100 80GB HBM3 has", "0 wrong, behind it ee"])
+        has(run("sim:gpu=t4", options.properties), ["Tesla T4 has", "0 wrong, behind it ee"])
+
+
+def test_static_cudart():
+    has(run("sim", options.client, "tables"), ["has a cudart that is linked in statically", "cannot run without a GPU"], 3)
 
 
 def test_libraries():
