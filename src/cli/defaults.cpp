@@ -51,10 +51,10 @@ std::optional<std::string> word_of(const JsonValue& value) {
 }
 
 /// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
-/// something else in each command; that of `fit` means the same, so often as it is given. A
-/// --device that only replaces --capacity means something else, too.
+/// something else in each command; that of `fit` means the same, so often as it is given. So does a
+/// --device that can only be simulated: it replaces --capacity, or takes a program's GPU away.
 bool is_for_all(const PageOption& option) {
-  return (!option.repeatable || option.help == kManagersHelp) && option.help != kDeviceHelp;
+  return (!option.repeatable || option.help == kManagersHelp) && !option.value.starts_with("sim");
 }
 
 Status add(const std::string& path, const PageOption& option, const JsonValue& value,

@@ -256,6 +256,9 @@ Status apply_capacity(Cli11Arguments::Files& files) {
     }
     auto& device = *files.device;
     const auto kind = std::string_view(device).substr(0, device.find(':'));
+    if (device.empty()) {
+      return fail(Errc::usage, "--capacity {}: expected --device sim besides", files.offered);
+    }
     if (kind != "sim" && device != "auto") {
       return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device);
     }

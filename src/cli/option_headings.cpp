@@ -27,7 +27,8 @@ constexpr Purpose kPurposes[] = {
     {"--to", kOutput},       {"--title", kOutput},      {"--anonymize", kOutput},
     {"--duration", kRun},    {"--on-signal", kRun},     {"--stacks", kRun},
     {"--stack-depth", kRun}, {"--through", kRun},       {"--max-file-size", kOutput},
-    {"--follow", kRun},      {"--require-trace", kRun}, {"--help", kOther},
+    {"--follow", kRun},      {"--require-trace", kRun}, {"--explain-stubs", kShown},
+    {"--help", kOther},
 };
 
 }  // namespace

@@ -1345,6 +1345,17 @@ def docs(bench):
         if line is not None:
             fail("%s does not print: %s\nbut:\n%s" % (command, line, done.stdout))
     expect(found, 4, "commands")
+    # Without a GPU: nothing tells the program of a device but the command.
+    text = (HERE.parent.parent / "docs" / "without-a-gpu.md").read_text()
+    alone = {name: value for name, value in environment.items() if not name.startswith(("EMM_", "LD_"))}
+    found = 0
+    for command, shown in docs_test.examples(text[text.index("## On which card"):text.index("## A test in CI")]):
+        found += 1
+        done = subprocess.run(["bash", "-c", command], cwd=bench.folder, text=True, env=alone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        line = docs_test.missing(shown, [line for line in done.stdout.splitlines() if line.strip()])
+        if line is not None:
+            fail("%s does not print: %s\nbut:\n%s" % (command, line, done.stdout))
+    expect(found, 3, "commands without a GPU")
     less = subprocess.run(["bash", "-c", "emmctl run --capacity 75MiB -- python train.py"], cwd=bench.folder, text=True,
                           env=dict(environment, EMM_STANDIN_DEVICE="sim:capacity=1GiB"), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)

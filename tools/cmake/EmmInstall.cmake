@@ -97,6 +97,7 @@ install(TARGETS emm_recorder LIBRARY DESTINATION lib/emmctl/record)
 # names without a version, which are links.
 if(TARGET standin)
   install(TARGETS standin standin_cudart LIBRARY DESTINATION lib/emmctl/standin)
+  install(TARGETS standin_answers standin_nvml standin_redirect LIBRARY DESTINATION lib/emmctl/standin NAMELINK_SKIP)
 endif()
 install(FILES src/core/plugin/emm_plugin.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/emmctl/plugin)
 install(DIRECTORY tools/python/emmctl DESTINATION ${EMM_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)

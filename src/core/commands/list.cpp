@@ -204,7 +204,7 @@ class List final : public CommandRun {
 
 extern constinit const Command list_command{
     "list",
-    "What there is: managers, adaptors, devices, formats, generators, clauses",
+    "What there is: managers, adaptors, devices, formats, generators, clauses, gpus",
     false,
     make_run<List>,
     Heading::about,

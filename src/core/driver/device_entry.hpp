@@ -13,6 +13,8 @@
 
 namespace emm {
 
+struct GpuProfile;
+
 /// An opened device: the driver of its context, and cudart for the same context.
 struct OpenedDevice {
   std::unique_ptr<Driver> driver;
@@ -35,6 +37,8 @@ class Platform {
   /// for it in another process, as the peer of an IPC section needs.
   virtual std::string spec() const = 0;
   virtual std::string_view kind() const noexcept = 0;  ///< "sim" or "cuda"
+  /// What a simulated device is; null for a real one.
+  virtual const GpuProfile* gpu() const noexcept { return nullptr; }
   /// The machine's number of device `ordinal`: device 0 of "cuda:2" is the machine's 2.
   virtual int machine_ordinal(int ordinal) const noexcept { return ordinal; }
 };

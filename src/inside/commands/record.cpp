@@ -28,6 +28,7 @@
 #include "cli/load.hpp"
 #include "cli/program_files.hpp"
 #include "commands/recorded_program.hpp"
+#include "commands/simulated_program.hpp"
 #include "format/whole_file.hpp"
 #include "raw/raw.hpp"
 #include "record/forwarding_library.hpp"
@@ -250,6 +251,8 @@ class RecordProgram final : public CommandRun {
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
+    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+                   "Records the program without a GPU, as emmctl run --device sim runs it");
     arguments.flag("--follow", follow_,
                    "Waits for the processes that the program leaves, such as a daemon, and records "
                    "them to their end; SIGTERM ends the waiting, and writes the traces");
@@ -306,6 +309,14 @@ class RecordProgram final : public CommandRun {
       if (!found) return std::move(found).error();
       hooks = *std::move(found);
     }
+    if (!device_.empty()) {
+      if (through_ == "cupti")
+        return fail(Errc::usage, "--through cupti --device {}: expected one of them", device_);
+      auto made = SimulatedProgram::make(device_, {}, console.program());
+      if (!made) return std::move(made).error();
+      simulated_.emplace(*std::move(made));
+      for (auto& variable : simulated_->variables()) start.variables.push_back(std::move(variable));
+    }
     forget_outer();
     auto folder = RawFolder::make(place_of_raw());
     if (!folder) return std::move(folder).error();
@@ -321,8 +332,14 @@ class RecordProgram final : public CommandRun {
         start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
     }
     start.follows = follow_;
-    if (!calls) return record_requests(console, *folder, start);
+    if (!calls) {
+      if (simulated_) {
+        if (auto led = simulated_->lead_to(simulated_->driver()); !led) return led.error();
+      }
+      return record_requests(console, *folder, start);
+    }
     const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
+      if (simulated_) return why;
       folder->remove();
       console.say(text::format("the program runs unrecorded: {}", why.message));
       auto end = run_program({.command = program_});
@@ -330,15 +347,17 @@ class RecordProgram final : public CommandRun {
       whole_ = false;
       return code_of(console, *end);
     };
-    auto shim = DriverShim::open(folder->path(), console.program());
+    auto shim = DriverShim::open(folder->path(), console.program(),
+                                 simulated_ ? simulated_->driver() : std::string());
     if (!shim) return unrecorded(shim.error());
     if (through_ != "cupti") {
       for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
     }
     // An injection by another tool is kept unless the user asked for CUPTI.
     const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
-    if (through_ == "cupti" || (through_ == "auto" && !profiled_by_nsight_compute() &&
-                                (injected == nullptr || *injected == '\0')))
+    if (through_ == "cupti" ||
+        (through_ == "auto" && !simulated_ && !profiled_by_nsight_compute() &&
+         (injected == nullptr || *injected == '\0')))
       start.variables.push_back(shim->injection());
     start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
     if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", shim->recorder());
@@ -357,6 +376,9 @@ class RecordProgram final : public CommandRun {
         shim->remove();
         return unrecorded(written.error());
       }
+    }
+    if (simulated_) {
+      if (auto led = simulated_->lead_to(shim->library()); !led) return led.error();
     }
     std::uint32_t windows = start.signal != 0 ? 0 : 1;
     bool on = windows != 0, unwritten = false;
@@ -708,6 +730,7 @@ class RecordProgram final : public CommandRun {
   /// --require-trace a script sees it.
   ExitCode code_of(Console& console, const ProgramEnd& end) const {
     run_files::forget_write_error();
+    if (simulated_) simulated_->say(console, false, {});
     if (!require_ || whole_ || end.code != 0) return static_cast<ExitCode>(end.code);
     console.say("--require-trace: the program exited with 0, and its trace is not whole");
     return ExitCode::inconclusive;
@@ -886,6 +909,8 @@ class RecordProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
+  std::optional<SimulatedProgram> simulated_;
+  std::string device_;
   std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto",
                                                            bypass_;
   std::uint64_t depth_ = 16;

@@ -188,7 +188,8 @@ std::string library_beside(const std::string& executable, const std::string& nam
   return {};
 }
 
-Result<DriverShim> DriverShim::open(const std::string& folder, const std::string& program) {
+Result<DriverShim> DriverShim::open(const std::string& folder, const std::string& program,
+                                    const std::string& named) {
   DriverShim shim;
   shim.folder_ = absolute(folder);
   shim.recorder_ = library_beside(program, "libemm-record.so");
@@ -196,7 +197,7 @@ Result<DriverShim> DriverShim::open(const std::string& folder, const std::string
     return fail(Errc::io_error, "libemm-record.so is not beside {}: expected it in ../lib",
                 program);
   }
-  auto driver = find_driver();
+  auto driver = named.empty() ? find_driver() : Result<std::string>(named);
   if (!driver) return std::move(driver).error();
   shim.driver_ = *std::move(driver);
   auto functions = record::functions_of(shim.driver_);

@@ -18,12 +18,15 @@ namespace emm::cli {
 /// that the program finds first. It also holds what that library needs to know.
 class DriverShim {
  public:
-  /// Finds the driver and the recorder. `folder` must exist. If its path contains a `:` or `;`, a
-  /// folder in TMPDIR replaces it. Errors: no_device without a driver, io_error.
-  static Result<DriverShim> open(const std::string& folder, const std::string& program);
+  /// Finds the recorder, and the driver unless `driver` names one. `folder` must exist. If its path
+  /// contains a `:` or `;`, a folder in TMPDIR replaces it. Errors: no_device without a driver,
+  /// io_error.
+  static Result<DriverShim> open(const std::string& folder, const std::string& program,
+                                 const std::string& driver = {});
 
   const std::string& driver() const noexcept { return driver_; }      ///< The real libcuda.so.1.
   const std::string& recorder() const noexcept { return recorder_; }  ///< libemm-record.so.
+  std::string library() const { return folder_ + "/libcuda.so.1"; }   ///< What write() writes.
   /// Makes the driver load the recorder too. This covers programs that bypass the folder; CUPTI
   /// sees them.
   std::pair<std::string, std::string> injection() const {

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "commands/recorded_program.hpp"
+#include "commands/simulated_program.hpp"
 #include "driver/decorate/fault_injector.hpp"
 
 namespace emm {
@@ -120,13 +122,21 @@ class RunProgram final : public CommandRun {
   explicit RunProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
+    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+                   "Runs the program without a GPU: its memory is real, and its kernels are "
+                   "skipped; list gpus names the cards");
+    arguments.flag("--explain-stubs", stubs_,
+                   "Lists the functions that only returned success, with --device sim");
     arguments.text("--capacity", capacity_, "SIZE",
                    "The program sees devices with no more memory than that: what goes beyond is "
                    "refused, as the driver refuses");
     arguments.list("--fault", faults_, "CALL:N|rate=R,seed=S",
                    "The N-th call of that kind fails, or each with a probability; repeatable");
     arguments.footer(
-        "The program finds a libcuda.so.1 of emmctl's before the driver's, as under `emmctl "
+        "With --device sim the program finds stand-ins for CUDA's libraries, and stderr tells at "
+        "the end whether its memory fits. "
+        "Without it, the program finds a libcuda.so.1 of emmctl's before the driver's, as under "
+        "`emmctl "
         "record`. What counts against --capacity is what the process asks of the driver: each "
         "process has its own. A call that fails as --fault says does not reach the driver. The "
         "exit code is the program's.");
@@ -134,8 +144,13 @@ class RunProgram final : public CommandRun {
 
   Result<ExitCode> run(Console& console) override {
     if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
-    if (capacity_.empty() && faults_.empty())
-      return fail(Errc::usage, "emmctl run: expected --capacity SIZE, --fault CALL:N, or both");
+    if (capacity_.empty() && faults_.empty() && device_.empty()) {
+      return fail(Errc::usage,
+                  "emmctl run: expected --device sim, --capacity SIZE, --fault CALL:N, or some of "
+                  "them");
+    }
+    if (stubs_ && device_.empty())
+      return fail(Errc::usage, "--explain-stubs: expected --device sim");
     ProgramStart start{.command = program_};
     std::string words;
     for (const auto& given : faults_) {
@@ -149,20 +164,50 @@ class RunProgram final : public CommandRun {
       if (!size) return std::move(size).error();
       if (*size == 0)
         return fail(Errc::usage, "--capacity {}: expected at least a byte", capacity_);
-      start.variables.emplace_back("EMM_RUN_CAPACITY", text::format("{}", *size));
+      if (device_.empty())
+        start.variables.emplace_back("EMM_RUN_CAPACITY", text::format("{}", *size));
     }
-    const auto folder = make_temporary_folder("run");
-    if (!folder) return folder.error();
-    const auto end = run_in(console, *folder, start);
-    rmdir(folder->c_str());
-    if (!end) return end.error();
+    if (!device_.empty()) return run_simulated(console, start);
+    auto end = run_shimmed(console, start, {});
+    if (!end) return std::move(end).error();
     return static_cast<ExitCode>(end->code);
   }
 
  private:
-  static Result<ProgramEnd> run_in(Console& console, const std::string& folder,
-                                   ProgramStart& start) {
-    auto shim = DriverShim::open(folder, console.program());
+  Result<ExitCode> run_simulated(Console& console, ProgramStart& start) {
+    auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
+    if (!simulated) return std::move(simulated).error();
+    for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
+    auto end = Result<ProgramEnd>(ProgramEnd{});
+    if (faults_.empty()) {
+      if (auto led = simulated->lead_to(simulated->driver()); !led) return led.error();
+      end = run_program(start);
+    } else {
+      end = run_shimmed(console, start, &*simulated);
+    }
+    if (!end) return std::move(end).error();
+    std::string next = "emmctl record --device ";
+    next += text::shell_word(capacity_.empty() ? device_ : device_ + " --capacity " + capacity_);
+    const auto answer = simulated->say(
+        console, stubs_, next + " -o run.emmb -- " + text::shell_word(program_.front()) + " ...");
+    if (answer.needs_tables && end->code != 0) return ExitCode::inconclusive;
+    return static_cast<ExitCode>(end->code);
+  }
+
+  /// Runs the program with a library of ours before its driver, or before the simulated one.
+  Result<ProgramEnd> run_shimmed(Console& console, ProgramStart& start,
+                                 const SimulatedProgram* simulated) {
+    const auto folder = make_temporary_folder("run");
+    if (!folder) return folder.error();
+    auto end = run_in(console, *folder, start, simulated);
+    rmdir(folder->c_str());
+    return end;
+  }
+
+  static Result<ProgramEnd> run_in(Console& console, const std::string& folder, ProgramStart& start,
+                                   const SimulatedProgram* simulated) {
+    auto shim = DriverShim::open(folder, console.program(),
+                                 simulated != nullptr ? simulated->driver() : std::string());
     if (!shim) return std::move(shim).error();
     for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
     const ReportFile report(folder + "/seen");
@@ -170,6 +215,12 @@ class RunProgram final : public CommandRun {
     if (auto written = shim->write(start.variables); !written) {
       shim->remove();
       return written.error();
+    }
+    if (simulated != nullptr) {
+      if (auto led = simulated->lead_to(shim->library()); !led) {
+        shim->remove();
+        return led.error();
+      }
     }
     auto end = run_program(start);
     shim->remove();
@@ -189,7 +240,8 @@ class RunProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string capacity_;
+  std::string device_, capacity_;
+  bool stubs_ = false;
   std::vector<std::string> faults_;
 };
 
@@ -197,11 +249,11 @@ class RunProgram final : public CommandRun {
 
 extern constinit const Command run_command{
     "run",
-    "Run a CUDA program on a device with less memory, or with driver calls that fail",
+    "Run a CUDA program without a GPU, with less memory, or with driver calls that fail",
     false,
     make_run<RunProgram>,
     Heading::traces,
-    {{{"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."},
-      {"emmctl run --fault mem_alloc:100 -- ./program", "Lets the hundredth request fail."}}}};
+    {{{"emmctl run --device sim:gpu=l4 -- ./program", "Does it fit on an L4? No GPU is needed."},
+      {"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."}}}};
 
 }  // namespace emm

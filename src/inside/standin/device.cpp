@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "standin/calls.hpp"
+#include "standin/report.hpp"
 
 using namespace emm::standin;
 
@@ -17,9 +18,11 @@ namespace {
 constexpr int kDriverVersion = 13000;
 std::atomic<std::uint64_t> asked_for_tables{0};
 
-/// Returns CU_DEVICE_ATTRIBUTE_*: an H200's value for those that programs use, and 0 for the rest.
-int attribute_of(emm::Driver& driver, int attribute) {
+/// Returns CU_DEVICE_ATTRIBUTE_*. What the card's profile does not tell is 0, as it is for what a
+/// card does not have.
+int attribute_of(const emm::GpuProfile& gpu, emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
+  constexpr int kTextureWidth = 131072, kTexture3d = 16384, kTextureLayers = 2048;
   switch (attribute) {
     case 1:
     case 2:
@@ -38,34 +41,82 @@ int attribute_of(emm::Driver& driver, int attribute) {
       return 65536;  // TOTAL_CONSTANT_MEMORY
     case 10:
       return 32;  // WARP_SIZE
+    case 11:
+      return 2147483647;  // MAX_PITCH
     case 12:
-      return 65536;  // MAX_REGISTERS_PER_BLOCK
+    case 82:
+      return 65536;  // MAX_REGISTERS_PER_BLOCK, of a multiprocessor
+    case 13:
+      return gpu.clock_khz;
+    case 14:
+    case 30:
+      return 512;  // TEXTURE_ALIGNMENT, SURFACE_ALIGNMENT
     case 16:
-      return 132;  // MULTIPROCESSOR_COUNT
+      return gpu.multiprocessors;
     case 19:
       return driver.can_map_host_memory() ? 1 : 0;
-    case 31:
-      return 1;  // CONCURRENT_KERNELS
+    case 21:
+    case 22:
+    case 55:
+      return kTextureWidth;
+    case 23:
+    case 56:
+      return kTextureWidth / 2;
+    case 24:
+    case 25:
+    case 26:
+      return kTexture3d;
+    case 29:
+    case 43:
+      return kTextureLayers;
     case 33:
       return identity.pci_bus_id;
     case 34:
       return identity.pci_device_id;
+    case 36:
+      return gpu.memory_clock_khz;
+    case 37:
+      return gpu.bus_bits;
+    case 38:
+      return static_cast<int>(gpu.l2);
     case 39:
-      return 2048;  // MAX_THREADS_PER_MULTIPROCESSOR
+      return gpu.threads_of_multiprocessor();
     case 40:
       return 3;  // ASYNC_ENGINE_COUNT
-    case 41:
-      return 1;  // UNIFIED_ADDRESSING
     case 50:
       return identity.pci_domain_id;
+    case 51:
+      return 32;  // TEXTURE_PITCH_ALIGNMENT
     case 75:
-      return 9;  // COMPUTE_CAPABILITY_MAJOR
+      return gpu.major;
     case 76:
-      return 0;
-    case 83:
-    case 102:
-    case 115:
-      return 1;  // MANAGED_MEMORY, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, MEMORY_POOLS_SUPPORTED
+      return gpu.minor;
+    case 81:
+      return gpu.shared_of_multiprocessor();
+    case 97:
+      return gpu.shared_of_block_optin();
+    case 106:
+      return gpu.blocks_of_multiprocessor();
+    case 111:
+      return gpu.shared_reserved();
+    case 15:   // GPU_OVERLAP
+    case 31:   // CONCURRENT_KERNELS
+    case 41:   // UNIFIED_ADDRESSING
+    case 78:   // STREAM_PRIORITIES_SUPPORTED
+    case 79:   // GLOBAL_L1_CACHE_SUPPORTED
+    case 80:   // LOCAL_L1_CACHE_SUPPORTED
+    case 83:   // MANAGED_MEMORY
+    case 89:   // CONCURRENT_MANAGED_ACCESS
+    case 90:   // COMPUTE_PREEMPTION_SUPPORTED
+    case 91:   // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+    case 95:   // COOPERATIVE_LAUNCH
+    case 99:   // HOST_REGISTER_SUPPORTED
+    case 102:  // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+    case 115:  // MEMORY_POOLS_SUPPORTED
+      return 1;
+    case 120:  // CLUSTER_LAUNCH
+    case 127:  // TENSOR_MAP_ACCESS_SUPPORTED
+      return gpu.major >= 9 ? 1 : 0;
     default:
       return 0;
   }
@@ -134,15 +185,18 @@ Code cuDeviceGet(Device* device, int ordinal) {
 Code cuDeviceGetName(char* name, int size, Device device) {
   return with_device(device, [&](emm::Driver& driver) {
     if (size <= 0) return;
-    const auto text = driver.device_name().substr(0, static_cast<std::size_t>(size) - 1);
+    // A program may choose by the name. It gets the card's own.
+    const auto shown = is_whole_program() ? Machine::started()->gpu().device : driver.device_name();
+    const auto text = shown.substr(0, static_cast<std::size_t>(size) - 1);
     std::copy(text.begin(), text.end(), name);
     name[text.size()] = '\0';
   });
 }
 
 Code cuDeviceGetAttribute(int* value, int attribute, Device device) {
-  return with_device(device,
-                     [&](emm::Driver& driver) { *value = attribute_of(driver, attribute); });
+  return with_device(device, [&](emm::Driver& driver) {
+    *value = attribute_of(Machine::started()->gpu(), driver, attribute);
+  });
 }
 
 Code cuDeviceTotalMem_v2(std::size_t* bytes, Device device) {
@@ -153,8 +207,8 @@ Code cuDeviceTotalMem_v2(std::size_t* bytes, Device device) {
 
 Code cuDeviceComputeCapability(int* major, int* minor, Device device) {
   return with_device(device, [&](emm::Driver&) {
-    *major = 9;
-    *minor = 0;
+    *major = Machine::started()->gpu().major;
+    *minor = Machine::started()->gpu().minor;
   });
 }
 
@@ -295,10 +349,19 @@ Code cuGetProcAddress(const char* symbol, void** function, int version, std::uin
 // none.
 Code cuGetExportTable(const void**, const void*) {
   ++asked_for_tables;
+  if (auto* const report = Report::of_this_process()) report->add_table();
   return Machine::kNotSupported;
 }
 /// Not a CUDA function. Programs that load the stand-in call it.
 std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
+/// Likewise: what is not free of a device.
+std::uint64_t emm_standin_used_bytes(Device device) {
+  std::uint64_t used = 0;
+  with_device(device, [&](emm::Driver& driver) {
+    if (const auto info = driver.mem_get_info(); info) used = info->total - info->free;
+  });
+  return used;
+}
 std::uint64_t emm_standin_strays() { return emm::standin::Machine::strays(); }
 
 }  // extern "C"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "driver/decorate/forwarding_driver.hpp"
+#include "standin/report.hpp"
 
 namespace emm::standin {
 namespace {
@@ -68,17 +69,21 @@ Script& Machine::script() noexcept {
   return script;
 }
 
-Machine* Machine::started() noexcept { return the_machine.load(std::memory_order_acquire); }
+Machine* Machine::started() noexcept {
+  return is_forked() ? nullptr : the_machine.load(std::memory_order_acquire);
+}
 
 std::int32_t Machine::start() {
   static std::mutex once;
   const std::lock_guard lock(once);
   if (started() != nullptr) return kSuccess;
+  if (is_forked()) return kNotInitialized;
   auto platform = open_platform(variable("EMM_STANDIN_DEVICE", "sim"), {});
   if (!platform) {
     std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());
     return 100;
   }
+  (void)Report::of_this_process();
   the_machine.store(new Machine(std::move(*platform)), std::memory_order_release);
   return kSuccess;
 }
@@ -99,6 +104,10 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   if (!device) return nullptr;
   auto context = std::make_unique<Context>();
   context->ordinal = ordinal;
+  if (auto* const report = Report::of_this_process()) {
+    context->report = report->hook_for(ordinal, *device->driver);
+    *device = hooked(std::move(*device), *context->report);
+  }
   context->device = log_ ? hooked(std::move(*device), *log_) : std::move(*device);
   if (variable("EMM_STANDIN_SCRIPT", nullptr) != nullptr) {
     context->device = hooked(std::move(context->device), script());

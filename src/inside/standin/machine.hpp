@@ -8,6 +8,7 @@
 
 #include "driver/decorate/call_hook.hpp"
 #include "driver/device_entry.hpp"
+#include "driver/gpu_profile.hpp"
 #include "standin/script.hpp"
 #include "standin/tap.hpp"
 
@@ -17,7 +18,8 @@ namespace emm::standin {
 /// EMM_STANDIN_DEVICE names ("sim" if it is not set) and each thread's stack of contexts. The
 /// process has one machine. If EMM_STANDIN_LOG names a file, every call that reaches a device is
 /// appended to it as a line before the function returns. If EMM_STANDIN_SCRIPT is set, a test
-/// scripts failures.
+/// scripts failures. If EMM_STANDIN_PROGRAM names a folder, a whole program runs on the devices:
+/// kernels are skipped, and what the program held is reported there.
 ///
 /// Codes are CUresults. Any thread may call. The machine is never destroyed, because programs free
 /// memory in their exit handlers. A context is also kept after its reset: another thread may hold
@@ -31,6 +33,7 @@ class Machine {
   /// A primary context. The stand-in's CUcontext points to one.
   struct Context {
     int ordinal = 0;
+    std::unique_ptr<CallHook> report{};  // outlives the device, whose calls it sees
     OpenedDevice device;
   };
 
@@ -48,6 +51,11 @@ class Machine {
   static std::uint64_t strays() noexcept;
 
   int device_count() const noexcept { return platform_->device_count(); }
+  /// What the devices are.
+  const GpuProfile& gpu() const noexcept {
+    const auto* const known = platform_->gpu();
+    return known != nullptr ? *known : gpu_profiles().front();
+  }
   Clock& clock() noexcept { return platform_->clock(); }
   /// The driver of a device, for queries that need no context. Null if there is no such device.
   Driver* device(int ordinal);

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "standin/calls.hpp"
+#include "standin/report.hpp"
 
 using namespace emm::standin;
 
@@ -16,6 +17,17 @@ emm::HostRegisterFlags register_flags(unsigned bits) {
           .portable = (bits & 1) != 0,
           .read_only = (bits & 8) != 0,
           .io = (bits & 4) != 0};
+}
+
+/// Copies to the device. Of a whole program, what is large keeps no content, so that the tensors of
+/// a program do not take the host's memory twice.
+emm::Status copy_to_device(emm::Driver& driver, Address to, const void* from, std::size_t size) {
+  auto* const report = Report::of_this_process();
+  if (report != nullptr && size > kKeptContent) {
+    report->add_unread(size);
+    return driver.memset_d8({to}, 0, size);
+  }
+  return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
 }
 
 }  // namespace
@@ -150,9 +162,7 @@ Code cuMemsetD32_v2(Address ptr, unsigned value, std::size_t count) {
   return in_context([&](emm::Driver& driver) { return driver.memset_d32({ptr}, value, count); });
 }
 Code cuMemcpyHtoD_v2(Address to, const void* from, std::size_t size) {
-  return in_context([&](emm::Driver& driver) {
-    return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
-  });
+  return in_context([&](emm::Driver& driver) { return copy_to_device(driver, to, from, size); });
 }
 Code cuMemcpyDtoH_v2(void* to, Address from, std::size_t size) {
   return in_context([&](emm::Driver& driver) {
@@ -187,7 +197,7 @@ Code cuMemcpyDtoDAsync_v2(Address to, Address from, std::size_t size, Handle on)
 Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Handle on) {
   return in_context([&](emm::Driver& driver) -> emm::Status {
     if (auto done = driver.stream_synchronize(stream(on)); !done) return done;
-    return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
+    return copy_to_device(driver, to, from, size);
   });
 }
 Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t size, Handle on) {

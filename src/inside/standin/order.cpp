@@ -1,10 +1,13 @@
-// Streams, events and host functions. Modules can be loaded, but have no functions.
+// Streams, events and host functions. Modules can be loaded. They have functions where a whole
+// program runs, whose kernels are skipped.
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "standin/calls.hpp"
 #include "standin/graph.hpp"
+#include "standin/report.hpp"
 
 using namespace emm::standin;
 
@@ -135,10 +138,44 @@ Code cuModuleLoadData(Handle* out, const void* image) {
   return cuModuleLoadDataEx(out, image, 0, nullptr, nullptr);
 }
 Code cuModuleUnload(Handle module) { return cuLibraryUnload(module); }
-Code cuModuleGetFunction(Handle*, Handle, const char*) { return Machine::kNotFound; }
+Code cuModuleGetFunction(Handle* out, Handle, const char*) {
+  if (!is_whole_program()) return Machine::kNotFound;
+  static std::atomic<Handle> last{0x6b000000};
+  *out = ++last;
+  return Machine::kSuccess;
+}
 Code cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                     Handle, void**, void**) {
-  return Machine::kNotSupported;  // nothing here runs kernels
+  auto* const report = Report::of_this_process();
+  if (report == nullptr) return Machine::kNotSupported;  // nothing here runs kernels
+  report->add_kernel();
+  return in_context([](emm::Driver&) { return emm::Status(); });
+}
+Code cuFuncGetAttribute(int* value, int attribute, Handle) {
+  if (!is_whole_program()) return Machine::kNotSupported;
+  *value = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0;  // threads of a block, registers
+  return Machine::kSuccess;
+}
+Code cuFuncSetAttribute(Handle, int, int) {
+  return is_whole_program() ? Machine::kSuccess : Machine::kNotSupported;
+}
+Code cuFuncSetCacheConfig(Handle, int) {
+  return is_whole_program() ? Machine::kSuccess : Machine::kNotSupported;
+}
+Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Handle, int, std::size_t) {
+  if (!is_whole_program()) return Machine::kNotSupported;
+  *blocks = 1;
+  return Machine::kSuccess;
+}
+Code cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Handle, int, std::size_t,
+                                                          unsigned) {
+  return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, 0, 0, 0);
+}
+Code cuOccupancyMaxPotentialBlockSize(int* grid, int* block, Handle, void*, std::size_t, int) {
+  if (!is_whole_program()) return Machine::kNotSupported;
+  *grid = Machine::started()->gpu().multiprocessors;
+  *block = 1024;
+  return Machine::kSuccess;
 }
 Code cuProfilerStart() { return Machine::kSuccess; }
 Code cuProfilerStop() { return Machine::kSuccess; }

@@ -3,6 +3,7 @@
 
 #include "base/units.hpp"
 #include "driver/device_entry.hpp"
+#include "driver/gpu_profile.hpp"
 #include "sim/fixture.hpp"
 
 namespace emm {
@@ -55,12 +56,32 @@ TEST(OpenPlatform, SaysWhatIsWrongWithItsOptions) {
 
   EXPECT_EQ(words("gpu"), "unknown device 'gpu': known are auto, sim, cuda");
   EXPECT_EQ(words("sim:size=1"),
-            "device sim: unknown option 'size': known are capacity, costs, devices, order, "
-            "peers, reserved, seed");
+            "device sim: unknown option 'size': known are capacity, content, costs, devices, "
+            "gpu, order, peers, reserved, seed");
   EXPECT_EQ(words("sim:capacity=1"), "device sim: option 'capacity' is 1: expected 2MiB to 4TiB");
   EXPECT_EQ(words("sim:devices=0"), "device sim: option 'devices' is 0: expected 1 to 64");
   EXPECT_EQ(words("sim:capacity=4MiB,reserved=3MiB"),
             "device sim: option 'reserved' is 3145728: expected to leave 2MiB or more of 4194304");
+}
+
+TEST(OpenPlatform, GivesEachCardItsOwnMemory) {
+  for (const auto& gpu : gpu_profiles()) {
+    const auto platform = open_platform(std::string("sim:gpu=") + std::string(gpu.name), {});
+    ASSERT_TRUE(platform) << gpu.name;
+    const auto device = (*platform)->open(0);
+    ASSERT_TRUE(device) << gpu.name;
+
+    const auto info = device->driver->mem_get_info();
+
+    ASSERT_TRUE(info) << gpu.name;
+    EXPECT_EQ(info->total, gpu.total) << gpu.name;
+    EXPECT_EQ(info->free, gpu.total - gpu.context) << gpu.name;
+    EXPECT_EQ((*platform)->gpu(), &gpu);
+    EXPECT_TRUE(open_platform((*platform)->spec(), {})) << "its spec opens the same";
+    EXPECT_GT(gpu.multiprocessors, 0);
+    EXPECT_LE(gpu.shared_of_block_optin() + gpu.shared_reserved(), gpu.shared_of_multiprocessor());
+  }
+  EXPECT_FALSE(open_platform("sim:gpu=abacus", {}));
 }
 
 TEST(OpenPlatform, HasNoDeviceBeyondItsLast) {

@@ -32,16 +32,25 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   if (!options) return std::move(options).error();
   SimOptions sim;
   const auto given = options->bytes_of_each("capacity");
-  const bool is_h200 = defaults.capacity == 0 && defaults.capacities.empty() && given.empty();
+  const bool is_whole = defaults.capacity == 0 && defaults.capacities.empty() && given.empty();
+  sim.zeroed = options->choice("content", "pattern", {"pattern", "zero"}) == "zero";
   sim.costs = options->choice("costs", "h200", {"h200", "none"}) == "h200";
   const auto devices = options->count(
       "devices", given.size() > 1 ? given.size() : static_cast<std::uint64_t>(defaults.devices));
+  if (const auto named = options->text("gpu", ""); !named.empty()) {
+    sim.gpu = find_gpu_profile(named);
+    if (sim.gpu == nullptr) {
+      return fail(Errc::usage, "device sim: option 'gpu' is {}: expected one of {}", named,
+                  gpu_profile_names());
+    }
+  }
+  const auto& card = sim.gpu != nullptr ? *sim.gpu : gpu_profiles().front();
   const auto order = options->choice("order", "late", {"late", "random", "early"});
   sim.order = order == "late"     ? sim::WorkOrder::late
               : order == "random" ? sim::WorkOrder::random
                                   : sim::WorkOrder::early;
   sim.peers = options->choice("peers", "all", {"all", "none"}) == "all";
-  sim.reserved = options->bytes("reserved", is_h200 ? SimOptions::kH200Reserved : 0);
+  sim.reserved = options->bytes("reserved", is_whole ? card.context : 0);
   sim.seed = options->count("seed", 0);
   if (auto done = options->finish("device sim"); !done) return std::move(done).error();
 
@@ -56,8 +65,7 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
                 given.size(), devices);
   }
   auto capacities = given.empty() ? defaults.capacities : given;
-  if (capacities.empty())
-    capacities = {defaults.capacity == 0 ? SimOptions::kH200Total : defaults.capacity};
+  if (capacities.empty()) capacities = {defaults.capacity == 0 ? card.total : defaults.capacity};
   capacities.resize(static_cast<std::size_t>(devices), capacities.front());
   for (const auto capacity : capacities) {
     if (auto fits = check_capacity(capacity, sim.reserved, defaults.from_trace && given.empty());
@@ -80,7 +88,7 @@ extern constinit const DeviceEntry sim_sim_device{
     .summary =
         "A simulated H200 in this process: deterministic, with the answers of a real one, and the "
         "costs of its calls by a model",
-    .options = "capacity, costs, devices, order, peers, reserved, seed",
+    .options = "capacity, content, costs, devices, gpu, order, peers, reserved, seed",
     .open = open_sim,
 };
 

@@ -20,7 +20,7 @@ class SimDriver final : public Driver {
 #include "driver/calls.def"
 
   DeviceIdentity device_identity() const noexcept override { return platform_.identity(ordinal()); }
-  std::string_view device_name() const noexcept override { return "simulated H200"; }
+  std::string_view device_name() const noexcept override { return platform_.device_name(); }
   int device_ordinal() const noexcept override { return ordinal(); }
   bool can_map_host_memory() const noexcept override { return true; }
   ContextHandle context_handle() const noexcept override { return context_; }

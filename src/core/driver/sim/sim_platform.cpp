@@ -13,17 +13,20 @@ using sim::SimDevice;
 
 namespace {
 
-sim::Pattern fresh_memory(std::uint64_t seed) {
-  return {static_cast<std::uint32_t>(Prng(seed).next() >> 32)};
+sim::Pattern fresh_memory(const SimOptions& options) {
+  if (options.zeroed) return {0};
+  return {static_cast<std::uint32_t>(Prng(options.seed).next() >> 32)};
 }
 
 }  // namespace
 
 SimPlatform::SimPlatform(const SimOptions& options)
     : options_(options),
+      device_name_(options.gpu != nullptr ? text::format("simulated {}", options.gpu->device)
+                                          : "simulated H200"),
       number_(sim::thread_contexts::number_for_platform()),
       scheduler_(*this, options.devices, options.order, options.seed),
-      virtual_memory_(*this, fresh_memory(options.seed)),
+      virtual_memory_(*this, fresh_memory(options)),
       pools_(*this) {
   EMM_ASSERT(options.devices >= 1 && options.devices <= SimOptions::kMostDevices);
   EMM_ASSERT(options.capacities.empty() ||
@@ -37,7 +40,7 @@ SimPlatform::SimPlatform(const SimOptions& options)
     const sim::DeviceSpec spec{.ordinal = ordinal,
                                .total = total,
                                .reserved = options.reserved,
-                               .fresh = fresh_memory(options.seed)};
+                               .fresh = fresh_memory(options)};
     devices_.push_back(std::make_unique<SimDevice>(spec, host_));
   }
 }
@@ -64,6 +67,8 @@ std::string SimPlatform::spec() const {
   if (!options_.peers) spec += ",peers=none";
   if (options_.order != sim::WorkOrder::late)
     spec += options_.order == sim::WorkOrder::random ? ",order=random" : ",order=early";
+  if (options_.gpu != nullptr) spec += text::format(",gpu={}", options_.gpu->name);
+  if (options_.zeroed) spec += ",content=zero";
   if (options_.reserved != 0) spec += text::format(",reserved={}", options_.reserved);
   return spec + text::format(",seed={}", options_.seed);
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "driver/device_entry.hpp"
+#include "driver/gpu_profile.hpp"
 #include "driver/sim/answer.hpp"
 #include "driver/sim/host_space.hpp"
 #include "driver/sim/latency.hpp"
@@ -35,11 +36,15 @@ struct SimOptions {
   bool peers = true;  ///< Devices can access each other's memory.
   sim::WorkOrder order = sim::WorkOrder::late;  ///< When the work on streams is done.
   std::vector<std::uint64_t> capacities{};      ///< The capacity of each device, if they differ.
+  /// Memory that was never written reads as zero, not as a pattern that shows the mistake.
+  bool zeroed = false;
+  /// The card that the devices are, if one was named.
+  const GpuProfile* gpu = nullptr;
 };
 
 /// Simulated devices in this process, on one simulated clock. Each is an H200 except for its
-/// capacity. The same calls in the same order get the same answers, addresses and times, on any
-/// machine.
+/// capacity and for what a program may ask about the card that `gpu` names. The same calls in the
+/// same order get the same answers, addresses and times, on any machine.
 class SimPlatform final : public Platform {
  public:
   /// REQUIRES: the options are within the limits above, and reserved < capacity by a page or more.
@@ -50,6 +55,11 @@ class SimPlatform final : public Platform {
   ManualClock& clock() noexcept override { return clock_; }
   std::string spec() const override;
   std::string_view kind() const noexcept override { return "sim"; }
+  const GpuProfile* gpu() const noexcept override {
+    return options_.gpu != nullptr ? options_.gpu : &gpu_profiles().front();
+  }
+
+  std::string_view device_name() const noexcept { return device_name_; }
 
   // For the drivers and runtimes of this platform.
   const SimOptions& options() const noexcept { return options_; }
@@ -89,6 +99,7 @@ class SimPlatform final : public Platform {
   }
 
   SimOptions options_;
+  std::string device_name_;
   std::uint64_t number_;
   ManualClock clock_;
   sim::HostSpace host_;

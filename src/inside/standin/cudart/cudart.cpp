@@ -2,19 +2,18 @@
 // libcuda.so.1. Like cudart, it adds a current device for each thread, primary contexts that are
 // made at first use, a last error, and sizes of 0 that are no error. Its codes for these calls
 // equal CUresult's.
+#include "standin/cudart/cudart.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+using namespace emm::standin::cudart;
+
 namespace {
 
-using Code = int;
-using Address = std::uint64_t;
-using Stream = void*;
 using Event = void*;
 using Pool = void*;
-
-constexpr Code kSuccess = 0, kInvalidValue = 1, kInvalidDevice = 101, kNotReady = 600;
 
 }  // namespace
 
@@ -57,6 +56,7 @@ Code cuStreamCreate(Stream*, unsigned);
 Code cuStreamDestroy_v2(Stream);
 Code cuStreamSynchronize(Stream);
 Code cuStreamQuery(Stream);
+Code cuStreamIsCapturing(Stream, int*);
 Code cuStreamWaitEvent(Stream, Event, unsigned);
 Code cuEventCreate(Event*, unsigned);
 Code cuEventDestroy_v2(Event);
@@ -85,16 +85,22 @@ namespace {
 thread_local int device = 0;
 thread_local Code last = kSuccess;
 
-Address address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 void* pointer(Address value) { return reinterpret_cast<void*>(value); }  // NOLINT
 
-/// Keeps a failure for cudaGetLastError. "Not ready" is not a failure.
+bool is_on_device(const void* ptr) {
+  unsigned type = 0;
+  return cuPointerGetAttribute(&type, 2, address(ptr)) == kSuccess && type == 2;
+}
+
+}  // namespace
+
+namespace emm::standin::cudart {
+
 Code conclude(Code code) {
   if (code != kSuccess && code != kNotReady) last = code;
   return code;
 }
 
-/// Makes the primary context of the thread's device current, unless a context is already current.
 Code enter() {
   if (const auto code = cuInit(0); code != kSuccess) return code;
   void* context = nullptr;
@@ -104,32 +110,12 @@ Code enter() {
   return cuCtxSetCurrent(context);
 }
 
-template <class MakeCall>
-Code in_context(MakeCall call) {
-  if (const auto code = enter(); code != kSuccess) return conclude(code);
-  return conclude(call());
-}
-
-/// cudaMemcpyKind: which sides a copy's ends are on, perhaps decided by the addresses.
-enum Kind {
-  host_to_host = 0,
-  host_to_device = 1,
-  device_to_host = 2,
-  device_to_device = 3,
-  by_address = 4
-};
-
-bool is_on_device(const void* ptr) {
-  unsigned type = 0;
-  return cuPointerGetAttribute(&type, 2, address(ptr)) == kSuccess && type == 2;
-}
-
 int kind_of(int kind, const void* to, const void* from) {
   if (kind != by_address) return kind;
   return (is_on_device(to) ? 1 : 0) | (is_on_device(from) ? 2 : 0);
 }
 
-}  // namespace
+}  // namespace emm::standin::cudart
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -147,8 +133,8 @@ const char* cudaGetErrorName(Code code) {
   return name;
 }
 const char* cudaGetErrorString(Code code) { return cudaGetErrorName(code); }
-Code cudaRuntimeGetVersion(int* version) {
-  *version = 13000;
+Code cudaRuntimeGetVersion(int* out) {
+  *out = version;
   return kSuccess;
 }
 Code cudaDriverGetVersion(int* version) { return cuDriverGetVersion(version); }
@@ -247,9 +233,12 @@ struct CudartPointerAttributes {
   int device;
   void* devicePointer;
   void* hostPointer;
+};
+struct CudartPointerAttributes13 {
+  CudartPointerAttributes attributes;
   long reserved[8];
 };
-Code cudaPointerGetAttributes(CudartPointerAttributes* out, const void* ptr) {
+static Code get_attributes(CudartPointerAttributes* out, const void* ptr) {
   return in_context([&] {
     unsigned type = 0;
     *out = {};
@@ -261,6 +250,18 @@ Code cudaPointerGetAttributes(CudartPointerAttributes* out, const void* ptr) {
     cuPointerGetAttribute(&out->device, 9, address(ptr));
     return kSuccess;
   });
+}
+
+Code cudaPointerGetAttributes(CudartPointerAttributes13* out, const void* ptr) {
+  *out = {};
+  return get_attributes(&out->attributes, ptr);
+}
+// Before CUDA 13 nothing was reserved behind it.
+Code cudaPointerGetAttributes_of_12(CudartPointerAttributes* out, const void* ptr) {
+  return get_attributes(out, ptr);
+}
+Code cudaPointerGetAttributes_of_11(CudartPointerAttributes* out, const void* ptr) {
+  return get_attributes(out, ptr);
 }
 
 // Content
@@ -328,9 +329,8 @@ Code cudaStreamQuery(Stream stream) {
 Code cudaStreamWaitEvent(Stream stream, Event event, unsigned flags) {
   return in_context([&] { return cuStreamWaitEvent(stream, event, flags); });
 }
-Code cudaStreamIsCapturing(Stream, int* status) {
-  *status = 0;
-  return kSuccess;
+Code cudaStreamIsCapturing(Stream stream, int* status) {
+  return in_context([&] { return cuStreamIsCapturing(stream, status); });
 }
 Code cudaEventCreateWithFlags(Event* out, unsigned flags) {
   return in_context([&] { return cuEventCreate(out, flags); });

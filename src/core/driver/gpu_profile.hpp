@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+
+namespace emm {
+
+/// What a program can ask about a card, for the simulated device. 0 means that the figure is not
+/// known of this card.
+struct GpuProfile {
+  std::string_view name;    ///< As in `--device sim:gpu=NAME`.
+  std::string_view device;  ///< What cuDeviceGetName answers.
+  std::uint64_t total = 0;  ///< Bytes, as cuDeviceTotalMem tells them.
+  /// Bytes that are not free once a program has a context.
+  std::uint64_t context = 0;
+  int major = 0, minor = 0;  ///< Compute capability.
+  int multiprocessors = 0;
+  int clock_khz = 0;  ///< The highest clock of the multiprocessors.
+  int memory_clock_khz = 0;
+  int bus_bits = 0;
+  std::uint64_t l2 = 0;     ///< Bytes of the L2 cache.
+  std::string_view source;  ///< Where the size of the memory comes from.
+
+  // These follow from the compute capability (CUDA C++ Programming Guide, "Compute Capabilities").
+  int threads_of_multiprocessor() const noexcept;
+  int blocks_of_multiprocessor() const noexcept;
+  int shared_of_multiprocessor() const noexcept;  ///< Bytes of shared memory.
+  int shared_of_block_optin() const noexcept;     ///< Bytes of it that one block may ask for.
+  int shared_reserved() const noexcept;           ///< Bytes of it that CUDA takes of each block.
+};
+
+/// The step of physical memory: cuMemGetAllocationGranularity, the same on all of these cards.
+inline constexpr std::uint64_t kGpuGranule = std::uint64_t{2} << 20;
+
+/// The first is the one that is simulated where nothing is said.
+std::span<const GpuProfile> gpu_profiles();
+/// Null if there is none of that name.
+const GpuProfile* find_gpu_profile(std::string_view name);
+/// "h200, h100, ...".
+std::string gpu_profile_names();
+
+}  // namespace emm

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.hpp"
+#include "cli/console.hpp"
+
+namespace emm::cli {
+
+/// The folder of the stand-ins beside this executable. Empty if there is none.
+std::string standin_folder(const std::string& executable);
+
+/// Makes `made`, a library with exactly the functions of the library `real`, their versions and its
+/// soname. Those that the stand-ins answer lead there; each other one returns 0 and is counted.
+/// Errors: io_error, parse_error, not_supported on this machine.
+Status make_stand_in(const std::string& real, const std::string& made, const std::string& program);
+
+/// What surrounds a program that runs on simulated devices: a folder with the libraries that it
+/// finds in place of CUDA's, what leads the loader there, and the reports of its processes. The
+/// destructor removes the folder.
+class SimulatedProgram {
+ public:
+  /// `device` is "sim" or "sim:OPTIONS"; `capacity` is that of --capacity, or empty. `program` is
+  /// this executable. Errors: usage, io_error, not_supported on this machine.
+  static Result<SimulatedProgram> make(const std::string& device, const std::string& capacity,
+                                       const std::string& program);
+  SimulatedProgram(SimulatedProgram&& other) noexcept { *this = std::move(other); }
+  SimulatedProgram& operator=(SimulatedProgram&& other) noexcept {
+    std::swap(folder_, other.folder_);
+    std::swap(standins_, other.standins_);
+    std::swap(device_, other.device_);
+    std::swap(card_, other.card_);
+    std::swap(given_, other.given_);
+    std::swap(maker_, other.maker_);
+    return *this;
+  }
+  ~SimulatedProgram();
+
+  const std::string& folder() const noexcept { return folder_; }
+  /// The stand-in for libcuda.
+  std::string driver() const { return standins_ + "/libcuda.so.1"; }
+  /// Makes the program's libcuda the library at `path`: driver(), or one that leads there.
+  Status lead_to(const std::string& path) const;
+  /// Variables for the program's environment.
+  std::vector<std::pair<std::string, std::string>> variables() const;
+
+  /// What the processes reported.
+  struct Answer {
+    bool used = false;     ///< A process used a device.
+    bool refused = false;  ///< A request was refused for want of memory.
+    /// A static cudart asked for tables that only a driver has, and no memory was taken.
+    bool needs_tables = false;
+  };
+  /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
+  /// functions were answered by a counted success. `next`: the command that tells more.
+  Answer say(Console& console, bool stubs, std::string_view next) const;
+
+ private:
+  SimulatedProgram() = default;
+
+  std::string folder_, standins_, device_, card_, given_, maker_;
+};
+
+}  // namespace emm::cli

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+/// What a program on the simulated device leaves for `emmctl run --device sim`: a file for each
+/// process that used a device, which the process maps and writes to as it runs. So a process that
+/// is killed has reported, too.
+namespace emm::standin {
+
+struct DeviceReport {
+  std::uint64_t total = 0;    ///< Bytes of the device.
+  std::uint64_t context = 0;  ///< Of these, never free.
+  std::uint64_t peak = 0;     ///< The most that the process held at a time.
+  std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
+  std::uint64_t first_refused_size = 0;
+  std::uint64_t first_refused_held = 0;  ///< What the process held at that request.
+};
+
+struct ProcessReport {
+  static constexpr std::uint64_t kVersion = 1;
+  static constexpr int kMostDevices = 64;
+
+  std::uint64_t version = 0;
+  std::uint64_t process = 0;
+  std::uint64_t devices = 0;
+  std::uint64_t kernels = 0;  ///< Launches that were answered, and not run.
+  std::uint64_t unread = 0;   ///< Bytes that came to the device and were not kept.
+  std::uint64_t tables = 0;   ///< Questions of a static cudart that were not answered.
+  char command[64] = {};      ///< The name of the program.
+  DeviceReport device[kMostDevices];
+};
+
+/// The variable that names the folder of the reports. Where it is set, kernels are skipped.
+inline constexpr const char* kProgramFolder = "EMM_STANDIN_PROGRAM";
+/// A copy to the device that is larger than this keeps no content: the device reads as zero there.
+inline constexpr std::uint64_t kKeptContent = std::uint64_t{1} << 20;
+
+}  // namespace emm::standin

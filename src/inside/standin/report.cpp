@@ -1,0 +1,109 @@
+#include "standin/report.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace emm::standin {
+namespace {
+
+std::atomic<bool> forked{false};
+
+void read_name_of_program(char* into, std::size_t size) {
+  const int file = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const auto got = ::read(file, into, size - 1);
+  ::close(file);
+  if (got > 0 && into[got - 1] == '\n') into[got - 1] = '\0';
+}
+
+}  // namespace
+
+bool is_forked() noexcept { return forked.load(std::memory_order_relaxed); }
+
+/// Notes the peak and the refusals of one device.
+class Report::Hook final : public CallHook {
+ public:
+  Hook(DeviceReport& device, Driver& driver) : device_(device), driver_(driver) {}
+
+  void after(const CallEvent& event) override {
+    switch (event.call) {
+      case Call::mem_alloc:
+      case Call::mem_alloc_managed:
+      case Call::mem_create:
+      case Call::mem_alloc_async:
+      case Call::mem_alloc_from_pool_async:
+        break;
+      default:
+        return;
+    }
+    constexpr std::int32_t kOutOfMemory = 2;
+    if (event.native != 0 && event.native != kOutOfMemory) return;
+    const auto held = driver_.held_bytes();
+    if (event.native == 0) {
+      std::atomic_ref<std::uint64_t> peak(device_.peak);
+      auto known = peak.load(std::memory_order_relaxed);
+      while (known < held && !peak.compare_exchange_weak(known, held)) {
+      }
+      return;
+    }
+    if (std::atomic_ref<std::uint64_t>(device_.refused).fetch_add(1) != 0) return;
+    device_.first_refused_size = event.size;
+    device_.first_refused_held = held;
+  }
+
+ private:
+  DeviceReport& device_;
+  Driver& driver_;
+};
+
+Report* Report::of_this_process() noexcept {
+  static Report* const report = make();
+  return report;
+}
+
+Report* Report::make() noexcept {
+  const char* const folder = std::getenv(kProgramFolder);
+  if (folder == nullptr || *folder == '\0') return nullptr;
+  // A process that runs another program keeps its number, and each of the programs reports.
+  int file = -1;
+  for (int program = 0; file < 0 && program < 1000; ++program) {
+    char path[4096];
+    std::snprintf(path, sizeof path, "%s/process.%d.%d", folder, getpid(), program);
+    file = ::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 && errno != EEXIST) break;
+  }
+  if (file < 0) return nullptr;
+  void* page = MAP_FAILED;
+  if (ftruncate(file, sizeof(ProcessReport)) == 0)
+    page = mmap(nullptr, sizeof(ProcessReport), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (page == MAP_FAILED) return nullptr;
+  auto* const report = static_cast<ProcessReport*>(page);
+  report->process = static_cast<std::uint64_t>(getpid());
+  read_name_of_program(report->command, sizeof report->command);
+  report->version = ProcessReport::kVersion;
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  return new Report(report);
+}
+
+std::unique_ptr<CallHook> Report::hook_for(int ordinal, Driver& driver) {
+  if (ordinal < 0 || ordinal >= ProcessReport::kMostDevices) return std::make_unique<CallHook>();
+  auto& device = page_->device[ordinal];
+  if (const auto info = driver.mem_get_info(); info) {
+    device.total = info->total;
+    // before the first request of the first context: what nobody gets
+    if (device.peak == 0 && device.refused == 0)
+      device.context = info->total - info->free - driver.held_bytes();
+  }
+  const auto count = static_cast<std::uint64_t>(ordinal) + 1;
+  if (page_->devices < count) page_->devices = count;
+  return std::make_unique<Hook>(device, driver);
+}
+
+}  // namespace emm::standin

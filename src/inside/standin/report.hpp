@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "driver/decorate/call_hook.hpp"
+#include "driver/driver.hpp"
+#include "standin/process_report.hpp"
+
+namespace emm::standin {
+
+/// This process's report to `emmctl run --device sim`. Any thread may call.
+class Report {
+ public:
+  /// Null unless the environment names a folder of reports, and a file can be made there.
+  static Report* of_this_process() noexcept;
+
+  /// A hook that notes in the report what the calls of device `ordinal` came to. `driver` is that
+  /// device's, below the hook.
+  std::unique_ptr<CallHook> hook_for(int ordinal, Driver& driver);
+
+  void add_kernel() noexcept { add(page_->kernels, 1); }
+  void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }
+  void add_table() noexcept { add(page_->tables, 1); }
+
+ private:
+  class Hook;
+
+  explicit Report(ProcessReport* page) noexcept : page_(page) {}
+  static Report* make() noexcept;
+  static void add(std::uint64_t& to, std::uint64_t amount) noexcept {
+    std::atomic_ref<std::uint64_t>(to).fetch_add(amount, std::memory_order_relaxed);
+  }
+
+  ProcessReport* page_;
+};
+
+/// Is this the child of a process that had started the driver, and forked? CUDA refuses it.
+bool is_forked() noexcept;
+
+/// Does a whole program run, whose kernels are skipped?
+inline bool is_whole_program() noexcept { return Report::of_this_process() != nullptr; }
+
+}  // namespace emm::standin

@@ -1,0 +1,167 @@
+// A program of CUDA 13 with a shared cudart and a cuBLAS, which asks for what its arguments say.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" {
+int cudaMalloc(void**, std::size_t);
+int cudaFree(void*);
+int cudaMemcpy(void*, const void*, std::size_t, int);
+int cudaMemGetInfo(std::size_t*, std::size_t*);
+int cudaGetDeviceCount(int*);
+int cudaSetDevice(int);
+int cudaGetLastError();
+const char* cudaGetErrorName(int);
+int cudaDeviceGetAttribute(int*, int, int);
+int cudaLaunchKernel(const void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     void**, std::size_t, void*);
+int cublasCreate_v2(void**);
+int cublasDestroy_v2(void*);
+int cublasGetVersion_v2(void*, int*);
+int cublasSetStream_v2(void*, void*);
+int cublasGetStream_v2(void*, void**);
+int cublasSgemm_v2();
+int cublasWonder();
+}
+
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+/// Exits with 1 where the request is refused, as a program does that does not expect it.
+void* take(std::size_t mib) {
+  void* memory = nullptr;
+  if (const auto code = cudaMalloc(&memory, mib * kMiB); code != 0) {
+    std::printf("malloc of %zu MiB: %s\n", mib, cudaGetErrorName(code));
+    std::exit(1);
+  }
+  return memory;
+}
+
+int blas() {
+  void *handle = nullptr, *stream = nullptr;
+  int version = 0;
+  if (cublasCreate_v2(&handle) != 0 || handle == nullptr) return 1;
+  cublasSetStream_v2(handle, &version);
+  cublasGetStream_v2(handle, &stream);
+  cublasGetVersion_v2(handle, &version);
+  for (int i = 0; i < 3; ++i) cublasSgemm_v2();
+  std::printf("version %d, its stream %d, wonder %d\n", version, stream == &version,
+              cublasWonder());
+  return cublasDestroy_v2(handle);
+}
+
+int content() {
+  auto* const memory = static_cast<char*>(take(4));
+  int first = 42, second = 0;
+  long fresh = -1;
+  cudaMemcpy(memory, &first, sizeof first, 1);
+  cudaMemcpy(&second, memory, sizeof second, 2);
+  cudaMemcpy(&fresh, memory + kMiB, sizeof fresh, 2);
+  const std::string large(2 * kMiB, 'x');
+  char back = 'y';
+  cudaMemcpy(memory, large.data(), large.size(), 1);
+  cudaMemcpy(&back, memory, 1, 2);
+  std::printf("read %d, fresh %ld, of a large one %d\n", second, fresh, back);
+  return 0;
+}
+
+int forked() {
+  take(1);
+  std::fflush(stdout);
+  const auto child = fork();
+  if (child == 0) {
+    void* memory = nullptr;
+    std::printf("in the child: %s\n", cudaGetErrorName(cudaMalloc(&memory, kMiB)));
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string what = count > 1 ? words[1] : "";
+  const auto number = count > 2 ? static_cast<std::size_t>(std::atoll(words[2])) : 0;
+  if (what == "take") {
+    take(number);
+  } else if (what == "retry") {  // as a framework does: what it keeps is given back
+    void* const kept = take(number);
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, number * kMiB) == 0) return 1;
+    cudaGetLastError();
+    cudaFree(kept);
+    take(number);
+  } else if (what == "blas") {
+    return blas();
+  } else if (what == "content") {
+    return content();
+  } else if (what == "fork") {
+    return forked();
+  } else if (what == "kill") {
+    take(number);
+    std::raise(SIGKILL);
+  } else if (what == "devices") {
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    for (int device = 0; device < devices; ++device) {
+      cudaSetDevice(device);
+      take(number + static_cast<std::size_t>(device));
+    }
+    std::printf("%d devices\n", devices);
+  } else if (what == "threads") {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        for (int again = 0; again < 100; ++again) cudaFree(take(number));
+      });
+    for (auto& thread : threads) thread.join();
+    take(number);
+  } else if (what == "handles") {
+    for (std::size_t i = 0; i < number; ++i) {
+      void* handle = nullptr;
+      if (cublasCreate_v2(&handle) != 0 || cublasDestroy_v2(handle) != 0) return 1;
+    }
+  } else if (what == "kernel") {
+    int blocks = 0;
+    cudaDeviceGetAttribute(&blocks, 16, 0);
+    std::printf("launch %d, %d multiprocessors\n",
+                cudaLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, nullptr, 0, nullptr), blocks);
+  } else if (what == "tables") {  // what a cudart does that is linked in statically
+    void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+    auto* const init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+    auto* const ask =
+        reinterpret_cast<int (*)(const void**, const void*)>(dlsym(driver, "cuGetExportTable"));
+    const void* table = nullptr;
+    init(0);
+    return ask(&table, "sixteen letters!") == 0 ? 0 : 1;
+  } else if (what == "path") {
+    void* const opened = dlopen(words[2], RTLD_NOW);
+    if (opened == nullptr) {
+      std::printf("%s\n", dlerror());
+      return 1;
+    }
+    auto* const wonder = reinterpret_cast<int (*)()>(dlsym(opened, "cublasWonder"));
+    std::printf("wonder %d\n", wonder != nullptr ? wonder() : -1);
+  } else if (what == "maps") {
+    std::FILE* const maps = std::fopen("/proc/self/maps", "r");
+    char line[4096];
+    while (std::fgets(line, sizeof line, maps) != nullptr) {
+      const char* const path = std::strchr(line, '/');
+      if (path != nullptr && std::strstr(path, "libcu") != nullptr) std::fputs(path, stdout);
+    }
+    std::fclose(maps);
+  }
+}

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Whole programs on simulated devices: `emmctl run --device sim` and `emmctl record --device sim`.
+
+The programs are linked to libraries of the shape of CUDA's, found by an RPATH, whose functions abort. So each line of these
+tests also shows that the loader was led past them.
+"""
+import argparse
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+
+parser = argparse.ArgumentParser()
+for name in ("emmctl", "client", "old-client", "fake"):
+    parser.add_argument("--" + name, required=True)
+parser.add_argument("--properties")
+options = parser.parse_args()
+failures = 0
+folder = tempfile.TemporaryDirectory(prefix="emm-program-")
+environment = {name: value for name, value in os.environ.items() if not name.startswith(("EMM_", "LD_"))}
+environment["TMPDIR"] = folder.name
+
+
+def emmctl(*words, **more):
+    done = subprocess.run([options.emmctl, *words], cwd=folder.name, env={**environment, **more}, text=True, capture_output=True)
+    left = glob.glob(folder.name + "/emmctl-sim-*")
+    expect(left, [], "a folder is left by %s" % " ".join(words))
+    return done
+
+
+def run(device, *program, extra=(), **more):
+    return emmctl("run", "--device", device, *extra, "--", *program, **more)
+
+
+def expect(found, wanted, what):
+    global failures
+    if found != wanted:
+        failures += 1
+        print("FAILED: %s\n  found  %r\n  wanted %r" % (what, found, wanted))
+
+
+def has(done, words, code=0):
+    text = done.stdout + done.stderr
+    expect(done.returncode, code, "the exit code, where it says: " + text)
+    for one in words:
+        expect(one in text, True, "%r in what it says: %s" % (one, text))
+
+
+def test_fits_or_not():
+    has(run("sim:capacity=64MiB", options.client, "take", "40"),
+        ["it fits: at most 40.00 MiB (41,943,040 bytes) of the 64.00 MiB of the simulated NVIDIA H200; 24.00 MiB are left"])
+    # The smallest capacity at which it passes, and a page less.
+    has(run("sim:capacity=40MiB", options.client, "take", "40"), ["0 B are left"])
+    has(run("sim:capacity=38MiB", options.client, "take", "40"),
+        ["malloc of 40 MiB: CUDA_ERROR_OUT_OF_MEMORY", "it does not fit as it is", "refused 1 request for want of memory",
+         "the first was of 40.00 MiB (41,943,040 bytes), when the process held 0 B of 38.00 MiB"], 1)
+    has(emmctl("run", "--device", "sim", "--capacity", "38MiB", "--", options.client, "take", "40"), ["CUDA_ERROR_OUT_OF_MEMORY"], 1)
+    # A program that gives back what it keeps goes on; what was refused is said.
+    has(run("sim:capacity=60MiB", options.client, "retry", "40"), ["refused 1 request", "the process held 40.00 MiB of 60.00 MiB"])
+    # The card's own size.
+    has(run("sim:gpu=t4", options.client, "take", "14000"), ["it fits", "of the simulated Tesla T4"])
+    has(run("sim:gpu=t4", options.client, "take", "16000"), ["CUDA_ERROR_OUT_OF_MEMORY", "a context takes memory of a real card, which is not counted here"], 1)
+    has(run("sim:gpu=h200", options.client, "take", "16000"), ["526.81 MiB of 139.80 GiB are never free"])
+
+
+def test_processes_devices_threads():
+    has(run("sim:devices=2,capacity=64MiB", options.client, "devices", "10"),
+        ["2 devices", "of device 0, a simulated NVIDIA H200", "at most 12.00 MiB (12,582,912 bytes) of the 64.00 MiB of device 1"])
+    has(run("sim:capacity=64MiB", "sh", "-c", "%s take 10 && %s take 60" % (options.client, options.client)),
+        ["2 processes took 70.00 MiB", "depends on when the peaks are"])
+    has(run("sim:capacity=64MiB", options.client, "threads", "2"), ["it fits: at most", "of the 64.00 MiB"])
+    # CUDA refuses the child of a process that has started it.
+    has(run("sim:capacity=64MiB", options.client, "fork"), ["in the child: CUDA_ERROR_NOT_INITIALIZED", "it fits: at most 2.00 MiB"])
+    # A program that is killed has reported.
+    has(run("sim:capacity=64MiB", options.client, "kill", "40"), ["it fits: at most 40.00 MiB"], 128 + 9)
+    has(run("sim", "true"), ["nothing is known of its memory"])
+
+
+def test_content_and_kernels():
+    has(run("sim:gpu=l4", options.client, "content"), ["read 42, fresh 0, of a large one 0", "2.00 MiB were copied to the device"])
+    has(run("sim:gpu=l4", options.client, "kernel"), ["launch 0, 58 multiprocessors", "1 kernel was skipped"])
+
+
+def test_properties():
+    if options.properties:
+        has(run("sim:gpu=h100", options.properties), ["NVIDIA H100 80GB HBM3 has", "0 wrong, behind it ee"])
+        has(run("sim:gpu=t4", options.properties), ["Tesla T4 has", "0 wrong, behind it ee"])
+
+
+def test_static_cudart():
+    has(run("sim", options.client, "tables"), ["has a cudart that is linked in statically", "cannot run without a GPU"], 3)
+
+
+def test_libraries():
+    found = run("sim", options.client, "blas")
+    has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and got a stand-in's in 4 calls"])
+    found = run("sim", options.client, "blas", extra=["--explain-stubs"])
+    has(found, ["cublasSgemm_v2      3", "cublasWonder        1", "libcublas.so.12"])
+    # A full path in a dlopen is led, too.
+    has(run("sim", options.client, "path", options.fake + "/libcublas.so.12"), ["wonder 0"])
+    # Nothing of the real ones is loaded.
+    maps = run("sim", options.client, "maps").stdout.split()
+    expect([path for path in maps if not path.startswith(folder.name) and "/standin/libcuda.so" not in path], [], "what is loaded")
+    expect(any("libcublas" in path for path in maps), True, "a library that stands in for cuBLAS in %s" % maps)
+    # Older CUDA: the versions of its symbols, its structures, its per-thread streams, its unknown functions.
+    has(run("sim:gpu=a100-40g", options.old_client),
+        ["version 12000, NVIDIA A100-SXM4-40GB, 42298834944 bytes, sm_80, 108 multiprocessors, opt-in 166912, after it ee",
+         "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
+    has(run("sim:gpu=a100-40g", options.old_client, extra=["--explain-stubs"]), ["cudaWonderOfOld"])
+    expect("no version information" in run("sim", options.old_client).stderr, False, "the loader misses no version")
+    # Handles are not kept in tables, which would run over.
+    has(run("sim", options.client, "handles", "1000000"), ["took no memory of it"])
+
+
+def test_driver():
+    """Each function that cuda.h declares is there, for programs that are bound as they are loaded; those that nothing answers are counted."""
+    asks = ("import ctypes, sys; c = ctypes.CDLL('libcuda.so.1', mode=2); c.cuInit(0)\n"
+            "print(c.cuTensorMapEncodeTiled(None), c.cuArrayCreate_v2(None, None), c.cuInit(1), hasattr(c, 'cuMemAlloc_v2'), hasattr(c, 'cuWonder'))\n"
+            "print(ctypes.CDLL('/usr/lib/x86_64-linux-gnu/libcuda.so.1').cuInit(0))")
+    has(run("sim", sys.executable, "-c", asks, extra=["--explain-stubs"]), ["0 801 1 True False", "cuTensorMapEncodeTiled      1", "not stood in for, and so refused: cuArrayCreate_v2"])
+    # NVML belongs to the driver, too.
+    asks = ("import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint(); name = ctypes.create_string_buffer(64)\n"
+            "device = ctypes.c_void_p(); memory = (ctypes.c_ulonglong * 3)()\n"
+            "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(count)); n.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(device))\n"
+            "n.nvmlDeviceGetName(device, name, 64); n.nvmlDeviceGetMemoryInfo(device, memory); print(count.value, name.value, memory[0])")
+    has(run("sim:gpu=a100-40g,devices=2", sys.executable, "-c", asks), ["2 b'NVIDIA A100-SXM4-40GB' 42298834944"])
+
+
+def test_numba():
+    if subprocess.run([sys.executable, "-c", "import numba"], capture_output=True).returncode != 0:
+        print("skipped: there is no Numba")
+        return
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "numba_program.py")
+    # Numba asks a second time, after it gave back what it kept.
+    has(run("sim:gpu=l4", sys.executable, "-W", "ignore", program),
+        ["NVIDIA L4 (8, 9) 23653777408", "refused with 2", "refused 2 requests", "when the process held 34.00 MiB of 22.03 GiB"])
+
+
+def test_faults():
+    has(run("sim:capacity=64MiB", options.client, "take", "10", extra=["--fault", "mem_alloc:1"]), ["CUDA_ERROR_OUT_OF_MEMORY"], 1)
+
+
+def test_record():
+    trace = folder.name + "/run.jsonl"
+    has(emmctl("record", "--device", "sim:capacity=64MiB", "-o", trace, "--", options.client, "retry", "40"),
+        ["at most 40.00 MiB live", "1 refused", "it does not fit as it is", "next: emmctl explain"])
+    has(emmctl("explain", trace), ["A request of 40.00 MiB"])
+    has(emmctl("replay", trace, "--manager", "recorded", "--device", "sim"), [])
+
+
+def test_words():
+    has(emmctl("run", "--device", "cuda", "--", "true"), ["--device cuda: expected sim, or sim:gpu=NAME"], 2)
+    has(emmctl("record", "-o", "x.emmb", "--capacity", "1GiB", "--", "true"), ["--capacity 1GiB: expected --device sim besides"], 2)
+    has(run("sim:gpu=rtx9999", "true"), ["option 'gpu' is rtx9999: expected one of h200, h100"], 2)
+    has(emmctl("run", "--explain-stubs", "--capacity", "1GiB", "--", "true"), ["--explain-stubs: expected --device sim"], 2)
+    has(emmctl("run", "--device", "sim:capacity=1GiB", "--capacity", "1GiB", "--", "true"), ["expected one of them"], 2)
+    has(run("sim", "/nowhere/at/all"), ["expected a program that can be run"], 2)
+    has(emmctl("list", "gpus"), ["rtx4090", "10.0"])
+
+
+for name, test in sorted(globals().items()):
+    if name.startswith("test_"):
+        test()
+sys.exit(1 if failures else 0)
