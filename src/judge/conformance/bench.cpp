@@ -1,5 +1,7 @@
 #include "conformance/bench.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -1003,6 +1005,12 @@ bool Bench::expect_balance(std::string_view done) {
   }
   const auto balances = watch_.ledger().balances();
   return expect(balances, done, balances ? "" : watch_.ledger().verdict(), "balanced");
+}
+
+int Bench::fork_process() {
+  const std::scoped_lock all(mutex_, observer_.mutex_, observer_.during.mutex_, watch_.mutex_,
+                             watch_.during.mutex_, watch_.ledger().lock_of_forks());
+  return fork();
 }
 
 /// Expects that the manager has returned everything that it took from the driver, each thing once,

@@ -54,6 +54,7 @@ class RecordingObserver final : public ManagerObserver {
   ReplaceableHook during;
 
  private:
+  friend class Bench;  // which forks
   mutable std::mutex mutex_;
   std::vector<std::pair<Call, std::optional<std::uint64_t>>> added_;
   std::vector<Flush> flushes_;
@@ -316,6 +317,9 @@ class Bench {
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.
   void untraceable() { traceable_ = false; }
+  /// fork(). Threads of the manager's may be in a driver call or in a report meanwhile: the child
+  /// finds no lock of the bench's taken.
+  int fork_process();
   /// Sets what the check is doing. The failure shows it if the manager hangs or ends the process.
   /// Empty clears it.
   void set_doing(std::string words);

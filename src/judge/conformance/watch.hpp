@@ -48,6 +48,7 @@ class ReplaceableHook {
     const ReplaceableHook& hook_;
   };
 
+  friend class Bench;  // which forks
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;  // a call
   std::shared_ptr<Replaceable> current_;   // null: none
@@ -99,6 +100,7 @@ class Watch final : public CallHook {
  private:
   void note(const CallEvent& event);
 
+  friend class Bench;  // which forks
   mutable std::mutex mutex_;
   CallLedger ledger_;
   order::PhysicalExtents extents_;

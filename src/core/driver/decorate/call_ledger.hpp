@@ -76,6 +76,8 @@ class CallLedger final : public CallHook {
   /// "balanced", or the differences: "2 blocks of device memory (8192 bytes) made by memalloc(),
   /// 1 event made by free() are not released; 1 released twice (event, by reset())".
   std::string verdict() const;
+  /// Whoever forks holds it meanwhile, so that the child can go on.
+  std::mutex& lock_of_forks() noexcept { return mutex_; }
 
  private:
   struct LedgerEntry {

@@ -401,7 +401,7 @@ constexpr Clause kEndingsClauses[] = {
            b.any(64_KiB).drop();
            static_cast<void>(b.manager().flush().has_value());
            if (b.decided()) return;
-           const auto child = fork();
+           const auto child = b.fork_process();
            if (child < 0) return b.inconclusive("this process cannot fork");
            if (child == 0) go_on_in_child(b, block);
            int status = 0;

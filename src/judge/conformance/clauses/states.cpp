@@ -970,7 +970,7 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
   SharedStep step;
   const auto region = b.buffer();
   if (!step) return b.inconclusive("this process cannot share memory");
-  const auto child = fork();
+  const auto child = b.fork_process();
   if (child < 0) return b.inconclusive("this process cannot fork");
   if (child == 0) {
     alarm(20);
