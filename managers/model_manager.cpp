@@ -228,6 +228,11 @@ class ModelManager final : public HostOnlyManager {
     HostOnlyManager::reset();
   }
 
+  Status flush() override {
+    try_queued_frees();
+    return HostOnlyManager::flush();
+  }
+
   Status trim(std::uint64_t keep) override {
     const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
@@ -370,7 +375,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   // Only queues the free if another thread holds the lock, perhaps during a driver call. The next
-  // request then makes the free (ERR-6).
+  // request or flush then makes the free (ERR-6).
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& manager = *static_cast<ModelManager*>(self);
     Queued queued{.cookie = cookie, .stream = stream, .key = key_of(stream), .event = {}};
@@ -380,9 +385,12 @@ class ModelManager final : public HostOnlyManager {
       const std::lock_guard lock(manager.queue_mutex_);
       manager.queued_.push_back(queued);
     }
-    const ObserverRelay::Hold hold(manager.observer());
-    const std::unique_lock lock(manager.mutex_, std::try_to_lock);
-    if (lock.owns_lock()) manager.make_queued_frees();
+    manager.try_queued_frees();
+  }
+  void try_queued_frees() noexcept {
+    const ObserverRelay::Hold hold(observer());
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) make_queued_frees();
   }
   void make_queued_frees() noexcept {
     std::vector<Queued> queued;

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <variant>
 
 #include "base/prng.hpp"
@@ -54,6 +55,28 @@ INSTANTIATE_TEST_SUITE_P(
                       OwnStack{"cudart", {}}, OwnStack{"pool:release_threshold=4MiB", {}},
                       OwnStack{"default", {"limiting:max=1GiB", "statistics", "tracking"}}),
     [](const auto& instance) { return "OwnStack" + std::to_string(instance.index); });
+
+// Such a free may not wait (ERR-6), so it is made later.
+TEST(AnotherThreadInTheDriver, FreesAreMadeByTheNextFlush) {
+  for (const auto* name : {"pytorch", "rmm-binning"}) {
+    SCOPED_TRACE(name);
+    Rig rig(name);
+    rig.driver.total = 1_GiB;
+    EXPECT_TRUE(rig.manager->initialize());
+    auto block = rig.memory(4_KiB);
+    bool is_inside = false;
+    rig.driver.during = [&](const ScriptedDriver::Entry&) {
+      if (std::exchange(is_inside, true)) return;
+      std::thread([&] { EXPECT_TRUE(block.free()); }).join();
+    };
+    const auto large = rig.memory(300_MiB);
+    rig.driver.during = nullptr;
+
+    EXPECT_TRUE(is_inside);
+    EXPECT_TRUE(rig.manager->flush());
+    EXPECT_EQ(rig.manager->state().live_bytes, large.size());
+  }
+}
 
 TEST_P(ManyThreads, AllocateAndFreeEachOthersMemory) {
   std::mutex mutex;
