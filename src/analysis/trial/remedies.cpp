@@ -35,10 +35,12 @@ pytorch::Program smaller(const pytorch::Program& program, std::uint64_t part) {
 Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
                 std::uint64_t event, std::uint64_t capacity) {
   Remedy remedy{.what = std::move(what), .how = std::move(how)};
-  const auto outcome = run(
-      program, {.settings = program.settings, .capacity = capacity, .refused_are_needed = true});
+  const pytorch::RunOptions options{
+      .settings = program.settings, .capacity = capacity, .refused_are_needed = true};
+  const auto outcome = run(program, options);
   remedy.served = serves(outcome.fails_at, event);
   remedy.peak_reserved = outcome.counts.peak_reserved;
+  remedy.reserved = reserved_of(as_late(program), options, program, outcome.counts);
   return remedy;
 }
 
@@ -169,6 +171,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
   if (!tuning) return tuning.error();
   advice.need = tuning->peak_live;
   advice.interrupted = tuning->interrupted;
+  advice.lateness = tuning->lateness;
   advice.pool_untried = tuning->pool_untried;
   advice.inferred_limit = inferred_limit(recording);
   advice.gap = gap_at(recording, recording.settings(), event);
@@ -183,6 +186,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
                                .how = each.how,
                                .served = serves(each.fails_at, event),
                                .peak_reserved = each.peak_reserved,
+                               .reserved = each.reserved,
                                .fit_bytes = each.fit_bytes()});
   }
   const auto asks = std::find_if(program.calls.begin(), program.calls.end(),
@@ -266,6 +270,11 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
   if (first != advice.remedies.end()) words = text::format("First try: {}. ", first->how);
   words += text::format("The whole program, with every request served, needs {}.",
                         bytes_in_full(advice.need));
+  if (advice.lateness.late != 0)
+    words += text::format(
+        " {} frees completed late, as the device got there: each figure is enough whether that is "
+        "at the next request or {} requests later.",
+        text::grouped(advice.lateness.late), text::grouped(advice.lateness.longest));
   if (!advice.pool_untried.empty()) words += text::format(" {}", advice.pool_untried);
   out += format::wrapped(words, static_cast<std::size_t>(width));
   return out;
@@ -279,6 +288,7 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   for (const auto& each : advice.remedies) {
     json.begin_object().member("what", each.what).member("how", each.how);
     json.member("served", each.served).member("peak_reserved_bytes", each.peak_reserved);
+    write(json, each.reserved);
     json.key("fit_bytes");
     if (each.fit_bytes) {
       json.value(*each.fit_bytes);

@@ -17,6 +17,7 @@ struct Remedy {
   std::string how;      ///< The command, line or variable.
   bool served = false;  ///< Whether the request and all before it are served.
   std::uint64_t peak_reserved = 0;
+  Reserved reserved{};                       ///< Whenever late frees complete.
   std::optional<std::uint64_t> fit_bytes{};  ///< The smallest capacity that serves the program.
 };
 
@@ -29,6 +30,7 @@ struct Advice {
   /// Bytes that the device held for others when the request failed: the context, other libraries,
   /// other processes. Empty unless the recording has both the device's total and its free bytes.
   std::optional<std::uint64_t> outside{};
+  Lateness lateness{};
   std::string_view pool_untried{};  ///< From why_no_pool().
   bool interrupted = false;
   std::optional<pytorch::InferredLimit> inferred_limit{};  ///< A limit that the recording lacks.

@@ -69,15 +69,16 @@ std::string verdict(const Tuning& tuning, const trace::Trace& trace) {
   if (today != nullptr && today->fit && best.fit && today->fit->high != best.fit->high) {
     words += text::format(", {} than today's {}", gain(today->fit->high, best.fit->high),
                           units::bytes(today->fit->high));
-  } else if (today != nullptr && today->served && today->peak_reserved != best.peak_reserved) {
+  } else if (today != nullptr && today->served && !best.reserved.is_range() &&
+             today->peak_reserved != best.peak_reserved) {
     words += text::format(", and reserves {} than today's {}",
                           gain(today->peak_reserved, best.peak_reserved),
                           units::bytes(today->peak_reserved));
   }
   words += '.';
   if (is_range(best))
-    words +=
-        text::format(" If the driver's addresses are lucky, {} are enough.", low_words(*best.fit));
+    words += text::format(" If the driver's addresses{} are lucky, {} are enough.",
+                          tuning.lateness.late != 0 ? " and late frees" : "", low_words(*best.fit));
   return words;
 }
 
@@ -119,6 +120,26 @@ std::string before_words(const Tuning& tuning) {
       "setting: the answer is about the other {} of the {} that are live at most.",
       units::bytes(tuning.before_reserved), units::bytes(tuning.before_live), units::bytes(others),
       units::bytes(tuning.peak_live));
+}
+
+std::string reserved_words(const Tuned& one) {
+  const auto low = units::bytes(one.reserved.low), high = units::bytes(one.reserved.high);
+  return low == high ? units::bytes(one.peak_reserved) : low + " to " + high;
+}
+
+/// Says why a figure is a range. Empty if no free was late.
+std::string late_words(const Tuning& tuning) {
+  const auto& lateness = tuning.lateness;
+  if (lateness.late == 0) return "";
+  auto words = text::format(
+      "{} of {} frees completed late, up to {} requests after they were asked for: other streams "
+      "still used the blocks. With another setting that may be sooner or later, so figures are "
+      "ranges, from the next request to {} requests later.",
+      text::grouped(lateness.late), text::grouped(lateness.frees), text::grouped(lateness.longest),
+      text::grouped(lateness.longest));
+  if (tuning.capacity == pytorch::kNoLimit && tuning.own_limit == pytorch::kNoLimit)
+    words += " The memory fraction is not known: it allows at least what the recording reserved.";
+  return words;
 }
 
 std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
@@ -165,7 +186,7 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
     if (ranges && names.size() == 1) names.emplace_back();
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
-                    optional_bytes(one.fit_bytes()), units::bytes(one.peak_reserved),
+                    optional_bytes(one.fit_bytes()), reserved_words(one),
                     text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-"});
     end_row(rows.back(), text::grouped(one.stream_waits), names.front());
@@ -181,6 +202,8 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
                       "decide which is taken. The first figure is enough in every order that was "
                       "tried, the one after \"or\" in one of them.",
                       static_cast<std::size_t>(width));
+  if (const auto late = late_words(tuning); !late.empty())
+    out += "\n" + format::wrapped(late, static_cast<std::size_t>(width));
   if (!tuning.ranking.empty() && tuning.ranking.front().served && !tuning.ranking.front().is_today)
     out += text::format("\nTo use the first: {}\n", tuning.ranking.front().how);
   return out;
@@ -195,10 +218,11 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   for (const auto& one : tuning.ranking) {
     out += text::format("| {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
                         served_words(one, trace), optional_bytes(one.fit_bytes()),
-                        units::bytes(one.peak_reserved), text::grouped(one.retries),
+                        reserved_words(one), text::grouped(one.retries),
                         one.device_calls ? text::grouped(*one.device_calls) : "-",
                         text::grouped(one.stream_waits), one.how, one.is_today ? " (today)" : "");
   }
+  if (const auto late = late_words(tuning); !late.empty()) out += "\n" + late + "\n";
   return out;
 }
 
@@ -226,6 +250,9 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   json.member("before_reserved_bytes", tuning.before_reserved);
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
+  json.key("late_frees").begin_object().member("frees", tuning.lateness.frees);
+  json.member("late", tuning.lateness.late);
+  json.member("longest_requests", tuning.lateness.longest).end_object();
   write_inferred_limit(json, tuning.inferred_limit);
   json.key("ranking").begin_array();
   const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
@@ -244,7 +271,9 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     optional("fit_bytes", one.fit_bytes());
     optional("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
     json.member("fit_exact", one.fit && one.fit->is_exact);
-    json.member("peak_reserved_bytes", one.peak_reserved).member("retries", one.retries);
+    json.member("peak_reserved_bytes", one.peak_reserved);
+    write(json, one.reserved);
+    json.member("retries", one.retries);
     optional("device_calls", one.device_calls);
     json.member("stream_waits", one.stream_waits);
     json.end_object();
