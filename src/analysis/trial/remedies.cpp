@@ -27,11 +27,12 @@ bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
 Remedy by_model(std::string what, std::string how, const pytorch::Program& program,
                 std::uint64_t event, const Question& question) {
   Remedy remedy{.what = std::move(what), .how = std::move(how)};
-  const auto outcome =
-      run(program, run_options(program.settings, question.capacity, question.limit));
+  const auto options = run_options(program.settings, question.capacity, question.limit);
+  const auto outcome = run(program, options);
   remedy.served = serves(outcome.fails_at, event);
   remedy.serves_program = !outcome.fails_at;
   remedy.peak_reserved = outcome.counts.peak_reserved;
+  remedy.reserved = reserved_of(as_late(program), options, program, outcome.counts);
   return remedy;
 }
 
@@ -159,6 +160,7 @@ Result<Advice> advise(const pytorch::Recording& recording, const trace::Trace& t
                                .served = serves(each.fails_at, event),
                                .serves_program = each.served,
                                .peak_reserved = each.peak_reserved,
+                               .reserved = each.reserved,
                                .fit_bytes = each.fit_bytes()});
   }
   const auto asks = std::find_if(program.calls.begin(), program.calls.end(),
@@ -256,6 +258,11 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
   const auto first = first_advice(advice.tuning);
   auto words = text::format("{} The program itself needs {}.", first.words,
                             bytes_in_full(advice.tuning.peak_live));
+  if (const auto& lateness = advice.tuning.lateness; lateness.late != 0)
+    words += text::format(
+        " {} frees completed late, as the device got there: each figure is enough whether that is "
+        "at the next request or {} requests later.",
+        text::grouped(lateness.late), text::grouped(lateness.longest));
   if (!advice.tuning.pool_untried.empty()) words += text::format(" {}", advice.tuning.pool_untried);
   out += format::wrapped(words, static_cast<std::size_t>(width));
   if (!first.is_today && !first.how.empty()) out += text::format("First try:\n{}\n", first.how);
@@ -272,6 +279,7 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
     json.begin_object().member("what", each.what).member("how", each.how);
     json.member("served", each.served).member("serves_program", each.serves_program);
     json.member("peak_reserved_bytes", each.peak_reserved);
+    write(json, each.reserved);
     json.key("fit_bytes");
     if (each.fit_bytes) {
       json.value(*each.fit_bytes);

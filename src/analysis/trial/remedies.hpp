@@ -18,6 +18,7 @@ struct Remedy {
   bool served = false;  ///< Whether the request and all before it are served.
   bool serves_program = false;
   std::uint64_t peak_reserved = 0;
+  Reserved reserved{};                       ///< Whenever late frees complete.
   std::optional<std::uint64_t> fit_bytes{};  ///< The smallest capacity that serves the program.
 };
 

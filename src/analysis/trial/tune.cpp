@@ -1,7 +1,6 @@
 #include "trial/tune.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <map>
@@ -24,10 +23,19 @@ bool stops(const std::atomic<bool>* interrupted) {
   return interrupted != nullptr && interrupted->load(std::memory_order_relaxed);
 }
 
-bool passes(const pytorch::Program& program, pytorch::RunOptions options, Addresses order) {
-  options.addresses = order;
-  options.stop_at_failure = true;
-  return !run(program, options).fails_at;
+/// What the recording leaves open: the driver's addresses, and when late frees complete.
+struct Case {
+  const pytorch::Program* program = nullptr;
+  Addresses addresses{};
+};
+
+/// The likeliest first. `late` is as_late() of the program.
+std::vector<Case> cases_of(const pytorch::Program& program,
+                           const std::vector<pytorch::Program>& late) {
+  std::vector<Case> cases;
+  for (const auto order : kOrders) cases.push_back({.program = &program, .addresses = order});
+  for (const auto& each : late) cases.push_back({.program = &each, .addresses = kOrders[0]});
+  return cases;
 }
 
 std::size_t keys_of(const pytorch::Settings& settings) { return named(settings).size(); }
@@ -40,18 +48,26 @@ pytorch::Outcome run_timed(const pytorch::Program& program, pytorch::RunOptions 
   return run(program, options);
 }
 
-Tuned judge(const pytorch::Program& program, const pytorch::Settings& settings,
-            const Question& question) {
+bool passes(const Case& of, pytorch::RunOptions options) {
+  options.addresses = of.addresses;
+  options.stop_at_failure = true;
+  return !run(*of.program, options).fails_at;
+}
+
+Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>& late,
+            const pytorch::Settings& settings, const Question& question) {
   Tuned tuned{.manager = spec_of(settings), .how = how_of(settings), .keys = keys_of(settings)};
   auto options = run_options(settings, question.capacity, question.limit);
   std::uint64_t ns = 0;
   auto outcome = run_timed(program, options, ns);
-  // A request that fails in one order of addresses may fail on the device.
-  for (const auto order : kOrders) {
-    if (outcome.fails_at || question.capacity == pytorch::kNoLimit || order == kOrders[0]) continue;
-    if (passes(program, options, order)) continue;
-    options.addresses = order;
-    outcome = run(program, options);
+  tuned.reserved = reserved_of(late, options, program, outcome.counts);
+  // A request that fails in one case may fail on the device.
+  const auto cases = cases_of(program, late);
+  for (std::size_t i = 1; i < cases.size(); ++i) {
+    if (outcome.fails_at || question.capacity == pytorch::kNoLimit) break;
+    if (passes(cases[i], options)) continue;
+    options.addresses = cases[i].addresses;
+    outcome = run(*cases[i].program, options);
     tuned.is_open = true;
   }
   tuned.served = !outcome.fails_at;
@@ -82,9 +98,13 @@ void add_time(Tuned& tuned, const pytorch::Program& program, pytorch::Settings s
 /// earlier one already tells its result. One thread at a time.
 class CapacitySearch {
  public:
-  CapacitySearch(const pytorch::Program& program, const pytorch::Settings& settings, Limit limit,
+  CapacitySearch(std::vector<Case> cases, const pytorch::Settings& settings, Limit limit,
                  const std::atomic<bool>* interrupted)
-      : program_(program), settings_(settings), limit_(limit), interrupted_(interrupted) {
+      : cases_(std::move(cases)),
+        known_(cases_.size()),
+        settings_(settings),
+        limit_(limit),
+        interrupted_(interrupted) {
     // A fraction is a capacity by another name, so the searched capacity replaces it.
     settings_.drop_limit();
   }
@@ -92,21 +112,21 @@ class CapacitySearch {
   /// Empty if a limit of the setting refuses a request at any capacity.
   std::optional<FitRange> range(Look look) {
     std::optional<FitRange> range;
-    for (const auto order : kOrders) {
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
       if (stops(interrupted_)) break;
-      const auto end = ends(order);
+      const auto end = ends(i);
       if (!end) return std::nullopt;
-      const auto middle = halve(order, *end, pytorch::kNoLimit).served;
-      const auto safe = highest(order, *end, middle, look, pytorch::kNoLimit).served;
-      const auto least = lowest(order, *end, middle, look);
+      const auto middle = halve(i, *end, pytorch::kNoLimit).served;
+      const auto safe = highest(i, *end, middle, look, pytorch::kNoLimit).served;
+      const auto least = lowest(i, *end, middle, look);
       if (!range) range = {.low = least, .likely = safe, .high = safe};
       range->low = std::min(range->low, least);
       range->high = std::max(range->high, safe);
     }
     if (!range) return range;
-    range->is_exact = std::none_of(std::begin(kOrders), std::end(kOrders), [&](Addresses order) {
-      return range->high > kStep && passes(order, range->high - kStep);
-    });
+    range->is_exact = true;
+    for (std::size_t i = 0; i < cases_.size() && range->high > kStep; ++i)
+      range->is_exact = range->is_exact && !passes(i, range->high - kStep);
     return range;
   }
 
@@ -116,7 +136,7 @@ class CapacitySearch {
     std::uint64_t fails = 0, served = 0;
     bool is_known() const noexcept { return served <= fails || served - fails <= kStep; }
   };
-  struct Order {
+  struct Known {
     bool is_run = false;
     std::optional<Between> ends{};
     struct Alike {
@@ -126,19 +146,17 @@ class CapacitySearch {
     std::map<std::uint64_t, Alike> known{};  // by the least capacity alike
   };
 
-  Order& of(Addresses order) { return orders_[static_cast<std::size_t>(order)]; }
-
-  bool passes(Addresses addresses, std::uint64_t capacity) {
+  bool passes(std::size_t i, std::uint64_t capacity) {
     if (stops(interrupted_)) return true;
-    auto& known = of(addresses).known;
+    auto& known = known_[i].known;
     if (const auto after = known.upper_bound(capacity); after != known.begin()) {
       const auto& before = std::prev(after)->second;
       if (capacity < before.below) return before.passes;
     }
     auto options = run_options(settings_, capacity, limit_);
-    options.addresses = addresses;
+    options.addresses = cases_[i].addresses;
     options.stop_at_failure = true;
-    const auto outcome = run(program_, options);
+    const auto outcome = run(*cases_[i].program, options);
     const auto is_device = options.settings.limit() == pytorch::kNoLimit;
     known[is_device ? outcome.alike.least : capacity] = {
         .below = is_device ? outcome.alike.below : capacity + 1, .passes = !outcome.fails_at};
@@ -147,30 +165,30 @@ class CapacitySearch {
 
   /// Returns bounds to begin with: what the program reserves without a limit serves, and less than
   /// its peak live cannot.
-  std::optional<Between> ends(Addresses addresses) {
-    auto& order = of(addresses);
+  std::optional<Between> ends(std::size_t i) {
+    auto& order = known_[i];
     if (order.is_run) return order.ends;
     order.is_run = true;
     auto unlimited = run_options(settings_, pytorch::kNoLimit, limit_);
-    unlimited.addresses = addresses;
-    const auto most = run(program_, unlimited);
+    unlimited.addresses = cases_[i].addresses;
+    const auto most = run(*cases_[i].program, unlimited);
     if (most.fails_at) return std::nullopt;
     // With a capacity, settings that collect garbage have a limit, so this run tells nothing of
     // theirs.
     if (run_options(settings_, most.alike.least, limit_).settings.limit() == pytorch::kNoLimit)
       order.known[most.alike.least] = {.below = most.alike.below, .passes = true};
     const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
-    if (!passes(addresses, high)) return std::nullopt;
+    if (!passes(i, high)) return std::nullopt;
     const auto low = (std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep;
     order.ends = Between{.fails = std::min(low, high), .served = high};
     return order.ends;
   }
 
   /// Halves until the two are a step apart, or until nothing up to `bound` serves.
-  Between halve(Addresses order, Between between, std::uint64_t bound) {
+  Between halve(std::size_t i, Between between, std::uint64_t bound) {
     while (!between.is_known() && between.fails < bound) {
       const auto middle = between.fails + (between.served - between.fails) / 2 / kStep * kStep;
-      (passes(order, middle) ? between.served : between.fails) = middle;
+      (passes(i, middle) ? between.served : between.fails) = middle;
     }
     return between;
   }
@@ -179,41 +197,40 @@ class CapacitySearch {
     const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
     const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
     std::vector<std::uint64_t> found;  // the farthest first
-    for (auto i = far; i > 0; --i) found.push_back(near * kStep + i * percent);
-    for (auto i = near; i > 0; --i) found.push_back(i * kStep);
+    for (auto at = far; at > 0; --at) found.push_back(near * kStep + at * percent);
+    for (auto at = near; at > 0; --at) found.push_back(at * kStep);
     return found;
   }
 
   /// Looks above `middle`, which serves: an allocator may fail with more memory where less
   /// suffices.
-  Between highest(Addresses order, const Between& ends, std::uint64_t middle, Look look,
+  Between highest(std::size_t i, const Between& ends, std::uint64_t middle, Look look,
                   std::uint64_t bound) {
     auto passed = ends.served;
     for (const auto distance : distances(middle, look)) {
       if (middle + distance >= ends.served) continue;
-      if (!passes(order, middle + distance))
-        return halve(order, {.fails = middle + distance, .served = passed}, bound);
+      if (!passes(i, middle + distance))
+        return halve(i, {.fails = middle + distance, .served = passed}, bound);
       passed = middle + distance;
     }
     return {.fails = middle, .served = middle};
   }
-  std::uint64_t lowest(Addresses order, const Between& ends, std::uint64_t middle, Look look) {
+  std::uint64_t lowest(std::size_t i, const Between& ends, std::uint64_t middle, Look look) {
     auto failed = ends.fails;
     for (const auto distance : distances(middle, look)) {
       if (middle < distance + kStep || middle - distance <= ends.fails) continue;
-      if (passes(order, middle - distance))
-        return halve(order, {.fails = failed, .served = middle - distance}, pytorch::kNoLimit)
-            .served;
+      if (passes(i, middle - distance))
+        return halve(i, {.fails = failed, .served = middle - distance}, pytorch::kNoLimit).served;
       failed = middle - distance;
     }
     return middle;
   }
 
-  const pytorch::Program& program_;
+  std::vector<Case> cases_;
+  std::vector<Known> known_;  // Of each case.
   pytorch::Settings settings_;
   const Limit limit_;
   const std::atomic<bool>* interrupted_;
-  std::array<Order, 5> orders_;  // by Addresses
 };
 
 /// The number of settings that are searched closely, besides today's.
@@ -314,6 +331,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
   tuned.served = replay::exit_code(*at) == 0 && at->outcomes.failed_as_recorded == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
   if (tuned.served && has_capacity) tuned.lost_ns = time_of(*at);
+  tuned.reserved = {.low = tuned.peak_reserved, .high = tuned.peak_reserved};
   add_counts(tuned, *at);
   if (at->first_failure) {
     tuned.fails_at = at->first_failure->event;
@@ -521,7 +539,8 @@ Question question_of(const pytorch::Recording& recording, const pytorch::Setting
 
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
                                Limit limit, Look look, const std::atomic<bool>* interrupted) {
-  return CapacitySearch(program, settings, limit, interrupted).range(look);
+  const auto late = as_late(program);
+  return CapacitySearch(cases_of(program, late), settings, limit, interrupted).range(look);
 }
 
 const Tuned* Tuning::least() const noexcept {
@@ -552,8 +571,9 @@ std::optional<Smaller> smaller_batch(const Tuning& tuning, const pytorch::Progra
     for (const auto* each : order) {
       if (stops(options.interrupted)) return std::nullopt;
       const auto at = run_options(*each, tuning.question.capacity, tuning.question.limit);
-      if (!std::all_of(std::begin(kOrders), std::end(kOrders),
-                       [&](Addresses of) { return passes(made, at, of); }))
+      if (!std::all_of(std::begin(kOrders), std::end(kOrders), [&](Addresses of) {
+            return passes(Case{.program = &made, .addresses = of}, at);
+          }))
         continue;
       return Smaller{.eighths = eighths, .manager = spec_of(*each), .how = how_of(*each)};
     }
@@ -573,6 +593,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto settings = candidates(program, options);
+  tuning.lateness = lateness_of(program);
+  const auto late = as_late(program);
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};
   std::mutex mutex;
@@ -587,8 +609,13 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       found[i] = {.manager = spec_of(settings[i]), .how = how_of(settings[i]), .interrupted = true};
       return;
     }
-    found[i] = judge(program, settings[i], question);
+    found[i] = judge(program, late, settings[i], question);
     found[i].is_today = i == 0;
+    if (i == 0 && question.capacity == pytorch::kNoLimit) {
+      // The recording tells it.
+      const auto peak = found[i].peak_reserved;
+      found[i].reserved = {.low = peak, .high = peak};
+    }
     told(settings.size());
   });
   auto unlimited = program.settings;
@@ -616,7 +643,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   }
   std::deque<CapacitySearch> searches;
   for (const auto& each : settings)
-    searches.emplace_back(program, each, question.limit, options.interrupted);
+    searches.emplace_back(cases_of(program, late), each, question.limit, options.interrupted);
   const auto search = [&](const std::vector<std::size_t>& some, Look look) {
     side_by_side(options.jobs, some.size(), [&](std::size_t i) {
       auto& each = found[some[i]];

@@ -13,6 +13,7 @@
 #include "format/brief.hpp"
 #include "format/json_writer.hpp"
 #include "trace/trace.hpp"
+#include "trial/late_frees.hpp"
 #include "trial/setting.hpp"
 
 namespace emm::trial {
@@ -37,7 +38,8 @@ struct Tuned {
   std::string how;        ///< How to tell a program: an environment variable, a line of Python.
   bool is_today = false;  ///< The setting of the recording.
   bool served = false;    ///< At the given capacity, whatever addresses the driver gives.
-  bool is_open = false;  ///< It fails in one order of the driver's addresses and passes in another.
+  /// It fails with some of the driver's addresses or moments of late frees, and passes with others.
+  bool is_open = false;
   std::optional<std::uint64_t> fails_at{};  ///< The event of the first failed request.
   std::uint64_t failed_size = 0;
   /// The smallest capacity that serves all requests. Empty if it was not searched.
@@ -45,7 +47,8 @@ struct Tuned {
   std::optional<std::uint64_t> fit_bytes() const noexcept {
     return fit ? std::optional(fit->high) : std::nullopt;
   }
-  std::uint64_t peak_reserved = 0;
+  std::uint64_t peak_reserved = 0;       ///< With late frees completed as recorded.
+  Reserved reserved{};                   ///< Whenever they complete.
   std::uint64_t unlimited_reserved = 0;  ///< The peak of reserved bytes without any limit.
   std::uint64_t retries = 0;
   std::optional<std::uint64_t> device_calls{};  ///< For memory. Empty if they are not counted.
@@ -114,7 +117,8 @@ struct Tuning {
   std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
   /// Held and live before the first row. It lies where the recording found it under every setting.
   std::uint64_t before_reserved = 0, before_live = 0;
-  std::vector<Tuned> ranking;       ///< The best first.
+  std::vector<Tuned> ranking;  ///< The best first.
+  Lateness lateness{};
   std::string_view pool_untried{};  ///< From why_no_pool().
   bool interrupted = false;
   /// The limit that the recording implies but does not state. The caller sets it.

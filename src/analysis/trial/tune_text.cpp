@@ -116,6 +116,26 @@ std::string one_line(std::string lines) {
   return lines;
 }
 
+std::string reserved_words(const Tuned& one) {
+  const auto low = units::bytes(one.reserved.low), high = units::bytes(one.reserved.high);
+  return low == high ? units::bytes(one.peak_reserved) : low + " to " + high;
+}
+
+/// Says why a figure is a range. Empty if no free was late.
+std::string late_words(const Tuning& tuning) {
+  const auto& lateness = tuning.lateness;
+  if (lateness.late == 0) return "";
+  auto words = text::format(
+      "{} of {} frees completed late, up to {} requests after they were asked for: other streams "
+      "still used the blocks. With another setting that may be sooner or later, so figures are "
+      "ranges, from the next request to {} requests later.",
+      text::grouped(lateness.late), text::grouped(lateness.frees), text::grouped(lateness.longest),
+      text::grouped(lateness.longest));
+  if (tuning.question.capacity == pytorch::kNoLimit)
+    words += " The memory fraction is not known: it allows at least what the recording reserved.";
+  return words;
+}
+
 std::string optional_bytes(const std::optional<std::uint64_t>& bytes) {
   return bytes ? units::bytes(*bytes) : "-";
 }
@@ -160,9 +180,8 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
     if (ranges && names.size() == 1) names.emplace_back();
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
-                    optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
-                    units::bytes(one.peak_reserved), units::bytes(one.unlimited_reserved),
-                    text::grouped(one.retries),
+                    optional_bytes(one.fit_bytes()), time_words(one.lost_ns), reserved_words(one),
+                    units::bytes(one.unlimited_reserved), text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-"});
     end_row(rows.back(), text::grouped(one.stream_waits), names.front());
     for (std::size_t line = 1; line < names.size(); ++line) {
@@ -178,6 +197,8 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
                       "decide which is taken. The first figure is enough in every order that was "
                       "tried, the one after \"or\" in one of them.",
                       static_cast<std::size_t>(width));
+  if (const auto late = late_words(tuning); !late.empty())
+    out += "\n" + format::wrapped(late, static_cast<std::size_t>(width));
   if (const auto first = first_advice(tuning); !first.how.empty() && !first.is_today)
     out += text::format("\nTo use it:\n{}\n", first.how);
   return out;
@@ -230,10 +251,11 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
     out += text::format(
         "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
         served_words(one, trace), optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
-        units::bytes(one.peak_reserved), units::bytes(one.unlimited_reserved),
-        text::grouped(one.retries), one.device_calls ? text::grouped(*one.device_calls) : "-",
-        text::grouped(one.stream_waits), one_line(one.how), one.is_today ? " (today)" : "");
+        reserved_words(one), units::bytes(one.unlimited_reserved), text::grouped(one.retries),
+        one.device_calls ? text::grouped(*one.device_calls) : "-", text::grouped(one.stream_waits),
+        one_line(one.how), one.is_today ? " (today)" : "");
   }
+  if (const auto late = late_words(tuning); !late.empty()) out += "\n" + late + "\n";
   return out;
 }
 
@@ -348,6 +370,9 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   json.member("before_reserved_bytes", tuning.before_reserved);
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
+  json.key("late_frees").begin_object().member("frees", tuning.lateness.frees);
+  json.member("late", tuning.lateness.late);
+  json.member("longest_requests", tuning.lateness.longest).end_object();
   write_inferred_limit(json, tuning.inferred_limit);
   write_advice(json, tuning);
   json.key("ranking").begin_array();
@@ -368,6 +393,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     optional("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
     json.member("fit_exact", one.fit && one.fit->is_exact);
     json.member("peak_reserved_bytes", one.peak_reserved);
+    write(json, one.reserved);
     json.member("unlimited_reserved_bytes", one.unlimited_reserved);
     json.member("retries", one.retries);
     optional("lost_ns", one.lost_ns);

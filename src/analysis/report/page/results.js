@@ -45,6 +45,12 @@ const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class
 const MOMENTS = 12;  // of one manager's failures that have a button
 const numeric = text => ({n: text}), ofBar = () => h('span', {class: 'of-bar'});
 
+/** What is reserved at most: a range where late frees may complete sooner or later. */
+function reservedOf(each) {
+  const low = each.peak_reserved_low_bytes, high = each.peak_reserved_high_bytes;
+  return low === undefined || low === high ? amount(each.peak_reserved_bytes) : numeric(`${inUnits(low)} to ${inUnits(high)}`);
+}
+
 /** In a few lines and above all else: what would have served the request, and what the whole program needs least with. */
 function whatToDo(remedies, tuned) {
   const more = remedies.find(each => each.what.startsWith('today') && each.served), ways = remedies.filter(each => each.served && each !== more).slice(0, 2);
@@ -101,13 +107,13 @@ function showFailure(about, results, goTo) {
     // A setting stands in one table: that of the settings has what the whole program needs with each.
     const ranked = new Set(tuned ? tuned.ranking.map(each => each.how) : []), others = remedies.filter(each => !ranked.has(each.how));
     if (others.length) body.append(h('h3', {}, 'What would have helped'), table(['Remedy', 'How', 'Serves this request', numeric('Reserves'), numeric('Whole program fits into')],
-        others.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', amount(each.peak_reserved_bytes), amount(each.fit_bytes)])));
+        others.map(each => [each.what, each.how, each.served === null ? 'not tried' : each.served ? 'yes' : 'no', reservedOf(each), amount(each.fit_bytes)])));
   }
   if (tuned && failures.length) {
     const today = tuned.ranking.find(each => each.today), useful = settingsShown(tuned).filter(each => !each.today);
     body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
         [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, breakable(each.how)), amount(each.fit_bytes),
-          numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), amount(each.peak_reserved_bytes)])));
+          numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), reservedOf(each)])));
   }
   if (advice.gap && advice.gap.length) {
     body.append(h('h3', {}, 'Why the manager held more than was live'), table(['Cause', numeric('Bytes'), 'Call site'],
@@ -229,7 +235,7 @@ const RESULTS = {
     const rows = (content.ranking || []).filter(each => !above.includes(each)), most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
     return [above.length ? h('p', {class: 'hint'}, `The best ${grouped(above.length)} stand under "What failed".`) : '', table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
                   rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
-                    amount(each.peak_reserved_bytes), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
+                    reservedOf(each), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
   },
   sweep(content) {
     // A row of each trace, a column of all else that the matrix varies.

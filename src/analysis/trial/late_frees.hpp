@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "allocators/pytorch/program.hpp"
+#include "format/json_writer.hpp"
+
+namespace emm::trial {
+
+namespace pytorch = allocators::pytorch;
+
+/// What a program may reserve at its peak.
+struct Reserved {
+  std::uint64_t low = 0, high = 0;
+
+  bool is_range() const noexcept { return low != high; }
+  bool operator==(const Reserved&) const = default;
+};
+
+/// How late the frees of a recording completed: blocks that other streams used, too. When such a
+/// free completes is the device's affair, and differs from run to run and from setting to setting.
+struct Lateness {
+  std::uint64_t frees = 0, late = 0;
+  /// The longest that a free waited, in requests: PyTorch looks for completions at each request. A
+  /// free that no row completes waited until the last one.
+  std::uint64_t longest = 0;
+};
+Lateness lateness_of(const pytorch::Program& program);
+
+/// The program with each late free completed at the first request after it, which is the earliest
+/// that PyTorch can notice, and after more and more requests, up to the longest that any waited.
+/// Empty if no free is late.
+std::vector<pytorch::Program> as_late(const pytorch::Program& program);
+
+/// What a program reserves under one setting, whenever its late frees complete. `late` is as_late()
+/// of the program, `as_recorded` its run with `options`. A run that reaches its limit reserves up
+/// to the limit, and at least the limit without its largest segment. If the limit is unknown, it is
+/// at least what the recording reserved.
+Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::RunOptions& options,
+                     const pytorch::Program& program,
+                     const pytorch::Allocator::Counts& as_recorded);
+
+/// Writes the members "peak_reserved_low_bytes" and "peak_reserved_high_bytes".
+void write(format::JsonWriter& json, const Reserved& reserved);
+
+}  // namespace emm::trial
