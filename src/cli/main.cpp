@@ -127,7 +127,8 @@ class Cli11Arguments final : public Arguments {
     app_.add_option(std::string(name), into, std::string(help))
         ->type_name(std::string(value))
         ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false);  // the word after its value is the command's
   }
   void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
               std::string_view help) override {

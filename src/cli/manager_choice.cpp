@@ -48,18 +48,19 @@ Result<std::string> ManagerChoice::spec() const {
 
 std::vector<std::string> named_managers(Console& console, const std::vector<std::string>& given) {
   std::vector<std::string> all;
-  const auto add = [&](const std::string& spec) {
-    const bool is_new = std::find(all.begin(), all.end(), spec) == all.end();
-    if (is_new) all.push_back(spec);
-    return is_new;
+  const auto has = [&](const std::string& spec) {
+    return std::find(all.begin(), all.end(), spec) != all.end();
   };
   for (const auto& spec : given) {
     if (spec != "all") {
-      if (!add(spec)) console.say(text::format("--manager {}: given twice, and run once", spec));
+      // Whoever compares a manager with itself asks how much of a difference is chance.
+      if (has(spec)) console.say(text::format("--manager {}: given twice", spec));
+      all.push_back(spec);
       continue;
     }
     for (const auto* entry : bundled_managers()) {
-      if (entry->device_memory) add(std::string(entry->name));
+      std::string name(entry->name);
+      if (entry->device_memory && !has(name)) all.push_back(std::move(name));
     }
   }
   return all;

@@ -688,7 +688,7 @@ def companions(bench):
         header = bench.trace("less.jsonl")[0]
         expect((header["devices"][0]["capacity"], header["source"]["options"]), (16 << 20, {"run_capacity": 16 << 20}), "the limit")
         bench.sound("less.jsonl")
-        said = re.sub(r"\s+", " ", bench.emmctl("explain", "less.jsonl", "--no-remedies").stdout)
+        said = re.sub(r"\s+", " ", bench.emmctl("explain", "--more", "less.jsonl", "--no-remedies").stdout)
         expect("the device's 16.00 MiB" in said and "`emmctl run --capacity` let the program have 16.00 MiB of it" in said, True, said)
 
     # What is printed to be pasted can be, whatever the file is called.
@@ -1129,7 +1129,7 @@ def levels(bench):
     for level in ("request", "both"):
         bench.emmctl("run", "--capacity", "8MiB", "--", bench.options.emmctl, "record", "-o", "less.jsonl", "--level", level, "--", sys.executable,
                      "-c", "from numba import cuda; a = cuda.device_array(6 << 20, 'u1'); b = cuda.device_array(6 << 20, 'u1')", code=1)
-        said = re.sub(r"\s+", " ", bench.emmctl("explain", "less.jsonl", "--no-remedies").stdout)
+        said = re.sub(r"\s+", " ", bench.emmctl("explain", "--more", "less.jsonl", "--no-remedies").stdout)
         expect("the device's 8.00 MiB" in said and "`emmctl run --capacity` let the program have 8.00 MiB of it" in said, True, said)
     # What cannot be recorded is said, and an exit code that a script sees.
     (bench.folder / "broken").mkdir()

@@ -145,7 +145,7 @@ def test_record():
     trace = folder.name + "/run.jsonl"
     has(emmctl("record", "--device", "sim:capacity=64MiB", "-o", trace, "--", options.client, "retry", "40"),
         ["at most 40.00 MiB live", "1 refused", "it does not fit as it is", "next: emmctl explain"])
-    has(emmctl("explain", trace), ["A request of 40.00 MiB"])
+    has(emmctl("explain", trace), ["a request of 40.0 MiB"])
     has(emmctl("replay", trace, "--manager", "recorded", "--device", "sim"), [])
 
 

@@ -84,7 +84,7 @@ with tempfile.TemporaryDirectory() as made:
     for _ in range(2):
         done = subprocess.run(failing, stdout=subprocess.PIPE)
         expect(f"exit {done.returncode}, not 1", done.returncode == 1)
-        expect("the failure is not named", b"no-such-manager" in done.stdout and b"1 done, 1 failed" in done.stdout)
+        expect("the failure is not named", b"no-such-manager" in done.stdout and b"1 done, 1 without an answer" in done.stdout)
     expect("not three tries", len(list((pathlib.Path(made) / "bad/failed").iterdir())) == 3)
     # A trace of another content under the same name is another trace; one that is only written anew is not.
     trace = pathlib.Path(made) / "trace.jsonl"
