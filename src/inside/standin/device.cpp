@@ -1,11 +1,13 @@
 // Devices and contexts.
 #include <dlfcn.h>
+#include <link.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.hpp"
 #include "standin/calls.hpp"
@@ -150,6 +152,25 @@ Code pop(ContextPtr* out) {
   if (!popped) return Machine::kInvalidContext;
   if (out != nullptr) *out = *popped;
   return Machine::kSuccess;
+}
+
+/// The libcuda.so.1 that leads to this one, and has every other function of the driver: the one
+/// that `emmctl run
+/// --device sim` makes. Null where a program was given the stand-in itself.
+void* library_over(void* self) {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* found) {
+        if (std::string_view(info->dlpi_name).ends_with("/libcuda.so.1"))
+          static_cast<std::vector<std::string>*>(found)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &paths);
+  for (const auto& path : paths) {
+    void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (library != nullptr && library != self) return library;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -334,10 +355,12 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
   *function = nullptr;
-  for (const char* version : {"_v2", ""}) {
-    const auto name = std::string(symbol) + version;
-    *function = dlsym(self, name.c_str());
-    if (*function != nullptr) break;
+  for (void* const library : {self, library_over(self)}) {
+    for (const char* version : {"_v2", ""}) {
+      if (*function != nullptr || library == nullptr) continue;
+      const auto name = std::string(symbol) + version;
+      *function = dlsym(library, name.c_str());
+    }
   }
   if (status != nullptr) *status = *function != nullptr ? 0 : 1;
   return *function != nullptr ? Machine::kSuccess : Machine::kNotFound;
