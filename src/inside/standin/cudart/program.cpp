@@ -200,9 +200,12 @@ Code cudaDeviceGetByPCIBusId(int* device, const char* id) {
   return conclude(cuDeviceGetByPCIBusId(device, id));
 }
 Code cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  if (least != nullptr) *least = 0;
-  if (greatest != nullptr) *greatest = -5;
-  return kSuccess;
+  // It makes the device's context current, as PyTorch's first calls of virtual memory need it.
+  return in_context([&] {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return kSuccess;
+  });
 }
 Code cudaDeviceGetLimit(std::size_t* value, int) {
   *value = 0;
@@ -318,7 +321,7 @@ Code cudaEventElapsedTime_v2(float* ms, Handle from, Handle to) {
   return cudaEventElapsedTime(ms, from, to);
 }
 Code cudaThreadExchangeStreamCaptureMode(int* mode) {
-  return cuThreadExchangeStreamCaptureMode(mode);
+  return in_context([&] { return cuThreadExchangeStreamCaptureMode(mode); });
 }
 Code cudaStreamBeginCapture(Stream stream, int mode) {
   return in_context([&] { return cuStreamBeginCapture_v2(stream, mode); });
