@@ -171,7 +171,9 @@ TEST(Tune, AtACapacityPutsTheFastestFirstThatServes) {
   const auto& first = tuning->ranking.front();
   ASSERT_TRUE(first.served && first.lost_ns);
   for (const auto& each : tuning->ranking) {
-    if (each.served) EXPECT_LE(*first.lost_ns, 1.03 * static_cast<double>(*each.lost_ns));
+    if (each.served) {
+      EXPECT_LE(*first.lost_ns, 1.03 * static_cast<double>(*each.lost_ns));
+    }
   }
 }
 
