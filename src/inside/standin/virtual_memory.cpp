@@ -6,6 +6,9 @@
 
 using namespace emm::standin;
 
+extern "C" Code cuCtxPushCurrent_v2(ContextPtr context);
+extern "C" Code cuCtxPopCurrent_v2(ContextPtr* context);
+
 namespace {
 
 /// CUmemLocation, and the first members of CUmemAllocationProp, CUmemAccessDesc and CUmemPoolProps.
@@ -33,12 +36,27 @@ struct PoolProps {
 constexpr int kPinned = 1, kDevice = 1;
 
 bool is_here(const Location& location) {
-  return location.type == kDevice && Machine::current() != nullptr &&
-         location.id == Machine::current()->ordinal;
+  const auto* const context = Machine::current();
+  return location.type == kDevice && location.id == (context != nullptr ? context->ordinal : 0);
 }
 
 /// A policy is an int; every other attribute has 64 bits.
 bool is_policy(int attribute) { return attribute < 4; }
+
+/// As in_context(). The driver's calls of virtual memory need no current context: a program's first
+/// call may be one of them, as PyTorch's with expandable segments. The device's own context then
+/// serves, and stays.
+template <class... Calls>
+Code in_some_context(Calls... calls) {
+  auto* const machine = Machine::started();
+  if (machine == nullptr || Machine::current() != nullptr) return in_context(calls...);
+  auto* context = machine->retain(0);
+  if (context == nullptr) return Machine::kInvalidDevice;
+  if (const auto code = cuCtxPushCurrent_v2(context); code != Machine::kSuccess) return code;
+  const auto code = in_context(calls...);
+  cuCtxPopCurrent_v2(&context);
+  return code;
+}
 
 }  // namespace
 
@@ -47,43 +65,44 @@ extern "C" {
 
 Code cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationProp* prop, int) {
   if (prop->type != kPinned) return Machine::kInvalidValue;
-  return in_context([](emm::Driver& driver) { return driver.mem_get_allocation_granularity(); },
-                    [&](std::uint64_t found) { *bytes = found; });
+  return in_some_context(
+      [](emm::Driver& driver) { return driver.mem_get_allocation_granularity(); },
+      [&](std::uint64_t found) { *bytes = found; });
 }
 Code cuMemAddressReserve(Address* out, std::size_t size, std::size_t alignment, Address at,
                          unsigned long long flags) {
   if (flags != 0) return Machine::kInvalidValue;
-  return in_context(
+  return in_some_context(
       [&](emm::Driver& driver) { return driver.mem_address_reserve(size, alignment, {at}); },
       [&](emm::DevicePtr ptr) { *out = ptr.value; });
 }
 Code cuMemAddressFree(Address ptr, std::size_t size) {
-  return in_context([&](emm::Driver& driver) { return driver.mem_address_free({ptr}, size); });
+  return in_some_context([&](emm::Driver& driver) { return driver.mem_address_free({ptr}, size); });
 }
 // Creates memory on the current context's device only.
 Code cuMemCreate(Handle* out, std::size_t size, const AllocationProp* prop,
                  unsigned long long flags) {
   if (flags != 0 || prop->type != kPinned) return Machine::kInvalidValue;
   if (!is_here(prop->location)) return Machine::kNotSupported;
-  return in_context([&](emm::Driver& driver) { return driver.mem_create(size); },
-                    [&](emm::PhysicalHandle handle) { *out = handle.value; });
+  return in_some_context([&](emm::Driver& driver) { return driver.mem_create(size); },
+                         [&](emm::PhysicalHandle handle) { *out = handle.value; });
 }
 Code cuMemRelease(Handle handle) {
-  return in_context([&](emm::Driver& driver) { return driver.mem_release({handle}); });
+  return in_some_context([&](emm::Driver& driver) { return driver.mem_release({handle}); });
 }
 Code cuMemMap(Address ptr, std::size_t size, std::size_t offset, Handle handle,
               unsigned long long flags) {
   if (flags != 0) return Machine::kInvalidValue;
-  return in_context(
+  return in_some_context(
       [&](emm::Driver& driver) { return driver.mem_map({ptr}, size, offset, {handle}); });
 }
 Code cuMemUnmap(Address ptr, std::size_t size) {
-  return in_context([&](emm::Driver& driver) { return driver.mem_unmap({ptr}, size); });
+  return in_some_context([&](emm::Driver& driver) { return driver.mem_unmap({ptr}, size); });
 }
 Code cuMemSetAccess(Address ptr, std::size_t size, const AccessDesc* access, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     if (!is_here(access[i].location)) return Machine::kNotSupported;
-    const auto code = in_context([&](emm::Driver& driver) {
+    const auto code = in_some_context([&](emm::Driver& driver) {
       return driver.mem_set_access({ptr}, size, static_cast<emm::AccessFlags>(access[i].flags));
     });
     if (code != Machine::kSuccess) return code;
