@@ -11,12 +11,14 @@ constexpr std::uint64_t gib(double printed) {
   return static_cast<std::uint64_t>(printed * 512) * kGpuGranule;
 }
 
-// Of those that were not measured: what deviceQuery and, to 0.01 GiB, PyTorch printed for somebody.
+// Where the size of a card's memory comes from. It was measured here, or a public report shows what
+// deviceQuery or (to 0.01 GiB) PyTorch printed, or no report of it was found.
 constexpr std::string_view kMeasured = "measured";
 constexpr std::string_view kPrinted = "deviceQuery";
 constexpr std::string_view kMessages = "PyTorch";
+constexpr std::string_view kUnchecked = "not checked";
 
-// One row a card. Clocks, widths and caches are the vendor's published figures. What a context
+// One row a card. Clocks, widths and caches were not checked. What a context
 // takes was measured on the H200 alone.
 constexpr GpuProfile kProfiles[] = {
     {.name = "h200",
@@ -41,7 +43,7 @@ constexpr GpuProfile kProfiles[] = {
      .memory_clock_khz = 2'619'000,
      .bus_bits = 5120,
      .l2 = 50_MiB,
-     .source = kMessages},
+     .source = kUnchecked},
     {.name = "b200",
      .device = "NVIDIA B200",
      .total = gib(178.35),
@@ -85,7 +87,7 @@ constexpr GpuProfile kProfiles[] = {
      .memory_clock_khz = 9'001'000,
      .bus_bits = 384,
      .l2 = 96_MiB,
-     .source = kMessages},
+     .source = kUnchecked},
     {.name = "l4",
      .device = "NVIDIA L4",
      .total = gib(22.03),
@@ -118,7 +120,7 @@ constexpr GpuProfile kProfiles[] = {
      .memory_clock_khz = 9'751'000,
      .bus_bits = 384,
      .l2 = 6_MiB,
-     .source = kMessages},
+     .source = kUnchecked},
     {.name = "t4",
      .device = "Tesla T4",
      .total = gib(14.56),
@@ -140,7 +142,7 @@ constexpr GpuProfile kProfiles[] = {
      .memory_clock_khz = 877'000,
      .bus_bits = 4096,
      .l2 = 6_MiB,
-     .source = kMessages},
+     .source = kUnchecked},
 };
 
 struct Capability {
