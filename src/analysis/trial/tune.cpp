@@ -116,8 +116,8 @@ class CapacitySearch {
       if (stops(interrupted_)) break;
       const auto end = ends(i);
       if (!end) return std::nullopt;
-      const auto middle = halve(i, *end, pytorch::kNoLimit).served;
-      const auto safe = highest(i, *end, middle, look, pytorch::kNoLimit).served;
+      const auto middle = halve(i, *end);
+      const auto safe = highest(i, *end, middle, look);
       const auto least = lowest(i, *end, middle, look);
       if (!range) range = {.low = least, .likely = safe, .high = safe};
       range->low = std::min(range->low, least);
@@ -134,7 +134,6 @@ class CapacitySearch {
   /// A capacity that fails, or is less than the need, and a larger one that serves.
   struct Between {
     std::uint64_t fails = 0, served = 0;
-    bool is_known() const noexcept { return served <= fails || served - fails <= kStep; }
   };
   struct Known {
     bool is_run = false;
@@ -184,13 +183,13 @@ class CapacitySearch {
     return order.ends;
   }
 
-  /// Halves until the two are a step apart, or until nothing up to `bound` serves.
-  Between halve(std::size_t i, Between between, std::uint64_t bound) {
-    while (!between.is_known() && between.fails < bound) {
+  /// Halves until the two are a step apart, and returns the capacity that serves.
+  std::uint64_t halve(std::size_t i, Between between) {
+    while (between.served > between.fails && between.served - between.fails > kStep) {
       const auto middle = between.fails + (between.served - between.fails) / 2 / kStep * kStep;
       (passes(i, middle) ? between.served : between.fails) = middle;
     }
-    return between;
+    return between.served;
   }
 
   static std::vector<std::uint64_t> distances(std::uint64_t middle, Look look) {
@@ -204,23 +203,22 @@ class CapacitySearch {
 
   /// Looks above `middle`, which serves: an allocator may fail with more memory where less
   /// suffices.
-  Between highest(std::size_t i, const Between& ends, std::uint64_t middle, Look look,
-                  std::uint64_t bound) {
+  std::uint64_t highest(std::size_t i, const Between& ends, std::uint64_t middle, Look look) {
     auto passed = ends.served;
     for (const auto distance : distances(middle, look)) {
       if (middle + distance >= ends.served) continue;
       if (!passes(i, middle + distance))
-        return halve(i, {.fails = middle + distance, .served = passed}, bound);
+        return halve(i, {.fails = middle + distance, .served = passed});
       passed = middle + distance;
     }
-    return {.fails = middle, .served = middle};
+    return middle;
   }
   std::uint64_t lowest(std::size_t i, const Between& ends, std::uint64_t middle, Look look) {
     auto failed = ends.fails;
     for (const auto distance : distances(middle, look)) {
       if (middle < distance + kStep || middle - distance <= ends.fails) continue;
       if (passes(i, middle - distance))
-        return halve(i, {.fails = failed, .served = middle - distance}, pytorch::kNoLimit).served;
+        return halve(i, {.fails = failed, .served = middle - distance});
       failed = middle - distance;
     }
     return middle;

@@ -154,9 +154,8 @@ Code pop(ContextPtr* out) {
   return Machine::kSuccess;
 }
 
-/// The libcuda.so.1 that leads to this one, and has every other function of the driver: the one
-/// that `emmctl run
-/// --device sim` makes. Null where a program was given the stand-in itself.
+/// The libcuda.so.1 that `emmctl run --device sim` makes: it leads to this one, and has every other
+/// function of the driver. Null where a program was given the stand-in itself.
 void* library_over(void* self) {
   std::vector<std::string> paths;
   dl_iterate_phdr(
@@ -171,6 +170,13 @@ void* library_over(void* self) {
     if (library != nullptr && library != self) return library;
   }
   return nullptr;
+}
+
+/// The newest form of a function of a library. Null if there is none.
+void* function_of(void* library, const char* symbol) {
+  const std::string name = symbol;
+  void* const second = dlsym(library, (name + "_v2").c_str());
+  return second != nullptr ? second : dlsym(library, symbol);
 }
 
 }  // namespace
@@ -354,13 +360,9 @@ Code cuGetProcAddress_v2(const char* symbol, void** function, int, std::uint64_t
     dladdr(reinterpret_cast<void*>(&cuInit), &info);
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
-  *function = nullptr;
-  for (void* const library : {self, library_over(self)}) {
-    for (const char* version : {"_v2", ""}) {
-      if (*function != nullptr || library == nullptr) continue;
-      const auto name = std::string(symbol) + version;
-      *function = dlsym(library, name.c_str());
-    }
+  *function = function_of(self, symbol);
+  if (*function == nullptr) {
+    if (void* const library = library_over(self)) *function = function_of(library, symbol);
   }
   if (status != nullptr) *status = *function != nullptr ? 0 : 1;
   return *function != nullptr ? Machine::kSuccess : Machine::kNotFound;

@@ -44,8 +44,8 @@ bool is_here(const Location& location) {
 bool is_policy(int attribute) { return attribute < 4; }
 
 /// As in_context(). The driver's calls of virtual memory need no current context: a program's first
-/// call may be one of them, as PyTorch's with expandable segments. The device's own context then
-/// serves, and stays.
+/// call may be one of them, as PyTorch's with expandable segments. The first device's own context
+/// then serves. It is never released, because its memory lives on.
 template <class... Calls>
 Code in_some_context(Calls... calls) {
   auto* const machine = Machine::started();

@@ -37,7 +37,8 @@ Kind other_of_frees(Kind kind) {
   return kind == Kind::managed ? Kind::device : kind == Kind::device ? Kind::managed : kind;
 }
 
-/// What a call ends, of the kinds whose addresses another thread may be given at once.
+/// What a call ends; managed memory is listed as device memory. A mapping's end has a range, and an
+/// IPC handle's a count: they are not among these.
 std::optional<Kind> kind_of_end(Call call) {
   switch (call) {
     case Call::mem_free:
@@ -56,6 +57,10 @@ std::optional<Kind> kind_of_end(Call call) {
       return Kind::reservation;
     case Call::mem_release:
       return Kind::physical;
+    case Call::mem_pool_destroy:
+      return Kind::pool;
+    case Call::library_unload:
+      return Kind::library;
     default:
       return std::nullopt;
   }
@@ -77,6 +82,11 @@ void CallLedger::after(const CallEvent& event) {
   ++calls.made;
   if (event.native != 0) ++calls.failed;
 
+  if (const auto kind = kind_of_end(event.call)) {
+    const bool is_managed =
+        *kind == Kind::device && account(Kind::managed).live.count(event.pointer) != 0;
+    return end(is_managed ? Kind::managed : *kind, event);
+  }
   const bool worked = event.native == 0;
   switch (event.call) {
     case Call::mem_alloc:
@@ -123,30 +133,8 @@ void CallLedger::after(const CallEvent& event) {
     case Call::mem_pool_create:
       if (worked) begin(Kind::pool, event.result, 0);
       return;
-    case Call::mem_address_free:
-      return end(Kind::reservation, event);
-    case Call::mem_release:
-      return end(Kind::physical, event);
     case Call::mem_unmap:
       return unmap(event);
-    case Call::mem_pool_destroy:
-      return end(Kind::pool, event);
-    case Call::mem_free:
-    case Call::mem_free_async:
-    case Call::runtime_free:
-      return end(
-          account(Kind::managed).live.count(event.pointer) != 0 ? Kind::managed : Kind::device,
-          event);
-    case Call::mem_free_host:
-      return end(Kind::host, event);
-    case Call::mem_host_unregister:
-      return end(Kind::registered, event);
-    case Call::event_destroy:
-      return end(Kind::event, event);
-    case Call::stream_destroy:
-      return end(Kind::stream, event);
-    case Call::library_unload:
-      return end(Kind::library, event);
     case Call::ipc_open_mem_handle:
       return open(event);
     case Call::ipc_close_mem_handle:

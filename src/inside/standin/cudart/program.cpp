@@ -200,7 +200,7 @@ Code cudaDeviceGetByPCIBusId(int* device, const char* id) {
   return conclude(cuDeviceGetByPCIBusId(device, id));
 }
 Code cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  // It makes the device's context current, as PyTorch's first calls of virtual memory need it.
+  // Like most calls of the runtime, it makes the device's context current.
   return in_context([&] {
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = -5;
