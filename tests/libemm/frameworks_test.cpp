@@ -2,8 +2,11 @@
 // them.
 #include <gtest/gtest.h>
 #include <plugin/emm_plugin.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -464,6 +467,55 @@ TEST_F(Frameworks, AreRecordedAgainWithWhatIsAlive) {
             std::string::npos)
       << rows;
   std::remove(path.c_str());
+}
+
+/// What a forked child does with its parent's managers. Returns the number of the step that went
+/// wrong, or 0.
+int use_in_a_child(void* of_parent, emm_manager* self) {
+  alarm(20);  // a hang is a death by a signal
+  try {
+    emm_torch_alloc(kKiB, 0, nullptr);
+    return 1;
+  } catch (const std::exception&) {
+  }
+  if (emm_shared_status() != EMM_NOT_INITIALIZED) return 2;
+  emm_torch_free(of_parent, kKiB, 0, nullptr);
+  if (emm_cupy_malloc(nullptr, kKiB, 0) != nullptr) return 3;
+  emm_cupy_free(nullptr, of_parent, 0);
+  emm_torch_record_stream(of_parent, nullptr);
+  emm_torch_reset();
+  emm_torch_memory_fraction(0.5, 0);
+  auto memory = Frameworks::no_memory();
+  const auto& table = *emm_plugin_v1();
+  if (table.memalloc(self, kKiB, 0, &memory) != EMM_NOT_INITIALIZED) return 4;
+  if (table.flush(self) != EMM_NOT_INITIALIZED) return 5;
+  if (table.trim(self, 0) != EMM_NOT_INITIALIZED) return 6;
+  table.defer_cleanup(self);
+  table.end_defer_cleanup(self);
+  table.reset(self);
+  table.destroy(self);
+  return emm_shared_end(0) == EMM_SUCCESS ? 0 : 7;
+}
+
+TEST_F(Frameworks, AForkedChildCallsNoManagerOfItsParent) {
+  void* memory = emm_torch_alloc(kKiB, 0, nullptr);
+  auto* self = manager();
+  std::atomic<bool> ends = false;
+  std::thread busy([&] {  // holds locks at some of the forks
+    while (!ends) emm_torch_free(emm_torch_alloc(kMiB, 0, nullptr), kMiB, 0, nullptr);
+  });
+  for (int i = 0; i < 20; ++i) {
+    const auto child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(use_in_a_child(memory, self));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  ends = true;
+  busy.join();
+  emm_torch_free(memory, kKiB, 0, nullptr);
 }
 
 TEST_F(Frameworks, ServeManyThreads) {

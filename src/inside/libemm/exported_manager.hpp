@@ -12,6 +12,7 @@
 #include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_pointer.hpp"
+#include "libemm/forks.hpp"
 #include "libemm/table_driver.hpp"
 #include "libemm/wrong_frees.hpp"
 
@@ -31,6 +32,9 @@ class ExportedManager {
   MemoryManager& manager() noexcept { return *manager_; }
   /// The manager's driver. A probe has none.
   Driver& driver() noexcept { return driver_ ? *driver_ : *opened_.driver; }
+  /// Whether this process is a child of fork() and the manager its parent's. Then nothing else of
+  /// the manager may be called: a lock may be held by a thread that the child does not have.
+  bool is_of_parent() const noexcept { return forks() != made_after_; }
   /// Whether no memory is handed out and cleanup is not deferred.
   bool is_idle();
 
@@ -51,9 +55,10 @@ class ExportedManager {
     /// Odd while the slot holds memory. It is part of the token, so a stale token does not match.
     std::uint32_t generation = 0;
   };
-  ExportedManager() = default;
+  ExportedManager() noexcept { begin_to_see_forks(); }
   Status open(const std::string& device, int ordinal);
 
+  const std::uint32_t made_after_ = forks();
   // In the order of construction, so that the manager is destroyed before what it uses.
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;

@@ -5,6 +5,7 @@
 #include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"
 #include "libemm/exported_manager.hpp"
+#include "libemm/forks.hpp"
 #include "libemm/shortage.hpp"
 #include "plugin/abi.hpp"
 
@@ -38,11 +39,20 @@ ExportedManager& of(emm_manager* self) noexcept {
 }
 MemoryManager& manager(emm_manager* self) noexcept { return of(self).manager(); }
 
+/// guarded(), for a manager that is called. A child of fork() does not call its parent's.
+template <class Body>
+emm_status guarded(emm_manager* self, Body body) noexcept {
+  return guarded([&]() -> emm_status {
+    if (of(self).is_of_parent()) return failed(made_before_the_fork());
+    return body();
+  });
+}
+
 /// Adds the manager's state to the words when somebody reads them and not before, since that costs
 /// more than the failed request.
 std::size_t last_error(emm_manager* self, char* buffer, std::size_t size) {
   if (self != nullptr && std::exchange(short_of_memory, nullptr) == self) {
-    guarded([&]() -> emm_status {
+    guarded(self, [&]() -> emm_status {
       last_words += shortage(manager(self));
       return EMM_SUCCESS;
     });
@@ -92,7 +102,7 @@ emm_status create(const emm_create_v1* create, emm_manager** self) {
 emm_status answer(const Status& done) { return done ? EMM_SUCCESS : failed(done.error()); }
 
 emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, emm_memory* memory) {
-  return guarded([&]() -> emm_status {
+  return guarded(self, [&]() -> emm_status {
     auto made = manager(self).memalloc(size, {stream});
     if (!made) return failed(made.error(), self);
     const auto ptr = made->device_pointer();
@@ -103,7 +113,7 @@ emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, em
 
 emm_status memallocmanaged(emm_manager* self, std::uint64_t size, std::uint32_t attach,
                            emm_memory* memory) {
-  return guarded([&]() -> emm_status {
+  return guarded(self, [&]() -> emm_status {
     auto made = manager(self).memallocmanaged(size, static_cast<AttachFlags>(attach));
     if (!made) return failed(made.error(), self);
     const auto ptr = made->device_pointer();
@@ -116,7 +126,7 @@ emm_status memallocmanaged(emm_manager* self, std::uint64_t size, std::uint32_t 
 
 emm_status memhostalloc(emm_manager* self, std::uint64_t size, std::uint32_t flags,
                         emm_memory* memory) {
-  return guarded([&] {
+  return guarded(self, [&] {
     return hand_out(self, manager(self).memhostalloc(size, plugin::host_alloc_flags(flags)),
                     memory);
   });
@@ -124,7 +134,7 @@ emm_status memhostalloc(emm_manager* self, std::uint64_t size, std::uint32_t fla
 
 emm_status mempin(emm_manager* self, void* pointer, std::uint64_t size, std::uint32_t flags,
                   emm_memory* memory) {
-  return guarded([&] {
+  return guarded(self, [&] {
     const HostRange range{.pointer = static_cast<HostPtr>(pointer), .size = size};
     return hand_out(self, manager(self).mempin(range, plugin::host_register_flags(flags)), memory);
   });
@@ -132,7 +142,7 @@ emm_status mempin(emm_manager* self, void* pointer, std::uint64_t size, std::uin
 
 emm_status get_ipc_handle(emm_manager* self, emm_device_ptr pointer, std::uint64_t size,
                           emm_ipc_handle* handle) {
-  return guarded([&]() -> emm_status {
+  return guarded(self, [&]() -> emm_status {
     const auto made = manager(self).get_ipc_handle({.device_pointer = {pointer}, .size = size});
     if (!made) return failed(made.error());
     const auto& fields = made->fields();
@@ -150,7 +160,7 @@ emm_status get_ipc_handle(emm_manager* self, emm_device_ptr pointer, std::uint64
 }
 
 emm_status get_memory_info(emm_manager* self, emm_memory_info* info) {
-  return guarded([&]() -> emm_status {
+  return guarded(self, [&]() -> emm_status {
     const auto given = manager(self).get_memory_info();
     if (!given) return failed(given.error());
     put({.struct_size = 0, .free = given->free, .total = given->total}, info);
@@ -160,7 +170,7 @@ emm_status get_memory_info(emm_manager* self, emm_memory_info* info) {
 
 void state(emm_manager* self, emm_state* into) {
   ManagerState given;  // without host memory for the answer nothing is known
-  guarded([&]() -> emm_status {
+  guarded(self, [&]() -> emm_status {
     given = manager(self).state();
     return EMM_SUCCESS;
   });
@@ -175,7 +185,7 @@ void state(emm_manager* self, emm_state* into) {
 
 std::size_t report(emm_manager* self, char* buffer, std::size_t size) {
   std::string given;
-  guarded([&]() -> emm_status {
+  guarded(self, [&]() -> emm_status {
     given = manager(self).report();
     return EMM_SUCCESS;
   });
@@ -202,7 +212,7 @@ std::size_t put_statistics(emm_manager* self, emm_statistic* into, std::size_t c
 /// Without host memory for the answer there are none.
 std::size_t statistics(emm_manager* self, emm_statistic* into, std::size_t count) {
   std::size_t written = 0;
-  guarded([&]() -> emm_status {
+  guarded(self, [&]() -> emm_status {
     written = put_statistics(self, into, count);
     return EMM_SUCCESS;
   });
@@ -217,38 +227,50 @@ constexpr emm_plugin_table_v1 kTable{
     .summary = "emmctl's bundled managers, by name",
     .options = "name, open, and those of the manager",
     .create = create,
-    .destroy = [](emm_manager* self) { delete &of(self); },
+    .destroy =
+        [](emm_manager* self) {
+          // What is the parent's stays until the child ends.
+          if (!of(self).is_of_parent()) delete &of(self);
+        },
     .last_error = last_error,
     .initialize =
         [](emm_manager* self) {
-          return guarded([&] { return answer(manager(self).initialize()); });
+          return guarded(self, [&] { return answer(manager(self).initialize()); });
         },
     .memalloc = memalloc,
     .free =
         [](emm_manager* self, emm_token token, emm_stream stream) {
-          return guarded([&] { return answer(of(self).free(token, {stream})); });
+          return guarded(self, [&] { return answer(of(self).free(token, {stream})); });
         },
     .memhostalloc = memhostalloc,
     .mempin = mempin,
     .memallocmanaged = memallocmanaged,
     .get_ipc_handle = get_ipc_handle,
     .get_memory_info = get_memory_info,
-    .reset = [](emm_manager* self) { manager(self).reset(); },
+    .reset =
+        [](emm_manager* self) {
+          guarded(self, [&]() -> emm_status { return manager(self).reset(), EMM_SUCCESS; });
+        },
     .defer_cleanup =
         [](emm_manager* self) {
-          guarded([&]() -> emm_status { return of(self).defer_cleanup(), EMM_SUCCESS; });
+          guarded(self, [&]() -> emm_status { return of(self).defer_cleanup(), EMM_SUCCESS; });
         },
-    .end_defer_cleanup = [](emm_manager* self) { of(self).end_defer_cleanup(); },
+    .end_defer_cleanup =
+        [](emm_manager* self) {
+          guarded(self, [&]() -> emm_status { return of(self).end_defer_cleanup(), EMM_SUCCESS; });
+        },
     .interface_version = [](emm_manager* self) -> std::int32_t {
       return manager(self).interface_version();
     },
     .flush =
-        [](emm_manager* self) { return guarded([&] { return answer(manager(self).flush()); }); },
+        [](emm_manager* self) {
+          return guarded(self, [&] { return answer(manager(self).flush()); });
+        },
     .state = state,
     .report = report,
     .trim =
         [](emm_manager* self, std::uint64_t keep) {
-          return guarded([&] { return answer(manager(self).trim(keep)); });
+          return guarded(self, [&] { return answer(manager(self).trim(keep)); });
         },
     .statistics = statistics,
 };

@@ -1,15 +1,36 @@
 #include "libemm/shared_managers.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "emm/memory_manager.hpp"
+#include "libemm/forks.hpp"
 
 namespace emm::libemm {
 
 SharedManagers& SharedManagers::of_process() {
-  static auto* const all = new SharedManagers;
-  return *all;
+  static std::atomic<SharedManagers*> all{[] {
+    pthread_atfork(nullptr, nullptr, [] {
+      // The parent's are left as they are: a thread that the child lacks may hold their locks.
+      auto& of_parent = of_process();
+      all.store(new SharedManagers(of_parent), std::memory_order_release);
+    });
+    return new SharedManagers;
+  }()};
+  return *all.load(std::memory_order_acquire);
+}
+
+SharedManagers::SharedManagers(SharedManagers& of_parent) {
+  // Who holds the lock may be in the driver, and is not in this process.
+  const std::unique_lock lock(of_parent.mutex_, std::try_to_lock);
+  is_past_fork_ = !lock || of_parent.is_past_fork_ || !of_parent.devices_.empty() ||
+                  !of_parent.abandoned_.empty();
+  if (!lock) return;
+  options_ = of_parent.options_;
+  flags_ = of_parent.flags_;
+  limits_ = of_parent.limits_;
 }
 
 Status SharedManagers::use(const std::string& options, std::uint32_t flags) {
@@ -35,6 +56,7 @@ Status SharedManagers::use(const std::string& options, std::uint32_t flags) {
 
 Result<SharedDevice*> SharedManagers::device(int ordinal) {
   if (auto* there = known(ordinal)) return there;
+  if (is_past_fork_) return made_before_the_fork();
   const std::lock_guard lock(mutex_);
   auto& found = devices_[ordinal];
   if (found) return found.get();
@@ -106,6 +128,7 @@ void SharedManagers::set_limit(int ordinal, std::uint64_t bytes) {
 }
 
 bool SharedManagers::was_abandoned(int ordinal, DevicePtr ptr) {
+  if (is_past_fork_) return true;
   const std::lock_guard lock(mutex_);
   return std::any_of(abandoned_.begin(), abandoned_.end(), [&](const auto& one) {
     return one.first == ordinal && one.second->addressed.holds(ptr);

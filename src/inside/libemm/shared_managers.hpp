@@ -24,7 +24,8 @@ struct SharedDevice {
 };
 
 /// One manager for each device, all with the same options. Each is made at the first request for
-/// its device. Any thread.
+/// its device. Any thread. A child of fork() has none where its parent had one: CUDA does not work
+/// there.
 class SharedManagers {
  public:
   /// The instance of this process. It is never destroyed, since programs free memory until they
@@ -48,7 +49,7 @@ class SharedManagers {
   /// Calls AddressedMemory::set_limit() for a device. Also applies to managers of the device that
   /// are made later.
   void set_limit(int ordinal, std::uint64_t bytes);
-  /// Whether `ptr` was live when the device was abandoned.
+  /// Whether `ptr` was live when the device was abandoned, or may be memory of the parent's.
   bool was_abandoned(int ordinal, DevicePtr ptr);
   /// Calls AddressedMemory::record_alive() for every device.
   void record_alive();
@@ -56,11 +57,16 @@ class SharedManagers {
   void trim();
 
  private:
+  SharedManagers() = default;
+  /// Those of a child of fork(). What the parent made is left alone.
+  explicit SharedManagers(SharedManagers& of_parent);
+
   static constexpr int kQuick = 64;
   void make_known(int ordinal, SharedDevice* device) noexcept;
 
   /// Copies of the first entries of devices_, so that common requests take no lock.
   std::array<std::atomic<SharedDevice*>, kQuick> quick_{};
+  bool is_past_fork_ = false;  ///< The parent had a manager, or was making one.
   std::mutex mutex_;
   std::string options_;
   std::uint32_t flags_ = 0;
