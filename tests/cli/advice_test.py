@@ -5,23 +5,37 @@ Of each recording of PyTorch in the folders, with the capacity that it tells and
 what they advise serves the whole program in a replay with that capacity, and its driver calls take at most 3 % more than those of the
 best; or both say that nothing serves it, and nothing does. Then the words of each default output are counted.
 """
+import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 WORDS, ALIKE = 120, 1.03
 SHARES = {False: (1.02, 0.9), True: (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)}
 SMALL = ("torch_oom.pickle.gz", "torch_mlp_stacks.pickle.gz")
 
-failures = 0
+
+
+class Said(threading.local):
+    """What this thread has to say of its recording."""
+
+    lines, failures = [], 0
+
+
+said = Said()
+
+
+def say(line):
+    said.lines.append(line)
 
 
 def expect(holds, what):
-    global failures
     if not holds:
-        failures += 1
-        print(f"  FAILED: {what}", flush=True)
+        said.failures += 1
+        say(f"  FAILED: {what}")
 
 
 def run(emmctl, *words):
@@ -49,10 +63,10 @@ def judge(emmctl, trace, *options):
     tuned, explained = asked(emmctl, "tune", trace, *options), asked(emmctl, "explain", trace, *options)
     what = f"{trace.name} {' '.join(map(str, options))}"
     if tuned is None:
-        print(f"{what}: not judged")
+        say(f"{what}: not judged")
         return None
     first, capacity = tuned["ranking"][0], tuned["capacity_bytes"]
-    print(f"{what}: {tuned['advice']['words']}", flush=True)
+    say(f"{what}: {tuned['advice']['words']}")
     if explained is not None and "advice" in explained:
         expect(explained["advice"] == tuned["advice"], f"explain advises {explained['advice']}, tune {tuned['advice']}")
     else:
@@ -75,7 +89,7 @@ def judge(emmctl, trace, *options):
 def count_words(emmctl, command, trace, *options):
     done = run(emmctl, command, trace, *options)
     words = len(done.stdout.split())
-    print(f"{words:5}  {command} {trace.name} {' '.join(map(str, options))}", flush=True)
+    say(f"{words:5}  {command} {trace.name} {' '.join(map(str, options))}")
     expect(0 < words <= WORDS, f"expected at most {WORDS} words:\n{done.stdout}")
     lines = done.stdout.splitlines()
     expect(any("--more shows " in line for line in lines), f"no line names --more:\n{done.stdout}")
@@ -83,27 +97,38 @@ def count_words(emmctl, command, trace, *options):
     expect(more.returncode == done.returncode and more.stdout != done.stdout, f"{command} --more")
 
 
+def judge_recording(emmctl, trace, everything):
+    """Returns the lines to print and the number of failures."""
+    said.lines, said.failures = [], 0
+    tuned = judge(emmctl, trace)
+    if tuned is None:
+        return said.lines, said.failures
+    today = next(row for row in tuned["ranking"] if row["today"])
+    capacities = [int(share * today["fit_bytes"]) for share in SHARES[everything]] if today["fit_bytes"] else []
+    for capacity in capacities:
+        judge(emmctl, trace, "--capacity", capacity)
+    for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:
+        count_words(emmctl, command, trace, *options)
+    if tuned["capacity_bytes"]:
+        count_words(emmctl, "explain", trace)
+    return said.lines, said.failures
+
+
 def main():
     words = sys.argv[1:]
     everything = "--all" in words
     emmctl, *folders = [word for word in words if word != "--all"]
     emmctl = pathlib.Path(emmctl).resolve()
-    traces = sorted(path for folder in folders for pattern in ("**/*.pickle.gz", "**/torch_*.json.gz") for path in pathlib.Path(folder).glob(pattern))
-    for trace in traces:
-        if not everything and trace.name not in SMALL:
-            continue
-        tuned = judge(emmctl, trace)
-        if tuned is None:
-            continue
-        today = next(row for row in tuned["ranking"] if row["today"])
-        capacities = [int(share * today["fit_bytes"]) for share in SHARES[everything]] if today["fit_bytes"] else []
-        for capacity in capacities:
-            judge(emmctl, trace, "--capacity", capacity)
-        for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:
-            count_words(emmctl, command, trace, *options)
-        if tuned["capacity_bytes"]:
-            count_words(emmctl, "explain", trace)
-    return 1 if failures else 0
+    found = sorted(path for folder in folders for pattern in ("**/*.pickle.gz", "**/torch_*.json.gz") for path in pathlib.Path(folder).glob(pattern))
+    traces = [trace for trace in found if everything or trace.name in SMALL]
+    failures = 0
+    # tune itself uses several processors, most of the time.
+    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
+        for lines, failed in pool.map(lambda trace: judge_recording(emmctl, trace, everything), traces):
+            print("\n".join(lines), flush=True)
+            failures += failed
+    print(f"{len(traces)} recordings, {failures} failures")
+    return 1 if failures or not traces else 0
 
 
 sys.exit(main())

@@ -6,11 +6,13 @@ It prints one line of JSON: `passed`, or why not, and PyTorch's own figures. Exi
 Convolutions are computed without cuDNN, which would choose another algorithm where memory is short.
 """
 import argparse
+import fcntl
 import json
 import math
 import pickle
 import random
 import sys
+import time
 
 import torch
 from torch import nn
@@ -177,6 +179,7 @@ def main():
     parser.add_argument("--snapshot")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--pool")
+    parser.add_argument("--alone", help="a file: of the programs that are given the same one, only one runs at a time")
     arguments = parser.parse_args()
     random.seed(1)
     torch.backends.cudnn.enabled = False
@@ -193,13 +196,20 @@ def main():
         torch.cuda.set_per_process_memory_fraction(fraction_of(arguments.limit, total))
     torch.manual_seed(1)
     answer, code = {"passed": True}, 0
+    turn = open(arguments.alone, "w") if arguments.alone else None
+    if turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+    started = time.monotonic()
     try:
         PROGRAMS[arguments.name](random.Random(1))
         torch.cuda.synchronize()
+        answer["seconds"] = time.monotonic() - started
     except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
         if "out of memory" not in str(error):
             raise
         answer, code = {"passed": False, "why": str(error).split(". ")[0]}, 3
+    if turn:
+        turn.close()
     if not arguments.pool:
         stats = torch.cuda.memory_stats()
         answer["reserved"] = stats["reserved_bytes.all.peak"]

@@ -11,8 +11,9 @@ void begin_to_see_forks() noexcept {
 
 Error made_before_the_fork() {
   return {.code = Errc::not_initialized,
-          .message = "this process was forked after its manager had been made, and a forked child "
-                     "cannot use the CUDA of its parent"};
+          .message =
+              "this process was forked after its manager had been made, and a forked child "
+              "cannot use the CUDA of its parent"};
 }
 
 }  // namespace emm::libemm
