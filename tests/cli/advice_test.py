@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What `tune` and `explain` advise first: advice_test.py EMMCTL [--all] FOLDER...
+"""What `tune` and `explain` advise first: advice_test.py EMMCTL [--all | --every] FOLDER...
 
-Of each recording of PyTorch in the folders, with the capacity that it tells and with several others: both commands advise the same;
+Of each recording of PyTorch in the folders, with the capacity that it tells and with two of ten others, each of which has its turn (--every:
+with all ten): both commands advise the same;
 what they advise serves the whole program in a replay with that capacity, and its driver calls take at most 3 % more than those of the
 best; or both say that nothing serves it, and nothing does. Then the words of each default output are counted.
 """
@@ -14,7 +15,7 @@ import sys
 import threading
 
 WORDS, ALIKE = 120, 1.03
-SHARES = {False: (1.02, 0.9), True: (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)}
+SHARES = (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)
 SMALL = ("torch_oom.pickle.gz", "torch_mlp_stacks.pickle.gz")
 
 
@@ -97,14 +98,21 @@ def count_words(emmctl, command, trace, *options):
     expect(more.returncode == done.returncode and more.stdout != done.stdout, f"{command} --more")
 
 
-def judge_recording(emmctl, trace, everything):
+def shares_of(number, how):
+    """The shares of today's need that the recording with this number is asked about."""
+    if how == "--every":
+        return SHARES
+    return (1.02, 0.9) if how is None else (SHARES[number % 5], SHARES[number % 5 + 5])
+
+
+def judge_recording(emmctl, trace, shares):
     """Returns the lines to print and the number of failures."""
     said.lines, said.failures = [], 0
     tuned = judge(emmctl, trace)
     if tuned is None:
         return said.lines, said.failures
     today = next(row for row in tuned["ranking"] if row["today"])
-    capacities = [int(share * today["fit_bytes"]) for share in SHARES[everything]] if today["fit_bytes"] else []
+    capacities = [int(share * today["fit_bytes"]) for share in shares] if today["fit_bytes"] else []
     for capacity in capacities:
         judge(emmctl, trace, "--capacity", capacity)
     for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:
@@ -115,16 +123,17 @@ def judge_recording(emmctl, trace, everything):
 
 
 def main():
-    words = sys.argv[1:]
-    everything = "--all" in words
-    emmctl, *folders = [word for word in words if word != "--all"]
+    emmctl, *folders = [word for word in sys.argv[1:] if not word.startswith("--")]
+    how = next((word for word in sys.argv[1:] if word.startswith("--")), None)
     emmctl = pathlib.Path(emmctl).resolve()
     found = sorted(path for folder in folders for pattern in ("**/*.pickle.gz", "**/torch_*.json.gz") for path in pathlib.Path(folder).glob(pattern))
-    traces = [trace for trace in found if everything or trace.name in SMALL]
+    traces = [trace for trace in found if how or trace.name in SMALL]
     failures = 0
     # tune itself uses several processors, most of the time.
-    with concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2)) as pool:
-        for lines, failed in pool.map(lambda trace: judge_recording(emmctl, trace, everything), traces):
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2)) as pool:
+        judged = [pool.submit(judge_recording, emmctl, trace, shares_of(number, how)) for number, trace in enumerate(traces)]
+        for one in concurrent.futures.as_completed(judged):
+            lines, failed = one.result()
             print("\n".join(lines), flush=True)
             failures += failed
     print(f"{len(traces)} recordings, {failures} failures")
