@@ -1046,6 +1046,30 @@ void check_end_inside(Bench& b) {
   b.expect_balance("a free of each kind inside a deferral, then the manager's end there");
 }
 
+/// What a reset has ended, and regions, in deferrals of two levels.
+void check_end_inside_nested(Bench& b) {
+  if (dynamic_cast<const plugin::ImportedManager*>(&b.manager()) == nullptr) return;
+  const auto make_each = [&](std::vector<BenchMemory>& into) {
+    for (const auto kind : kKinds) {
+      if (auto block = try_make(b, kind, 4_KiB)) into.push_back(*std::move(block));
+    }
+    if (auto region = b.try_pin(b.buffer())) into.push_back(*std::move(region));
+  };
+  std::vector<BenchMemory> ended, freed;
+  make_each(ended);
+  auto outer = b.manager().defer_cleanup();
+  b.reset();
+  auto inner = b.manager().defer_cleanup();
+  make_each(freed);
+  freed.clear();
+  ended.clear();
+  inner.abandon();
+  outer.abandon();
+  b.expect_balance(
+      "a reset inside a deferral and frees of each kind inside a nested one, then the manager's "
+      "end there");
+}
+
 constexpr Clause kDeferralClauses[] = {
     {.id = "deferral/nests",
      .rule = "What one deferral holds back is held back until the last of several has ended, in "
@@ -1209,6 +1233,7 @@ constexpr Clause kDeferralClauses[] = {
            deferred.end();
            b.expect_balance("160 frees inside a deferral, its end, then the manager's end");
            if (!b.decided() && !b.is_numba()) b.apart(check_end_inside);
+           if (!b.decided() && !b.is_numba()) b.apart(check_end_inside_nested);
          }},
 };
 

@@ -923,6 +923,20 @@ void ask_for_parts_of_the_state(Bench& b) {
   ask("with a live block");
   if (is_alive) table.free(self, memory.token, 0);
   ask("after a free");
+  if (table.defer_cleanup != nullptr && table.end_defer_cleanup != nullptr) {
+    table.defer_cleanup(self);
+    memory.struct_size = sizeof memory;
+    if (table.memalloc(self, 4096, 0, &memory) == EMM_SUCCESS) table.free(self, memory.token, 0);
+    ask("in a deferral");
+    table.defer_cleanup(self);
+    ask("in a nested deferral");
+    table.end_defer_cleanup(self);
+    table.end_defer_cleanup(self);
+  }
+  if (table.reset != nullptr) {
+    table.reset(self);
+    ask("after a reset");
+  }
   table.destroy(self);
 }
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,11 @@ namespace {
 using namespace emm::conformance;
 
 constexpr std::int32_t kOutOfMemory = 2, kNotReady = 600, kIllegalAddress = 700;
+constexpr std::array kMarks{Call::event_create, Call::event_record};
+constexpr std::array kWaits{Call::stream_wait_event, Call::event_synchronize,
+                            Call::stream_synchronize, Call::ctx_synchronize};
+constexpr std::array kMemoryFrees{Call::mem_free, Call::mem_free_async, Call::runtime_free,
+                                  Call::mem_free_host, Call::mem_unmap};
 constexpr std::array kAllocations{Call::mem_alloc, Call::runtime_malloc, Call::mem_create,
                                   Call::mem_alloc_async, Call::mem_alloc_from_pool_async};
 
@@ -72,7 +78,8 @@ class Course {
   }
   void free(Block& block, StreamHandle stream) {
     order_.ending(0, block.id, block.memory.device(), stream);
-    b.expect_ok(when, block.memory.free(stream));
+    const auto freed = block.memory.free(stream);
+    if (!is_refusing_) b.expect_ok(when, freed);
   }
   /// Takes all that there is, on one stream, and frees three neighbours of it.
   bool fill(std::size_t most) {
@@ -108,6 +115,16 @@ class Course {
   void refuse(std::int32_t native) {
     for (const auto call : kAllocations) b.watch().fail_always(call, native);
   }
+  /// Runs `act` while the driver refuses these calls. Its frees may then fail.
+  template <class Act>
+  void while_refused(std::span<const Call> calls, Act act) {
+    for (const auto call : calls) b.watch().fail_always(call, kIllegalAddress);
+    is_refusing_ = true;
+    act();
+    is_refusing_ = false;
+    for (const auto call : calls) b.watch().fail_always(call, 0);
+    b.watch().forgive();
+  }
   std::uint64_t size() const noexcept { return size_; }
 
   Bench& b;
@@ -120,6 +137,7 @@ class Course {
   order::Checker& order_;
   std::uint32_t ids_ = 0;
   std::uint64_t size_ = 0;
+  bool is_refusing_ = false;
 };
 
 struct Way {
@@ -131,6 +149,11 @@ void free_three(Course& c, StreamHandle stream) {
   for (std::size_t i = 1; i < 4; ++i) c.free(c.blocks[i], stream);
   c.blocks.erase(c.blocks.begin() + 1, c.blocks.begin() + 4);
 }
+/// Frees that the driver's events cannot mark.
+void free_three_unmarked(Course& c, StreamHandle stream) {
+  c.while_refused(kMarks, [&] { free_three(c, stream); });
+}
+
 constexpr Way kWays[] = {
     {"freed", [](Course& c) { free_three(c, c.streams[0]); }},
     {"freed on another stream", [](Course& c) { free_three(c, c.streams[1]); }},
@@ -174,6 +197,27 @@ constexpr Way kWays[] = {
        static_cast<void>(c.b.manager().memalloc(20_MiB).has_value());
        c.refuse(0);
        free_three(c, c.streams[0]);
+     }},
+    {"freed in a deferral, where events are refused",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three_unmarked(c, c.streams[0]);
+     }},
+    {"freed on another stream in nested deferrals, where events are refused",
+     [](Course& c) {
+       for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three_unmarked(c, c.streams[1]);
+       c.deferrals.pop_back();
+     }},
+    {"ended by a reset in a deferral, after refused frees",
+     [](Course& c) {
+       c.while_refused(kMemoryFrees, [&] {
+         free_three(c, c.streams[0]);
+         static_cast<void>(c.b.manager().flush().has_value());
+         static_cast<void>(c.b.manager().trim(0).has_value());
+       });
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       c.reset();
      }},
 };
 
@@ -227,6 +271,31 @@ constexpr Between kBetween[] = {
        static_cast<void>(c.b.manager().state());
      }},
     {"reset()", [](Course& c) { c.reset(); }},
+    {"a request whose waits are refused",
+     [](Course& c) {
+       c.while_refused(kWaits, [&] {
+         if (auto served = c.ask(c.size(), c.streams[2])) c.blocks.push_back(*std::move(served));
+         c.expect_order();
+       });
+     }},
+    {"a request in another deferral whose waits are refused",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       c.while_refused(kWaits, [&] {
+         if (auto served = c.ask(c.size(), c.streams[3])) c.blocks.push_back(*std::move(served));
+         c.expect_order();
+       });
+     }},
+    {"a request in another deferral that is out of memory",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
+     }},
+    {"another deferral and a driver without memory",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       c.refuse(kOutOfMemory);
+     }},
 };
 
 /// Where the freed memory goes: to how much of it, of which stream.

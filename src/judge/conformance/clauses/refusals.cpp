@@ -225,6 +225,27 @@ Filled fill_with(Bench& on, std::uint64_t size, std::uint64_t most) {
   return filled;
 }
 
+/// Asks for memory that the driver refuses, also in a deferral.
+void ask_in_vain(Bench& on) {
+  constexpr std::int32_t kOutOfMemory = 2;
+  constexpr std::array kCalls{Call::mem_alloc,
+                              Call::runtime_malloc,
+                              Call::mem_create,
+                              Call::mem_alloc_async,
+                              Call::mem_alloc_from_pool_async,
+                              Call::mem_alloc_managed};
+  for (const auto call : kCalls) on.watch().fail_always(call, kOutOfMemory);
+  for (const bool is_deferred : {false, true}) {
+    auto deferred = is_deferred ? std::optional(on.manager().defer_cleanup()) : std::nullopt;
+    for (int i = 0; i < 4; ++i) {
+      static_cast<void>(on.manager().memalloc(6_MiB).has_value());
+      static_cast<void>(on.manager().memallocmanaged(6_MiB, AttachFlags::global).has_value());
+    }
+  }
+  for (const auto call : kCalls) on.watch().fail_always(call, 0);
+  on.watch().forgive();
+}
+
 /// A manager may also limit what it takes of the device. Small blocks then cost what they are
 /// rounded up to, and only a refusal that this does not explain is wrong.
 void check_limit(Bench& b) {
@@ -241,6 +262,13 @@ void check_limit(Bench& b) {
   if (!large.is_refused || large.count == 0)
     return b.not_applicable("this manager has no limit of its own");
   const auto limit = large.count * piece;
+  ask_in_vain(**roomy);
+  const auto later = fill_with(**roomy, piece, 1'024);
+  b.expect(later.count + 1 >= large.count,
+           text::format("requests that the driver refuses, also in a deferral, where {} blocks of "
+                        "{} bytes were served until one was refused",
+                        large.count, piece),
+           text::format("{} are served", later.count), "as many: a call that fails takes nothing");
   auto& on = **fresh;
   on.expect(true, {}, {}, {});
   on.untraceable();
