@@ -137,6 +137,87 @@ def test_numba():
         ["NVIDIA L4 (8, 9) 23653777408", "refused with 2", "refused 2 requests", "when the process held 34.00 MiB of 22.03 GiB"])
 
 
+# As much of PyTorch as emmctl's package asks for when it is imported.
+TORCH = {
+    "__init__.py": """
+import types
+class Tensor:
+    def __torch_dispatch__(): pass
+class Generator:
+    def manual_seed(self, seed): return self
+    def get_state(self): return None
+version = types.SimpleNamespace(cuda="13.0")
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(enabled=True, is_available=lambda: True), cuda=types.SimpleNamespace())
+cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, max_memory_reserved=lambda device: 4 << 20, max_memory_allocated=lambda device: 3 << 20)
+def compile(function): return function
+""",
+    "utils/__init__.py": "",
+    "utils/_python_dispatch.py": """
+modes = []
+class TorchDispatchMode:
+    def __enter__(self): modes.append(self); return self
+    def __exit__(self, *_): modes.pop()
+def _get_current_dispatch_mode(): return modes[-1] if modes else None
+""",
+    "multiprocessing/__init__.py": "",
+    "multiprocessing/reductions.py": "class StorageWeakRef: pass",
+}
+ASKS_TORCH = """
+import ctypes, os, sys, threading, torch
+from torch.utils import _python_dispatch
+mode = _python_dispatch.modes[0]
+print("cudnn", torch.backends.cudnn.enabled, "modes", len(_python_dispatch.modes), "plain", torch.version.cuda)
+threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))).start()
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory, read = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cuda.cuCtxSetCurrent(context)
+cuda.cuMemAlloc_v2(ctypes.byref(memory), 4096)
+def ask():
+    cuda.cuMemcpyDtoH_v2(ctypes.byref(read), memory, 4)
+    return read.value
+from emmctl import _under_sim
+answer = _under_sim._answerer()
+answer([7, 8])
+print("read", ask(), ask(), ask())
+answer([7]); answer([])
+print("read", ask())
+child = os.fork()
+if child == 0:
+    print("in a child", len(_python_dispatch.modes), flush=True)
+    sys.exit(0)
+os.waitpid(child, 0)
+_under_sim._notes.place("size.assumed", "moe.py:31", "nonzero", 256, 0, 1024)
+if "compile" in sys.argv: torch.compile(len)
+if "endless" in sys.argv:
+    _under_sim._notes.fact("endless", "moe.py:40")
+    _under_sim._leave()
+"""
+
+
+def test_torch():
+    for path, text in TORCH.items():
+        where = os.path.join(folder.name, "torch", path)
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        with open(where, "w") as file:
+            file.write(text)
+    package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python/emmctl")
+    more = {"PYTHONPATH": folder.name, "EMM_PYTHON_PACKAGE": package, "PYTHONDONTWRITEBYTECODE": "1"}
+    found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, **more)
+    has(found, ["cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
+                "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
+                "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",
+                "moe.py:31  nonzero        1  256  0 to 1024"])
+    expect(found.stderr.count("PyTorch on device 0"), 1, "a forked child reports nothing")
+    expect("torch.compile was called" in found.stderr, False, "nothing was compiled")
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "endless", **more),
+        ["the loop at moe.py:40 waits for a value that is not known here, and was ended"], 3)
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "compile", extra=["--unknown-sizes", "0.25"], **more),
+        ["torch.compile was called"])
+    # Recorded as well, it is followed as well.
+    has(emmctl("record", "--device", "sim:gpu=l4", "-o", folder.name + "/torch.emmb", "--", sys.executable, "-c", ASKS_TORCH, **more),
+        ["cudnn False modes 1", "moe.py:31"])
+
+
 def test_faults():
     has(run("sim:capacity=64MiB", options.client, "take", "10", extra=["--fault", "mem_alloc:1"]), ["CUDA_ERROR_OUT_OF_MEMORY"], 1)
 
@@ -156,6 +237,9 @@ def test_words():
     has(emmctl("run", "--explain-stubs", "--capacity", "1GiB", "--", "true"), ["--explain-stubs: expected --device sim"], 2)
     has(emmctl("run", "--device", "sim:capacity=1GiB", "--capacity", "1GiB", "--", "true"), ["expected one of them"], 2)
     has(run("sim", "/nowhere/at/all"), ["expected a program that can be run"], 2)
+    has(emmctl("run", "--unknown-sizes", "all", "--capacity", "1GiB", "--", "true"), ["--unknown-sizes all: expected --device sim"], 2)
+    has(run("sim", "true", extra=["--unknown-sizes", "many"]), ["--unknown-sizes many: expected uniform, all, none, or a share from 0 to 1"], 2)
+    has(run("sim", "true", extra=["--unknown-sizes", "1.5"]), ["expected uniform"], 2)
     has(emmctl("list", "gpus"), ["rtx4090", "10.0"])
 
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "commands/program_values.hpp"
 #include "commands/recorded_program.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
@@ -143,19 +145,6 @@ Status make_cudart(const std::string& folder, const std::string& answers) {
   return {};
 }
 
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> found;
-  DIR* const opened = opendir(folder.c_str());
-  if (opened == nullptr) return found;
-  while (const auto* entry = readdir(opened)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") found.push_back(name);
-  }
-  closedir(opened);
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 std::vector<standin::ProcessReport> reports_in(const std::string& folder) {
   std::vector<standin::ProcessReport> found;
   for (const auto& name : files_in(folder)) {
@@ -213,6 +202,19 @@ bool has_option(std::string_view options, std::string_view key) {
 
 }  // namespace
 
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> found;
+  DIR* const opened = opendir(folder.c_str());
+  if (opened == nullptr) return found;
+  while (const auto* entry = readdir(opened)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") found.push_back(name);
+  }
+  closedir(opened);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 std::string standin_folder(const std::string& executable) {
   const auto folder = executable.substr(0, executable.rfind('/') + 1);
   for (const auto* place : {"../standin", "../lib/emmctl/standin"}) {
@@ -267,6 +269,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   }
   char whole[PATH_MAX];
   made.maker_ = realpath(program.c_str(), whole) != nullptr ? whole : program;
+  made.hooks_ = python_hooks(program);
   auto folder = make_temporary_folder("sim");
   if (!folder) return std::move(folder).error();
   made.folder_ = *std::move(folder);
@@ -278,6 +281,22 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
       return fail(Errc::io_error, "{}: {}", nvml, std::strerror(errno));
   }
   return made;
+}
+
+Status SimulatedProgram::assume(const std::string& unknown_sizes) {
+  if (unknown_sizes.empty()) return {};
+  if (unknown_sizes != "uniform" && unknown_sizes != "all" && unknown_sizes != "none") {
+    double share = -1;
+    const auto* const end = unknown_sizes.data() + unknown_sizes.size();
+    const auto read = std::from_chars(unknown_sizes.data(), end, share);
+    if (read.ec != std::errc{} || read.ptr != end || !(share >= 0 && share <= 1))
+      return fail(Errc::usage,
+                  "--unknown-sizes {}: expected uniform, all, none, or a share from 0 "
+                  "to 1",
+                  unknown_sizes);
+  }
+  unknown_sizes_ = unknown_sizes;
+  return {};
 }
 
 SimulatedProgram::~SimulatedProgram() {
@@ -318,9 +337,15 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
   const char* const audit = std::getenv("LD_AUDIT");
   auto redirect = standins_ + "/libemm-redirect.so";
   if (audit != nullptr && *audit != '\0') redirect += std::string(":") + audit;
-  return {{"LD_AUDIT", redirect},           {"EMM_STANDIN_FOLDER", folder_},
-          {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
-          {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder_}};
+  std::vector<std::pair<std::string, std::string>> all{
+      {"LD_AUDIT", redirect},           {"EMM_STANDIN_FOLDER", folder_},
+      {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
+      {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder_}};
+  if (!hooks_.empty()) {
+    all.emplace_back("PYTHONPATH", before_python_path(hooks_));
+    all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);
+  }
+  return all;
 }
 
 SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
@@ -415,6 +440,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
   }
   if (rows.size() > 2) console.aside(format::columns("lllrrr", rows));
+  answer.endless = say_values(console, values_in(folder_), unknown_sizes_);
   if (kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
                              text::grouped(kernels), kernels == 1 ? "kernel was" : "kernels were"));

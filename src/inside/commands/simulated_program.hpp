@@ -27,6 +27,9 @@ class SimulatedProgram {
   /// this executable. Errors: usage, io_error, not_supported on this machine.
   static Result<SimulatedProgram> make(const std::string& device, const std::string& capacity,
                                        const std::string& program);
+  /// What is assumed of values that are not known: "uniform", "all", "none", or a share. Error:
+  /// usage.
+  Status assume(const std::string& unknown_sizes);
   SimulatedProgram(SimulatedProgram&& other) noexcept { *this = std::move(other); }
   SimulatedProgram& operator=(SimulatedProgram&& other) noexcept {
     std::swap(folder_, other.folder_);
@@ -35,6 +38,8 @@ class SimulatedProgram {
     std::swap(card_, other.card_);
     std::swap(given_, other.given_);
     std::swap(maker_, other.maker_);
+    std::swap(hooks_, other.hooks_);
+    std::swap(unknown_sizes_, other.unknown_sizes_);
     return *this;
   }
   ~SimulatedProgram();
@@ -53,6 +58,7 @@ class SimulatedProgram {
     bool refused = false;  ///< A request was refused for want of memory.
     /// A static cudart asked for tables that only a driver has, and no memory was taken.
     bool needs_tables = false;
+    bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
   };
   /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
   /// functions were answered by a counted success. `next`: the command that tells more.
@@ -61,7 +67,8 @@ class SimulatedProgram {
  private:
   SimulatedProgram() = default;
 
-  std::string folder_, standins_, device_, card_, given_, maker_;
+  std::string folder_, standins_, device_, card_, given_, maker_, hooks_;
+  std::string unknown_sizes_ = "uniform";
 };
 
 }  // namespace emm::cli

@@ -1,5 +1,8 @@
 // Memory and its content.
+#include <algorithm>
 #include <cstring>
+#include <deque>
+#include <span>
 
 #include "standin/calls.hpp"
 #include "standin/report.hpp"
@@ -30,10 +33,35 @@ emm::Status copy_to_device(emm::Driver& driver, Address to, const void* from, st
   return driver.memcpy_htod({to}, {static_cast<const std::byte*>(from), size});
 }
 
+/// What this thread's next small copies to the host hold, in place of what was never computed.
+std::deque<std::uint64_t>& answers() {
+  thread_local std::deque<std::uint64_t> next;
+  return next;
+}
+
+/// Copies from the device. The numbers that a framework reads to know a size are small.
+emm::Status copy_to_host(emm::Driver& driver, void* to, Address from, std::size_t size) {
+  constexpr std::size_t kMostOfNumber = 64;
+  const std::span bytes(static_cast<std::byte*>(to), size);
+  auto done = driver.memcpy_dtoh(bytes, {from});
+  if (!done || size > kMostOfNumber || answers().empty()) return done;
+  const auto number = answers().front();
+  answers().pop_front();
+  std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  std::memcpy(to, &number, std::min(size, sizeof number));
+  return done;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
+
+/// Not a CUDA function. emmctl's Python package, which knows what an operation would have counted,
+/// gives the `count` numbers before the operation runs, and none after it.
+void emm_standin_answer_reads(const std::uint64_t* numbers, std::size_t count) {
+  answers().assign(numbers, numbers + count);
+}
 
 Code cuMemAlloc_v2(Address* out, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return driver.mem_alloc(size); },
@@ -165,9 +193,7 @@ Code cuMemcpyHtoD_v2(Address to, const void* from, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return copy_to_device(driver, to, from, size); });
 }
 Code cuMemcpyDtoH_v2(void* to, Address from, std::size_t size) {
-  return in_context([&](emm::Driver& driver) {
-    return driver.memcpy_dtoh({static_cast<std::byte*>(to), size}, {from});
-  });
+  return in_context([&](emm::Driver& driver) { return copy_to_host(driver, to, from, size); });
 }
 Code cuMemcpyDtoD_v2(Address to, Address from, std::size_t size) {
   return in_context([&](emm::Driver& driver) { return driver.memcpy_dtod({to}, {from}, size); });
@@ -203,7 +229,7 @@ Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Handle
 Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t size, Handle on) {
   return in_context([&](emm::Driver& driver) -> emm::Status {
     if (auto done = driver.stream_synchronize(stream(on)); !done) return done;
-    return driver.memcpy_dtoh({static_cast<std::byte*>(to), size}, {from});
+    return copy_to_host(driver, to, from, size);
   });
 }
 
