@@ -119,12 +119,71 @@ def test_driver():
             "print(c.cuTensorMapEncodeTiled(None), c.cuArrayCreate_v2(None, None), c.cuInit(1), hasattr(c, 'cuMemAlloc_v2'), hasattr(c, 'cuWonder'))\n"
             "print(ctypes.CDLL('/usr/lib/x86_64-linux-gnu/libcuda.so.1').cuInit(0))")
     has(run("sim", sys.executable, "-c", asks, extra=["--explain-stubs"]), ["0 801 1 True False", "cuTensorMapEncodeTiled      1", "not stood in for, and so refused: cuArrayCreate_v2"])
+    # And nothing that C++ leaves visible in the library behind it.
+    has(run("sim", "sh", "-c", "nm -D --defined-only $EMM_STANDIN_FOLDER/libcuda.so.1 | grep -c ' _Z'"), ["0\n"], 1)
     # NVML belongs to the driver, too.
     asks = ("import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint(); name = ctypes.create_string_buffer(64)\n"
             "device = ctypes.c_void_p(); memory = (ctypes.c_ulonglong * 3)()\n"
             "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(count)); n.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(device))\n"
             "n.nvmlDeviceGetName(device, name, 64); n.nvmlDeviceGetMemoryInfo(device, memory); print(count.value, name.value, memory[0])")
     has(run("sim:gpu=a100-40g,devices=2", sys.executable, "-c", asks), ["2 b'NVIDIA A100-SXM4-40GB' 42298834944"])
+
+
+def test_visible_devices():
+    """As the driver reads CUDA_VISIBLE_DEVICES; NVML does not read it."""
+    asks = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.CDLL('libnvidia-ml.so.1'); all_ = ctypes.c_uint(); count = ctypes.c_int(-1)\n"
+            "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(all_)); code = c.cuInit(0); c.cuDeviceGetCount(ctypes.byref(count)); buses = []\n"
+            "for i in range(count.value):\n"
+            "  bus = ctypes.c_int(); c.cuDeviceGetAttribute(ctypes.byref(bus), 33, i); buses.append(bus.value - 1)\n"
+            "print(code, buses, 'of', all_.value)")
+    def seen(words):
+        found = run("sim:devices=4", sys.executable, "-c", asks, **({} if words is None else {"CUDA_VISIBLE_DEVICES": words}))
+        return found.stdout.strip()
+    uuid = "GPU-656d6d63-746c-0000-0000-0000000000"
+    for words, wanted in ((None, [0, 1, 2, 3]), ("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("0,-1,1", [0]), ("1,9,2", [1]), ("0x", [0]),
+                          ("1," + uuid + "01", [1]), (uuid + "03," + uuid + "01", [2, 0]), (uuid + "02,1", [1])):
+        expect(seen(words), "0 %s of 4" % wanted, "CUDA_VISIBLE_DEVICES=%s" % words)
+    for words in ("", "-1", "0,1,0", "none", "NoDevFiles", "GPU-65", uuid + "09"):
+        expect(seen(words), "100 [] of 4", "CUDA_VISIBLE_DEVICES=%s" % words)
+    # A rank of its own device: its memory counts on that device, and each process's number is 0.
+    found = run("sim:devices=2,capacity=64MiB", "sh", "-c", "CUDA_VISIBLE_DEVICES=1 %s devices 10; CUDA_VISIBLE_DEVICES=0 %s devices 20" % (options.client, options.client))
+    has(found, ["1 devices", "at most 20.00 MiB (20,971,520 bytes) of the 64.00 MiB of device 0", "at most 10.00 MiB (10,485,760 bytes) of the 64.00 MiB of device 1"])
+    # The child of a process that asked only NVML may use CUDA; that of one that used CUDA may not.
+    forks = ("import ctypes, os, sys; n = ctypes.CDLL('libnvidia-ml.so.1'); n.nvmlInit_v2(); c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); x = ctypes.c_void_p()\n"
+             "def use(mib): return [c.cuInit(0), c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0), c.cuCtxSetCurrent(x), c.cuMemAlloc_v2(ctypes.byref(p), mib << 20)]\n"
+             "if os.fork() == 0: print('first', use(8), flush=True); os._exit(0)\n"
+             "os.wait(); print('itself', use(4), flush=True)\n"
+             "if os.fork() == 0: print('second', use(2)[0], flush=True); os._exit(0)\n"
+             "os.wait()")
+    has(run("sim:capacity=64MiB", sys.executable, "-c", forks), ["first [0, 0, 0, 0]", "itself [0, 0, 0, 0]", "second 3", "it fits: at most 12.00 MiB"])
+
+
+def test_profile():
+    """What a card's driver answers goes to a machine without one; here a simulated card's does."""
+    first, second = folder.name + "/l4.txt", folder.name + "/again.txt"
+    has(run("sim:gpu=l4", options.emmctl, "doctor", "--profile", first), [])
+    with open(first) as file:
+        text = file.read()
+    for line in ("device NVIDIA L4", "attribute 16 58", "attribute 75 8", "attribute 76 9"):
+        expect(line + "\n" in text, True, "%r in %s" % (line, text))
+    has(run("sim:profile=l4.txt", options.emmctl, "doctor", "--profile", second), [])
+    has(run("sim", options.emmctl, "doctor", "--profile", "-", CUDA_VISIBLE_DEVICES=""), ["no CUDA driver (libcuda.so.1 has a cuInit that answered 100)"], 5)
+    with open(second) as file:
+        expect(file.read(), text, "the profile of a card of a profile")
+    # Another card than those of the table: its answers are the file's, and its context counts.
+    with open(first, "w") as file:
+        file.write("# somebody's\ndevice Somebody's card\ntotal 10737418240\ncontext 1073741824\nattribute 16 7\nattribute 39 1536\nattribute 75 8\nattribute 103 1\n")
+    asks = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); name = ctypes.create_string_buffer(64); c.cuDeviceGetName(name, 64, 0); v = ctypes.c_int()\n"
+            "print(name.value, [c.cuDeviceGetAttribute(ctypes.byref(v), i, 0) or v.value for i in (16, 39, 75, 76, 103, 33)])")
+    has(run("sim:profile=l4.txt", sys.executable, "-c", asks), ["b\"Somebody's card\" [7, 1536, 8, 0, 0, 1]"])
+    has(run("sim:profile=l4.txt", options.client, "take", "9000"),
+        ["of the 9.00 GiB of the simulated Somebody's card", "1.00 GiB of 10.00 GiB are never free: the context, as measured on the card of the profile"])
+    has(run("sim:profile=l4.txt,capacity=1GiB", options.client, "take", "1000"), ["it fits"])
+    has(run("sim:profile=l4.txt,gpu=l4", "true"), ["options 'gpu' and 'profile': expected one of them"], 2)
+    has(run("sim:profile=nowhere.txt", "true"), ["nowhere.txt: No such file or directory"], 2)
+    with open(second, "a") as file:
+        file.write("attribute many 3\n")
+    has(run("sim:profile=again.txt", "true"), ["attribute many 3': expected a line of emmctl doctor --profile"], 4)
 
 
 def test_numba():
@@ -167,7 +226,7 @@ import ctypes, os, sys, threading, torch
 from torch.utils import _python_dispatch
 mode = _python_dispatch.modes[0]
 print("cudnn", torch.backends.cudnn.enabled, "modes", len(_python_dispatch.modes), "plain", torch.version.cuda)
-threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))).start()
+thread = threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))); thread.start(); thread.join()
 cuda = ctypes.CDLL("libcuda.so.1")
 context, memory, read = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
 cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cuda.cuCtxSetCurrent(context)

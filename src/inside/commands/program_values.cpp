@@ -49,8 +49,8 @@ void say_sizes(Console& console, std::vector<AskedPlace> places, std::string_vie
   std::vector<std::vector<std::string>> rows{{"line", "operation", "times", "got", "on a card"}};
   for (const auto& place : places) {
     if (rows.size() > kShown) break;
-    rows.push_back({place.where, place.what, text::grouped(place.times), place.taken,
-                    on_a_card(place)});
+    rows.push_back(
+        {place.where, place.what, text::grouped(place.times), place.taken, on_a_card(place)});
   }
   console.aside(format::columns("llrrr", rows));
   if (places.size() > kShown)

@@ -251,7 +251,7 @@ class RecordProgram final : public CommandRun {
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
-    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
                    "Records the program without a GPU, as emmctl run --device sim runs it");
     arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
                    "With --device sim: what is assumed of masks and indices that only a kernel "

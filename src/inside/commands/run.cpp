@@ -122,7 +122,7 @@ class RunProgram final : public CommandRun {
   explicit RunProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
                    "Runs the program without a GPU: its memory is real, and its kernels are "
                    "skipped; list gpus names the cards");
     arguments.flag("--explain-stubs", stubs_,

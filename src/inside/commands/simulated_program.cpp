@@ -194,10 +194,22 @@ std::string size_words(std::uint64_t bytes) {
 /// Has the text an option of that name?
 bool has_option(std::string_view options, std::string_view key) {
   for (auto at = options.find(key); at != options.npos; at = options.find(key, at + 1)) {
-    if ((at == 0 || options[at - 1] == ',') && options.substr(at + key.size()).starts_with('='))
+    if ((at == 0 || options[at - 1] == ',' || options[at - 1] == ':') &&
+        options.substr(at + key.size()).starts_with('='))
       return true;
   }
   return false;
+}
+
+/// The options with the profile's whole path, since the program may go to another folder.
+std::string with_whole_path(const std::string& options) {
+  constexpr std::string_view kKey = "profile=";
+  const auto at = (',' + options).find(text::format(",{}", kKey));
+  if (at == options.npos) return options;
+  const auto begin = at + kKey.size(), end = std::min(options.find(',', begin), options.size());
+  char whole[PATH_MAX];
+  if (realpath(options.substr(begin, end - begin).c_str(), whole) == nullptr) return options;
+  return options.substr(0, begin) + whole + options.substr(end);
 }
 
 }  // namespace
@@ -253,6 +265,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
     add("capacity", capacity);
   }
   made.given_ = text::format("sim{}{}", options.empty() ? "" : ":", options);
+  options = with_whole_path(options);
   // Work is done as it comes, which costs no time here; memory reads as zero.
   add("order", "early");
   add("costs", "none");
@@ -315,6 +328,10 @@ Status SimulatedProgram::lead_to(const std::string& path) const {
   if (!answered) return std::move(answered).error();
   record::LibraryExports exports{.soname = "libcuda.so.1",
                                  .functions = std::move(answered->functions)};
+  // What C++ leaves visible in a library of ours is nobody else's, and would be bound to this one.
+  std::erase_if(exports.functions, [](const record::ExportedFunction& function) {
+    return !function.name.starts_with("cu") && !function.name.starts_with("emm_");
+  });
   std::set<std::string_view> names;
   for (const auto& function : exports.functions) names.insert(function.name);
   std::vector<record::ExportedFunction> others;
@@ -429,9 +446,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
     if (all.context != 0) {
       console.say(
-          text::format("besides, {} of {} are never free: the context, as measured on an "
-                       "H200",
-                       units::bytes(all.context), units::bytes(all.total)));
+          text::format("besides, {} of {} are never free: the context, as measured on {}",
+                       units::bytes(all.context), units::bytes(all.total),
+                       has_option(given_, "profile") ? "the card of the profile" : "an H200"));
     } else {
       console.say(
           text::format("besides, a context takes memory of a real card, which is not "

@@ -16,6 +16,8 @@ class Report {
  public:
   /// Null unless the environment names a folder of reports, and a file can be made there.
   static Report* of_this_process() noexcept;
+  /// In a forked child: the parent's is not its own.
+  static void forget() noexcept;
 
   /// A hook that notes in the report what the calls of device `ordinal` came to. `driver` is that
   /// device's, below the hook.
@@ -36,9 +38,6 @@ class Report {
 
   ProcessReport* page_;
 };
-
-/// Is this the child of a process that had started the driver, and forked? CUDA refuses it.
-bool is_forked() noexcept;
 
 /// Does a whole program run, whose kernels are skipped?
 inline bool is_whole_program() noexcept { return Report::of_this_process() != nullptr; }
