@@ -125,6 +125,8 @@ class RunProgram final : public CommandRun {
     arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
                    "Runs the program without a GPU: its memory is real, and its kernels are "
                    "skipped; list gpus names the cards");
+    arguments.output("--json", json_,
+                     "Writes the answer as JSON (emmctl.run/1), with --device sim");
     arguments.flag("--explain-stubs", stubs_,
                    "Lists the functions that only returned success, with --device sim");
     arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
@@ -154,6 +156,8 @@ class RunProgram final : public CommandRun {
     }
     if (stubs_ && device_.empty())
       return fail(Errc::usage, "--explain-stubs: expected --device sim");
+    if (!json_.empty() && device_.empty())
+      return fail(Errc::usage, "--json: expected --device sim");
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
     ProgramStart start{.command = program_};
@@ -196,6 +200,10 @@ class RunProgram final : public CommandRun {
     next += text::shell_word(capacity_.empty() ? device_ : device_ + " --capacity " + capacity_);
     const auto answer = simulated->say(
         console, stubs_, next + " -o run.emmb -- " + text::shell_word(program_.front()) + " ...");
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
+        return written.error();
+    }
     if (answer.endless || (answer.needs_tables && end->code != 0)) return ExitCode::inconclusive;
     return static_cast<ExitCode>(end->code);
   }
@@ -246,7 +254,7 @@ class RunProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string device_, capacity_, unknown_sizes_;
+  std::string device_, capacity_, unknown_sizes_, json_;
   bool stubs_ = false;
   std::vector<std::string> faults_;
 };

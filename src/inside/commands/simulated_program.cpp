@@ -23,6 +23,7 @@
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 #include "record/forwarding_library.hpp"
 #include "standin/process_report.hpp"
 
@@ -381,37 +382,37 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  struct Total {
-    std::uint64_t total = 0, context = 0, peak = 0, refused = 0, size = 0, held = 0;
-    std::uint64_t processes = 0;
-  };
-  std::map<std::uint64_t, Total> devices;
-  std::uint64_t kernels = 0, unread = 0, tables = 0, taken = 0;
+  std::map<std::uint64_t, Device> devices;
+  std::uint64_t tables = 0, taken = 0;
   std::vector<std::vector<std::string>> rows{
       {"device", "process", "program", "peak", "peak, bytes", "refused"}};
   for (const auto& report : reports) {
-    kernels += report.kernels;
-    unread += report.unread;
+    answer.kernels += report.kernels;
+    answer.unread += report.unread;
     tables += report.tables;
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
       if (device.peak == 0 && device.refused == 0) continue;
       auto& all = devices[i];
+      all.device = i;
       all.total = device.total;
       all.context = device.context;
       all.peak += device.peak;
       ++all.processes;
       taken += device.peak;
       if (device.refused != 0 && all.refused == 0) {
-        all.size = device.first_refused_size;
-        all.held = device.first_refused_held;
+        all.first_refused = device.first_refused_size;
+        all.first_refused_held = device.first_refused_held;
       }
       all.refused += device.refused;
+      answer.refused = answer.refused || device.refused != 0;
       rows.push_back({text::format("{}", i), text::format("{}", report.process), report.command,
                       units::bytes(device.peak), text::grouped(device.peak),
                       text::format("{}", device.refused)});
     }
   }
+  for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
+  answer.values = values_in(folder_);
   answer.needs_tables = tables != 0 && taken == 0;
   if (answer.needs_tables) {
     console.say(
@@ -419,21 +420,21 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
         "that only NVIDIA's has: it cannot run without a GPU");
     return answer;
   }
-  if (devices.empty()) {
+  if (answer.devices.empty()) {
     console.say(text::format("the program used the simulated {}, and took no memory of it", card_));
   }
-  for (const auto& [ordinal, all] : devices) {
-    const auto capacity = all.total - all.context;
-    const auto where = devices.size() == 1
+  for (const auto& all : answer.devices) {
+    const auto capacity = all.capacity();
+    const auto where = answer.devices.size() == 1
                            ? text::format("the simulated {}", card_)
-                           : text::format("device {}, a simulated {}", ordinal, card_);
-    answer.refused = answer.refused || all.refused != 0;
+                           : text::format("device {}, a simulated {}", all.device, card_);
     if (all.refused != 0) {
       console.say(text::format(
           "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
           "when the process held {} of {}",
-          where, all.refused, all.refused == 1 ? "request" : "requests", size_words(all.size),
-          units::bytes(all.held), size_words(capacity)));
+          where, all.refused, all.refused == 1 ? "request" : "requests",
+          size_words(all.first_refused), units::bytes(all.first_refused_held),
+          size_words(capacity)));
     } else if (all.peak <= capacity) {
       console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
                                size_words(all.peak), units::bytes(capacity), where,
@@ -457,16 +458,17 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
   }
   if (rows.size() > 2) console.aside(format::columns("lllrrr", rows));
-  answer.endless = say_values(console, values_in(folder_), unknown_sizes_);
-  if (kernels != 0) {
+  answer.endless = say_values(console, answer.values, unknown_sizes_);
+  if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
-                             text::grouped(kernels), kernels == 1 ? "kernel was" : "kernels were"));
+                             text::grouped(answer.kernels),
+                             answer.kernels == 1 ? "kernel was" : "kernels were"));
   }
-  if (unread != 0) {
+  if (answer.unread != 0) {
     console.say(
         text::format("{} were copied to the device in pieces above 1 MiB, whose content is "
                      "not kept",
-                     units::bytes(unread)));
+                     units::bytes(answer.unread)));
   }
   if (const auto called = stubs_in(folder_); !called.empty()) {
     std::uint64_t calls = 0;
@@ -491,6 +493,74 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (!next.empty()) console.say(text::format("next: {}", next));
   return answer;
+}
+
+std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
+  if (refused) return false;
+  if (!used || needs_tables) return std::nullopt;
+  for (const auto& device : devices) {
+    if (device.peak > device.capacity()) return std::nullopt;  // that of several processes
+  }
+  return true;
+}
+
+std::string SimulatedProgram::to_json(const Answer& answer, int exit_code) const {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object()
+      .member("schema", "emmctl.run/1")
+      .member("device", given_)
+      .member("card", card_)
+      .member("exit_code", exit_code)
+      .member("fits", answer.fits())
+      .key("devices")
+      .begin_array();
+  for (const auto& device : answer.devices) {
+    json.begin_object()
+        .member("device", device.device)
+        .member("total_bytes", device.total)
+        .member("context_bytes", device.context)
+        .member("peak_bytes", device.peak)
+        .member("processes", device.processes)
+        .member("refused", device.refused)
+        .member("first_refused_bytes", device.first_refused)
+        .member("first_refused_held_bytes", device.first_refused_held)
+        .end_object();
+  }
+  json.end_array()
+      .member("kernels", answer.kernels)
+      .member("unread_bytes", answer.unread)
+      .key("pytorch")
+      .begin_array();
+  for (const auto& peak : answer.values.peaks) {
+    json.begin_object()
+        .member("device", peak.device)
+        .member("reserved_bytes", peak.reserved)
+        .member("allocated_bytes", peak.allocated)
+        .end_object();
+  }
+  json.end_array()
+      .member("unknown_sizes", unknown_sizes_)
+      .member("endless", answer.values.endless)
+      .member("stopped", answer.values.stopped)
+      .member("without_cudnn", answer.values.without_cudnn)
+      .member("compiles", answer.values.compiles)
+      .key("places")
+      .begin_array();
+  for (const auto& place : answer.values.places) {
+    json.begin_object()
+        .member("place", place.where)
+        .member("kind", place.kind)
+        .member("level", place.level)
+        .member("operation", place.what)
+        .member("times", place.times)
+        .member("got", place.taken)
+        .member("least", place.least)
+        .member("most", place.most)
+        .end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
 }
 
 }  // namespace emm::cli

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "base/result.hpp"
 #include "cli/console.hpp"
+#include "commands/program_values.hpp"
 
 namespace emm::cli {
 
@@ -53,16 +56,30 @@ class SimulatedProgram {
   std::vector<std::pair<std::string, std::string>> variables() const;
 
   /// What the processes reported.
+  struct Device {
+    std::uint64_t device = 0, total = 0, context = 0, peak = 0, processes = 0;
+    std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
+    std::uint64_t first_refused = 0, first_refused_held = 0;
+    std::uint64_t capacity() const noexcept { return total - context; }
+  };
   struct Answer {
     bool used = false;     ///< A process used a device.
     bool refused = false;  ///< A request was refused for want of memory.
     /// A static cudart asked for tables that only a driver has, and no memory was taken.
     bool needs_tables = false;
     bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
+    std::uint64_t kernels = 0, unread = 0;
+    std::vector<Device> devices{};
+    ProgramValues values{};
+
+    /// Null where it is not known.
+    std::optional<bool> fits() const noexcept;
   };
   /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
   /// functions were answered by a counted success. `next`: the command that tells more.
   Answer say(Console& console, bool stubs, std::string_view next) const;
+  /// The answer as JSON (emmctl.run/1).
+  std::string to_json(const Answer& answer, int exit_code) const;
 
  private:
   SimulatedProgram() = default;
