@@ -92,6 +92,22 @@ def test_static_cudart():
     has(run("sim", options.client, "tables"), ["has a cudart that is linked in statically", "cannot run without a GPU"], 3)
 
 
+def test_cudnn():
+    """It is not stood in for: its own functions fail, and the answer says so where a program called them."""
+    asks = ("import ctypes, sys; c = ctypes.CDLL(sys.argv[1]); print('version', c.cudnnGetVersion()); h = ctypes.c_void_p()\n"
+            "if len(sys.argv) > 2: print('create', c.cudnnCreate(ctypes.byref(h)))")
+    library = options.fake + "/libcudnn.so.9"
+    has(run("sim", sys.executable, "-c", asks, library, "create"), ["version 91002", "create 1", "cuDNN is not stood in for, and the program called it"])
+    expect("cuDNN" in run("sim", sys.executable, "-c", asks, library).stderr, False, "what is said of a library that is only loaded")
+
+
+def test_growth():
+    """What is made and ended leaves nothing: 10^6 of each were tried by hand."""
+    has(run("sim:capacity=64MiB", options.client, "growth", "20000"), ["no growth"])
+    # Content is kept to a bound, and what is freed makes room.
+    has(run("sim", options.client, "much", EMM_STANDIN_CONTENT=str(16 << 20)), ["first x, last 0, later x", "31.00 MiB were copied to the device in pieces above 1 MiB, or when 1 GiB was kept"])
+
+
 def test_libraries():
     found = run("sim", options.client, "blas")
     has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and got a stand-in's in 4 calls"])

@@ -414,7 +414,14 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
   answer.values = values_in(folder_);
   answer.needs_tables = tables != 0 && taken == 0;
+  const bool calls_cudnn = tables != 0 && access((folder_ + "/loaded.cudnn").c_str(), F_OK) == 0;
+  if (calls_cudnn) {
+    console.say(
+        "cuDNN is not stood in for, and the program called it: its functions fail, and what they "
+        "would take is not counted");
+  }
   if (answer.needs_tables) {
+    if (calls_cudnn) return answer;
     console.say(
         "the program has a cudart that is linked in statically, which asks the driver for tables "
         "that only NVIDIA's has: it cannot run without a GPU");
@@ -466,8 +473,8 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (answer.unread != 0) {
     console.say(
-        text::format("{} were copied to the device in pieces above 1 MiB, whose content is "
-                     "not kept",
+        text::format("{} were copied to the device in pieces above 1 MiB, or when 1 GiB was kept, "
+                     "whose content is not kept",
                      units::bytes(answer.unread)));
   }
   if (const auto called = stubs_in(folder_); !called.empty()) {

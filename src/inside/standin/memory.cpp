@@ -1,9 +1,11 @@
 // Memory and its content.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <span>
 
+#include "driver/sim/content.hpp"
 #include "standin/calls.hpp"
 #include "standin/report.hpp"
 
@@ -22,11 +24,19 @@ emm::HostRegisterFlags register_flags(unsigned bits) {
           .io = (bits & 4) != 0};
 }
 
+std::uint64_t most_content() {
+  static const std::uint64_t most = [] {
+    const char* const given = std::getenv("EMM_STANDIN_CONTENT");  // tests set this
+    return given != nullptr ? std::strtoull(given, nullptr, 10) : kMostContent;
+  }();
+  return most;
+}
+
 /// Copies to the device. Of a whole program, what is large keeps no content, so that the tensors of
 /// a program do not take the host's memory twice.
 emm::Status copy_to_device(emm::Driver& driver, Address to, const void* from, std::size_t size) {
   auto* const report = Report::of_this_process();
-  if (report != nullptr && size > kKeptContent) {
+  if (report != nullptr && (size > kKeptContent || emm::sim::kept_bytes() > most_content())) {
     report->add_unread(size);
     return driver.memset_d8({to}, 0, size);
   }
