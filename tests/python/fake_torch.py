@@ -1,6 +1,7 @@
 """A PyTorch of a few dozen lines for values_test: tensors over NumPy, a device that computes nothing, and functions that say by a
 schema what they write. What a function would have computed on the device is zero, and a size that it reads from the device is what
 emmctl told the device to answer."""
+import contextlib
 import types
 
 import numpy
@@ -134,15 +135,28 @@ class Tensor:
         return Tensor(self.array.copy())
 
 
-def zeros(size, dtype):  # noqa: A002
+@contextlib.contextmanager
+def no_grad():
+    yield
+
+
+@contextlib.contextmanager
+def inference_mode(_):
+    yield
+
+
+def zeros(size, dtype, device):  # noqa: A002
+    assert device == "cpu"  # a program may have set another default
     return Tensor(numpy.zeros(size, dtype.numpy))
 
 
-def tensor(values, dtype):  # noqa: A002
+def tensor(values, dtype, device):  # noqa: A002
+    assert device == "cpu"
     return Tensor(numpy.array(values, dtype.numpy))
 
 
-def arange(size):
+def arange(size, device):
+    assert device == "cpu"
     return Tensor(numpy.arange(size))
 
 

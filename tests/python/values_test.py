@@ -3,6 +3,7 @@ import gc
 import linecache
 import os
 import tempfile
+import time
 import unittest
 
 try:
@@ -106,20 +107,27 @@ class Following(unittest.TestCase):
         self.assertLess(len(self.values._entries), 1200)
 
     def test_what_is_large_is_not_followed(self):
-        self.assertIsNone(self.value(self.call("arange", 65_537, device="cuda")))
-        self.assertEqual(self.value(self.call("arange", 65_536, device="cuda"))[-1], 65_535)
+        self.assertIsNone(self.value(self.call("arange", (1 << 20) + 1, device="cuda")))
+        self.assertEqual(self.value(self.call("arange", 1 << 20, device="cuda"))[-1], (1 << 20) - 1)
         self.assertIsNone(self.value(self.given(numpy.zeros(4_097), "float32")))
         self.assertIsNotNone(self.value(self.given(numpy.zeros(4_096), "float32")))
 
     def test_what_the_host_cannot_do_is_unknown(self):
         self.assertIsNone(self.value(self.call("fails_on_host", self.given([1]))))
 
-    def test_a_mistake_here_ends_the_following_and_not_the_program(self):
-        self.values._refer = None
-        out = self.values.call(torch.ops.arange, (3,), {"device": "cuda"})
-        self.assertEqual(out.size(), (3,))
+    def test_a_mistake_here_is_not_the_programs(self):
+        known, counter = self.given([1, 2]), self.given([5])
+        right, self.values._refer = self.values._refer, None
+        out = self.values.call(torch.ops.add, (known, known), {})
+        self.assertEqual(out.size(), (2,))
         self.assertEqual(self.notes.facts[0][0], "stopped")
-        self.assertEqual(self.values.call(torch.ops.add, (out, out), {}).size(), (3,))
+        self.assertIsNone(self.value(known), "what the operation had is not known any more")
+        self.assertEqual(self.value(counter), [5])
+        for _ in range(_values.MOST_MISTAKES):
+            self.values.call(torch.ops.arange, (3,), {"device": "cuda"})
+        self.assertTrue(self.values.is_off, "many end the following")
+        self.values._refer = right
+        self.assertEqual(self.values.call(torch.ops.add, (counter, counter), {}).size(), (1,))
 
     def test_an_error_of_the_program_is_its_own(self):
         with self.assertRaises(ValueError):
@@ -170,6 +178,19 @@ class Following(unittest.TestCase):
         self.assertEqual(sum(sizes), 128)
         self.assertLessEqual(max(sizes) - min(sizes), 4)
         self.assertEqual(set(self.kinds()), {"size.assumed"})
+
+    def test_a_router_of_many_rows_spreads_evenly_and_quickly(self):
+        begun = time.process_time()
+        for _ in range(20):
+            experts = self.call("topk", cuda(numpy.zeros((32_768, 16))), 8)[1]
+        self.assertLess(time.process_time() - begun, 20)
+        counts = numpy.bincount(numpy.ravel(self.value(experts)))
+        self.assertLessEqual(max(counts) - min(counts), 16)
+
+    def test_indices_along_another_dimension(self):
+        experts = self.call("topk", cuda(numpy.zeros((6, 10))), 2, 0)[1]
+        self.assertEqual(experts.size(), (2, 10))
+        self.assertTrue(all(a != b for a, b in zip(*self.value(experts))))
 
     def test_a_router_under_all_sends_everything_to_the_same(self):
         self.assume("all")

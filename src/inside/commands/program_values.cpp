@@ -141,7 +141,7 @@ bool say_values(Console& console, const ProgramValues& values, std::string_view 
         "other memory");
   if (!values.stopped.empty())
     console.say(text::format(
-        "PyTorch's values were not followed to the end, so that sizes may be wrong: {}",
+        "an operation of PyTorch could not be followed, so that values after it may be wrong: {}",
         values.stopped));
   return !values.endless.empty();
 }

@@ -24,7 +24,7 @@ struct AskedPlace {
 struct ProgramValues {
   std::vector<AskedPlace> places;
   std::string endless;  ///< The line of a loop that was ended.
-  std::string stopped;  ///< Why values were no longer followed.
+  std::string stopped;  ///< Why an operation could not be followed.
   bool without_cudnn = false, compiles = false;
   struct Peak {
     std::uint64_t device = 0, reserved = 0, allocated = 0;

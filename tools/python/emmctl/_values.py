@@ -17,8 +17,9 @@ import traceback
 
 KNOWN, DRAWN, ASSUMED = 0, 1, 2
 
-MOST_INTEGERS = 65_536  # elements of what is followed; booleans likewise
+MOST_INTEGERS = 1 << 20  # elements of what is followed; booleans likewise
 MOST_FLOATS = 4_096
+MOST_MISTAKES = 1000  # of our own, before nothing more is followed
 MOST_READS = 100_000  # of what is not known, at one line, while nothing new comes from the host
 
 # Values of their own, whatever the content was.
@@ -26,6 +27,7 @@ _OVERWRITES = {"zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "ber
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 # They write nothing that a program reads: a stream, or a mark that no overflow was found.
 _HARMLESS = {"record_stream", "_amp_foreach_non_finite_check_and_unscale_", "set_", "detach_", "requires_grad_"}
+_NOBODY_ASKS = {"native_dropout", "_fused_dropout"}  # masks that only a kernel reads
 _NEVER = {"isnan", "isinf", "isposinf", "isneginf"}
 _BY_SORTING = {"sort", "argsort", "msort"}
 _BY_DIM = {"argmax": 1, "argmin": 1, "topk": 2, "max": 1, "min": 1, "median": 1, "nanmedian": 1, "kthvalue": 2, "mode": 1, "cummax": 1,
@@ -183,6 +185,8 @@ class Values:
         self._entries, self._operations, self._made = {}, {}, 0
         self._sorts = {}  # dtype -> (elements that are followed at most, is it of floating point)
         self._reads = collections.Counter()
+        self._chosen = {}  # what was assumed of many elements, for the next that are as many
+        self._mistakes = 0
         self.is_off = False
 
     # What is known of a tensor
@@ -236,10 +240,12 @@ class Values:
         if elements is None:
             return None
         storage = tensor.untyped_storage()
-        base = self._torch.zeros(elements, dtype=tensor.dtype)
+        with self._torch.inference_mode(False):  # it may be written to after the inference
+            base = self._torch.zeros(elements, dtype=tensor.dtype, device="cpu")
         entry = _Entry(base, level, self._refer(storage))
         if host is not None:
-            self._host(tensor, entry).copy_(host)
+            with self._torch.no_grad():
+                self._host(tensor, entry).copy_(host)
         self._entries[storage._cdata] = entry
         self._made += 1
         if self._made % 512 == 0:
@@ -247,6 +253,21 @@ class Values:
                 if old.reference.expired():
                     self._entries.pop(key, None)
         return entry
+
+    def tensor(self, given, dtype):
+        """A tensor of the host."""
+        return self._torch.tensor(given, dtype=dtype, device="cpu")
+
+    def chosen(self, key, elements, dtype, choose):
+        """A tensor of what `choose` gives. Of many elements it is chosen once, since that takes a while."""
+        if elements <= 4096:
+            return self.tensor(choose(), dtype)
+        found = self._chosen.get(key + (dtype,))
+        if found is None:
+            if len(self._chosen) >= 64:
+                self._chosen.clear()
+            found = self._chosen[key + (dtype,)] = self.tensor(choose(), dtype)
+        return found
 
     # Operations
 
@@ -257,7 +278,7 @@ class Values:
         try:
             step = self._before(func, args, kwargs)
         except Exception:
-            step = self._stop()
+            step = self._mistake(args, kwargs)
         if step is None:
             return func(*args, **kwargs)
         answers, after = step
@@ -273,16 +294,22 @@ class Values:
         except Endless:
             raise
         except Exception:
-            self._stop()
+            self._mistake(args, kwargs)
             return out
 
-    def _stop(self):
-        """A mistake here is not the program's: from now on nothing is followed."""
-        self.is_off = True
-        self._entries.clear()
-        kind, error, trace = sys.exc_info()
-        last = traceback.extract_tb(trace)[-1]
-        self._notes.fact("stopped", "%s: %s (%s:%d)" % (kind.__name__, error, os.path.basename(last.filename), last.lineno))
+    def _mistake(self, args, kwargs):
+        """One of ours is not the program's: what the operation had is not known any more; after many, nothing is followed."""
+        self._mistakes += 1
+        if self._mistakes >= MOST_MISTAKES:
+            self.is_off = True
+            self._entries.clear()
+        else:
+            for tensor in list(self._tensors(args)) + list(self._tensors(kwargs.values())):
+                self._forget(tensor)
+        if self._mistakes == 1:
+            kind, error, trace = sys.exc_info()
+            last = traceback.extract_tb(trace)[-1]
+            self._notes.fact("stopped", "%s: %s (%s:%d)" % (kind.__name__, error, os.path.basename(last.filename), last.lineno))
 
     def _operation(self, func):
         found = self._operations.get(func)
@@ -316,6 +343,8 @@ class Values:
         if not operation or operation.name in _HARMLESS:
             return None
         name = operation.name
+        if operation.is_view and not operation.written and name != "lift_fresh":
+            return None  # it shares what is known
         target = operation.given_target(args, kwargs)
         hosts, level = {}, KNOWN
         for tensor in on_device:
@@ -513,12 +542,13 @@ class _Step:
             kwargs[name] = self._to_host(value)
         arguments = [self._to_host(value) for value in self.args]
         try:
-            if self.operation.is_random:
-                kwargs.pop("generator", None)
-                self.level = max(self.level, DRAWN)
-                self.computed = values._draw(lambda: self.func(*arguments, **kwargs))
-            else:
-                self.computed = self.func(*arguments, **kwargs)
+            with values._torch.no_grad():
+                if self.operation.is_random:
+                    kwargs.pop("generator", None)
+                    self.level = max(self.level, DRAWN)
+                    self.computed = values._draw(lambda: self.func(*arguments, **kwargs))
+                else:
+                    self.computed = self.func(*arguments, **kwargs)
         except Exception:
             return False
         return True
@@ -578,7 +608,7 @@ class _Step:
         if tensor.numel() > values._most(tensor.dtype):
             return
         if tensor.dtype == values._torch.bool:
-            tensor.copy_(values._torch.tensor(values._assume.mask(tensor.numel()), dtype=tensor.dtype).reshape(tensor.size()))
+            tensor.copy_(values.tensor(values._assume.mask(tensor.numel()), tensor.dtype).reshape(tensor.size()))
         else:
             tensor.fill_(1)
 
@@ -599,7 +629,7 @@ class _Step:
                 if not tensor.is_cuda:
                     self._put_assumed(tensor)
                     self._note_copy(tensor)
-        if not self.operation.is_view:
+        if not self.operation.is_view and self.operation.name not in _NOBODY_ASKS:
             self._assume(outs)
         return out
 
@@ -611,39 +641,40 @@ class _Step:
                 continue
             if values._entry(tensor) is not None:
                 continue
-            elements = tensor.numel()
-            if tensor.dtype == values._torch.bool:
-                if name in _NEVER or name == "isfinite":
-                    chosen = [name == "isfinite"] * elements
-                elif name == "any":
-                    chosen = [values._assume.share > 0] * elements
-                elif name == "all":
-                    chosen = [values._assume.share >= 1] * elements
-                else:
-                    chosen = values._assume.mask(elements)
-            else:
-                chosen = self._indices(name, position, len(outs), tensor, elements)
-                if chosen is None:
-                    continue
-            host = values._torch.tensor(chosen, dtype=tensor.dtype)
-            values._follow(tensor, host.reshape(tensor.size()), ASSUMED)
+            host = self._assumed(name, position, len(outs), tensor)
+            if host is not None:
+                values._follow(tensor, host.reshape(tensor.size()), ASSUMED)
+
+    def _assumed(self, name, position, count, tensor):
+        """What is taken for the tensor's values; None if nothing is."""
+        values, elements = self.values, tensor.numel()
+        if tensor.dtype == values._torch.bool:
+            assume = values._assume
+            if name in _NEVER or name == "isfinite":
+                return values.tensor([name == "isfinite"], tensor.dtype).expand((elements,))
+            if name in ("any", "all"):
+                return values.tensor([assume.share > 0 if name == "any" else assume.share >= 1], tensor.dtype).expand((elements,))
+            return values.chosen(("mask", elements), elements, tensor.dtype, lambda: assume.mask(elements))
+        return self._indices(name, position, count, tensor, elements)
 
     def _argument(self, position, name, otherwise):
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, otherwise)
 
     def _indices(self, name, position, count, tensor, elements):
         """None if the operation gives no indices there."""
+        values = self.values
         source = self.args[0] if self.args else None
-        if not isinstance(source, self.values._torch.Tensor) or elements == 0:
+        if not isinstance(source, values._torch.Tensor) or elements == 0:
             return None
-        spread = self.values._assume.indices
+
+        def spread(rows, columns, limit):
+            return values.chosen(("indices", rows, columns, limit), elements, tensor.dtype,
+                                 lambda: values._assume.indices(rows, columns, limit))
         if name == "multinomial":
             return spread(elements // tensor.size(-1), tensor.size(-1), source.size(-1))
         if name in ("bucketize", "searchsorted"):
             boundaries = self.args[1] if name == "bucketize" else source
             return spread(elements, 1, boundaries.numel() + 1)
-        if name == "randperm":
-            return list(range(elements))
         is_arg = name.startswith("arg")
         if (name not in _BY_DIM and name not in _BY_SORTING) or (not is_arg and position == 0) or (is_arg and count != 1):
             return None
@@ -651,8 +682,8 @@ class _Step:
             dim = next((value for value in self.args[1:] if isinstance(value, int) and not isinstance(value, bool)),
                        self.kwargs.get("dim", -1))
             size = source.size(dim) if source.dim() else 1
-            host = self.values._torch.arange(size).reshape([size if i == dim % source.dim() else 1 for i in range(source.dim())])
-            return host.expand(source.size()).reshape([-1]).tolist()
+            host = values._torch.arange(size, device="cpu").reshape([size if i == dim % source.dim() else 1 for i in range(source.dim())])
+            return host.expand(source.size())
         dim = self._argument(_BY_DIM[name], "dim", -1 if name in ("topk", "kthvalue", "median", "mode") else None)
         if dim is None or source.dim() == 0:
             return spread(elements, 1, source.numel())
@@ -663,6 +694,5 @@ class _Step:
         made = spread(elements // max(columns, 1), columns, limit)
         if dim % tensor.dim() == tensor.dim() - 1:
             return made
-        host = self.values._torch.tensor(made, dtype=tensor.dtype)  # rows lie along another dimension
         sizes = [tensor.size(i) for i in range(tensor.dim()) if i != dim % tensor.dim()] + [columns]
-        return host.reshape(sizes).movedim(-1, dim).reshape([-1]).tolist()
+        return made.reshape(sizes).movedim(-1, dim)  # rows lie along another dimension
