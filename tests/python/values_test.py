@@ -203,6 +203,12 @@ class Following(unittest.TestCase):
         self.assertTrue(350 < distinct < 440, distinct)
         self.assertEqual(self.kinds(), ["size.drawn"])
 
+    def test_what_cudnn_would_have_done_is_said(self):
+        self.call("add", self.given([1]), self.given([1]))
+        self.assertEqual(self.notes.facts, [])
+        self.call("convolution", cuda([0.0]))
+        self.assertEqual(self.notes.facts, [("cudnn", "")])
+
     # Loops
 
     def test_generation_ends_where_its_length_says(self):

@@ -261,6 +261,7 @@ if child == 0:
     print("in a child", len(_python_dispatch.modes), flush=True)
     sys.exit(0)
 os.waitpid(child, 0)
+if "convolve" in sys.argv: _under_sim._notes.fact("cudnn")
 _under_sim._notes.place("size.assumed", "moe.py:31", "nonzero", 256, 0, 1024)
 if "compile" in sys.argv: torch.compile(len)
 if "endless" in sys.argv:
@@ -277,7 +278,7 @@ def test_torch():
             file.write(text)
     package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python/emmctl")
     more = {"PYTHONPATH": folder.name, "EMM_PYTHON_PACKAGE": package, "PYTHONDONTWRITEBYTECODE": "1"}
-    found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, **more)
+    found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "convolve", **more)
     has(found, ["cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
                 "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
                 "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",

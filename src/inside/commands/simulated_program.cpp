@@ -436,12 +436,13 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                            ? text::format("the simulated {}", card_)
                            : text::format("device {}, a simulated {}", all.device, card_);
     if (all.refused != 0) {
+      const auto wanted = all.first_refused_held + all.first_refused;
       console.say(text::format(
           "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
-          "when the process held {} of {}",
+          "when the process held {} of {}{}",
           where, all.refused, all.refused == 1 ? "request" : "requests",
-          size_words(all.first_refused), units::bytes(all.first_refused_held),
-          size_words(capacity)));
+          size_words(all.first_refused), units::bytes(all.first_refused_held), size_words(capacity),
+          wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
     } else if (all.peak <= capacity) {
       console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
                                size_words(all.peak), units::bytes(capacity), where,

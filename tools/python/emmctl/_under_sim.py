@@ -107,8 +107,6 @@ def _without_cudnn(torch):
     attention = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
     if attention is not None:
         attention(False)
-    if torch.backends.cudnn.is_available():
-        _notes.fact("cudnn")
 
 
 def _note_compiled(torch):

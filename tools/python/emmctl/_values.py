@@ -27,6 +27,10 @@ _OVERWRITES = {"zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "ber
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 # They write nothing that a program reads: a stream, or a mark that no overflow was found.
 _HARMLESS = {"record_stream", "_amp_foreach_non_finite_check_and_unscale_", "set_", "detach_", "requires_grad_"}
+# What cuDNN would have done, where it is not switched off.
+_BY_CUDNN = {"convolution", "convolution_backward", "_slow_conv2d_forward", "slow_conv3d_forward", "conv_depthwise3d", "_conv_depthwise2d",
+             "native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "_thnn_fused_lstm_cell", "_thnn_fused_gru_cell",
+             "_ctc_loss"}
 _NOBODY_ASKS = {"native_dropout", "_fused_dropout"}  # masks that only a kernel reads
 _NEVER = {"isnan", "isinf", "isposinf", "isneginf"}
 _BY_SORTING = {"sort", "argsort", "msort"}
@@ -317,6 +321,8 @@ class Values:
             found = self._operations[func] = _Operation(func) if hasattr(func, "_schema") else None
             if found is None:
                 self._operations[func] = False
+            elif found.name in _BY_CUDNN:
+                self._notes.fact("cudnn")
         return found
 
     def _tensors(self, values):
