@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 parser = argparse.ArgumentParser()
-for name in ("emmctl", "client", "old-client", "fake"):
+for name in ("emmctl", "client", "old-client", "client11", "fake"):
     parser.add_argument("--" + name, required=True)
 parser.add_argument("--properties")
 options = parser.parse_args()
@@ -124,7 +124,9 @@ def test_libraries():
         ["version 12000, NVIDIA A100-SXM4-40GB, 42298834944 bytes, sm_80, 108 multiprocessors, opt-in 166912, after it ee",
          "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
     has(run("sim:gpu=a100-40g", options.old_client, extra=["--explain-stubs"]), ["cudaWonderOfOld"])
-    expect("no version information" in run("sim", options.old_client).stderr, False, "the loader misses no version")
+    has(run("sim:gpu=v100", options.client11), ["version 11000, Tesla V100-SXM2-16GB", "sm_70, 80 multiprocessors, opt-in 98304", "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
+    for client in (options.old_client, options.client11):
+        expect("no version information" in run("sim", client).stderr, False, "the loader misses no version")
     # Handles are not kept in tables, which would run over.
     has(run("sim", options.client, "handles", "1000000"), ["took no memory of it"])
 
