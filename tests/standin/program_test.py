@@ -212,6 +212,9 @@ def test_numba():
     # Numba asks a second time, after it gave back what it kept.
     has(run("sim:gpu=l4", sys.executable, "-W", "ignore", program),
         ["NVIDIA L4 (8, 9) 23653777408", "refused with 2", "refused 2 requests", "when the process held 34.00 MiB of 22.03 GiB"])
+    kernels = program.replace("numba_program", "numba_kernels")
+    has(run("sim:gpu=l4", sys.executable, "-W", "ignore", kernels, CUDA_HOME=options.fake + "/toolkit"),
+        ["sum 0.0 first [0. 0. 0.] bins 0", "kernels were skipped", "it fits: at most 1"])
 
 
 # As much of PyTorch as emmctl's package asks for when it is imported.
