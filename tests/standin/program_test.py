@@ -108,6 +108,13 @@ def test_growth():
     has(run("sim", options.client, "much", EMM_STANDIN_CONTENT=str(16 << 20)), ["first x, last 0, later x", "31.00 MiB were copied to the device in pieces above 1 MiB, or when 1 GiB was kept"])
 
 
+def test_waiting():
+    """A loop that waits for a kernel is ended and said; the bound is 10^6 reads, and less here."""
+    found = run("sim", options.client, "poll", EMM_STANDIN_READS="1000")
+    has(found, ["read the same 4 bytes of the device again and again", "it fits: at most 2.00 MiB"], 3)
+    has(run("sim", options.client, "reads", EMM_STANDIN_READS="1000"), ["it fits"])
+
+
 def test_libraries():
     found = run("sim", options.client, "blas")
     has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and got a stand-in's in 4 calls"])
@@ -287,7 +294,7 @@ def test_torch():
     has(found, ["cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
                 "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
                 "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",
-                "moe.py:31  nonzero        1  256  0 to 1024"])
+                "moe.py:31  nonzero        1  256  0 to 1024", "the same with --unknown-sizes all"])
     expect(found.stderr.count("PyTorch on device 0"), 1, "a forked child reports nothing")
     expect("torch.compile was called" in found.stderr, False, "nothing was compiled")
     has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "endless", **more),

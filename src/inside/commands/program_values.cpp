@@ -55,6 +55,10 @@ void say_sizes(Console& console, std::vector<AskedPlace> places, std::string_vie
   console.aside(format::columns("llrrr", rows));
   if (places.size() > kShown)
     console.say(text::format("and {} lines more", places.size() - kShown));
+  const bool has_masks = std::any_of(
+      places.begin(), places.end(), [](const AskedPlace& place) { return place.level != "drawn"; });
+  if (has_masks && assumed != "all")
+    console.say("the most that they may take: the same with --unknown-sizes all");
 }
 
 /// The lines in a sentence: "a.py:3, b.py:9 and 4 more".

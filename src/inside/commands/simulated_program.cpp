@@ -466,7 +466,16 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
   }
   if (rows.size() > 2) console.aside(format::columns("lllrrr", rows));
-  answer.endless = say_values(console, answer.values, unknown_sizes_);
+  for (const auto& report : reports) {
+    if (report.waited == 0) continue;
+    answer.endless = true;
+    console.say(
+        text::format("a loop of {} (process {}) read the same {} bytes of the device again and "
+                     "again, which only "
+                     "a kernel would change, and was ended: the answer is that of the run so far",
+                     report.command, report.process, report.waited));
+  }
+  answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
                              text::grouped(answer.kernels),

@@ -25,6 +25,7 @@ class Report {
 
   void add_kernel() noexcept { add(page_->kernels, 1); }
   void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }
+  void set_waited(std::uint64_t bytes) noexcept { add(page_->waited, bytes); }
   void add_table() noexcept { add(page_->tables, 1); }
 
  private:

@@ -195,6 +195,15 @@ int main(int count, char** words) {
     return growth(number);
   } else if (what == "much") {
     return much();
+  } else if (what == "poll") {  // waits for a kernel
+    auto* const flag = static_cast<int*>(take(2));
+    for (int value = 0; value == 0;) cudaMemcpy(&value, flag, sizeof value, 2);
+  } else if (what == "reads") {  // reads as often, and writes between
+    auto* const flag = static_cast<int*>(take(2));
+    for (int i = 0, value = 0; i < 5000; ++i) {
+      if (i % 500 == 0) cudaMemcpy(flag, &i, sizeof i, 1);
+      cudaMemcpy(&value, flag, sizeof value, 2);
+    }
   } else if (what == "kernel") {
     int blocks = 0;
     cudaDeviceGetAttribute(&blocks, 16, 0);
