@@ -170,6 +170,35 @@ class Following(unittest.TestCase):
     def test_what_is_not_a_number_is_taken_to_be_rare(self):
         self.assertEqual(self.call("item", self.call("any", self.call("isnan", cuda(numpy.zeros(100))))), False)
 
+    def test_nothing_is_infinite_however_large_it_is(self):
+        for elements in (100, (1 << 20) + 2):
+            x = cuda(numpy.zeros(elements))
+            infinite = self.call("eq", self.call("abs", x), float("inf"))  # torch.isinf
+            finite = self.call("mul", self.call("eq", x, x), self.call("ne", self.call("abs", x), float("inf")))
+            self.assertEqual(self.call("item", self.call("any", infinite)), False)
+            self.assertEqual(self.call("item", self.call("all", finite)), True)
+            self.assertEqual(self.call("item", self.call("any", self.call("logical_or", infinite, self.call("isnan", x)))), False)
+            self.assertEqual(self.call("nonzero", infinite).size(), (0, 1))
+            self.assertEqual(self.call("nonzero", finite).size(), (elements, 1))
+            self.call("copy_", infinite, cuda(numpy.zeros(elements), "bool"))
+            self.assertEqual(self.call("nonzero", infinite).size(0), elements // 2, "what was written to is no constant any more")
+
+    def test_parameters_of_a_distribution_are_right(self):
+        valid = self.call("gt", cuda(numpy.zeros(100)), 0)
+        self.assertEqual(self.call("item", self.call("is_all_true", valid)), True)
+        wrong = self.call("gt", self.given([1, 0]), 0)
+        self.assertEqual(self.call("item", self.call("is_all_true", wrong)), False)
+
+    def test_an_operation_that_gives_a_tensor_of_the_host_keeps_it(self):
+        """As attention gives the state of the host's generator."""
+        seed = torch.Tensor(numpy.array([42]))
+        out = self.values.call(lambda x: seed, (cuda([0.0]),), {})
+        self.assertIs(out, seed)
+        function = torch.Function("_flash_attention", lambda x: x)
+        function._wrapped = lambda *_: seed
+        self.assertEqual(self.values.call(function, (cuda([0.0]),), {}).tolist(), [42])
+        self.assertEqual(self.notes.places, {})
+
     def test_a_router_spreads_evenly(self):
         experts = self.call("topk", cuda(numpy.zeros((64, 8))), 2)[1]
         rows = self.value(experts)

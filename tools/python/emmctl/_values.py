@@ -11,7 +11,9 @@ was assumed or is not known, and then decided something, is a place: its line, a
 The module knows no PyTorch but what it is given, so that it is tested without one; _under_sim has what belongs to PyTorch.
 """
 import collections
+import math
 import os
+import re
 import sys
 import traceback
 
@@ -36,6 +38,8 @@ _NEVER = {"isnan", "isinf", "isposinf", "isneginf"}
 _BY_SORTING = {"sort", "argsort", "msort"}
 _BY_DIM = {"argmax": 1, "argmin": 1, "topk": 2, "max": 1, "min": 1, "median": 1, "nanmedian": 1, "kthvalue": 2, "mode": 1, "cummax": 1,
            "cummin": 1, "aminmax": 1}
+_OF_CONSTANTS = {"any": any, "all": all, "logical_and": all, "bitwise_and": all, "mul": all, "logical_or": any, "bitwise_or": any,
+                 "logical_not": lambda given: not given[0], "bitwise_not": lambda given: not given[0]}
 _UNIQUE = {"_unique", "_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
 _MASKED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
@@ -165,6 +169,7 @@ class Notes:
 
 
 _HERE = os.path.join(os.getcwd(), "")
+_OF_PACKAGES = re.compile(r"^.*/(site|dist)-packages/")
 
 
 def place_of_caller(inner):
@@ -173,7 +178,8 @@ def place_of_caller(inner):
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith(inner) and not path.startswith("<frozen"):
-            return "%s:%d" % (path[len(_HERE):] if path.startswith(_HERE) else path, frame.f_lineno)
+            path = path[len(_HERE):] if path.startswith(_HERE) else _OF_PACKAGES.sub("", path)
+            return "%s:%d" % (path, frame.f_lineno)
         frame = frame.f_back
     return "a backward pass"
 
@@ -189,6 +195,7 @@ class Values:
         self._entries, self._operations, self._made = {}, {}, 0
         self._sorts = {}  # dtype -> (elements that are followed at most, is it of floating point)
         self._reads = collections.Counter()
+        self._constants = {}  # storage -> (truth, reference): unknown masks that are taken to be all true or all false
         self._chosen = {}  # what was assumed of many elements, for the next that are as many
         self._mistakes = 0
         self.is_off = False
@@ -228,7 +235,17 @@ class Values:
         return (None, None) if entry is None else (self._host(tensor, entry), entry.level)
 
     def _forget(self, tensor):
-        self._entries.pop(self._key(tensor), None)
+        key = self._key(tensor)
+        self._entries.pop(key, None)
+        self._constants.pop(key, None)
+
+    def constant(self, tensor):
+        """True or False where all of an unknown mask is taken to be so; else None."""
+        found = self._constants.get(self._key(tensor))
+        return None if found is None else found[0]
+
+    def take_constant(self, tensor, truth):
+        self._constants[self._key(tensor)] = (truth, self._refer(tensor.untyped_storage()))
 
     def _elements(self, tensor):
         """Those of its storage; None if there are too many to follow."""
@@ -256,6 +273,9 @@ class Values:
             for key, old in list(self._entries.items()):
                 if old.reference.expired():
                     self._entries.pop(key, None)
+            for key, (_, reference) in list(self._constants.items()):
+                if reference.expired():
+                    self._constants.pop(key, None)
         return entry
 
     def tensor(self, given, dtype):
@@ -398,7 +418,9 @@ class Values:
         return (), after
 
     def _of_nonzero(self, step):
-        return self._sized(step, step.args[0].numel(), lambda host: int((host != 0).sum().item()))
+        tensor = step.args[0]
+        count, level = self._count(tensor) or (None, None)
+        return self._with_counts(step, [(count, tensor.numel(), level)])
 
     def _of_masked_select(self, step):
         self_, mask = step.args[0], step.args[1]
@@ -418,7 +440,10 @@ class Values:
 
     def _count(self, mask):
         host, level = self.known(mask)
-        return None if host is None else (int((host != 0).sum().item()), level)
+        if host is not None:
+            return int((host != 0).sum().item()), level
+        truth = self.constant(mask)
+        return None if truth is None else (mask.numel() if truth else 0, ASSUMED)
 
     def _with_counts(self, step, counts):
         answers = []
@@ -429,10 +454,6 @@ class Values:
             if level != KNOWN:
                 self.read("size", step.operation.name, level, count, 0, elements)
         return answers, step.finish
-
-    def _sized(self, step, elements, count_on_host):
-        count = None if step.level is None else count_on_host(step.host_of(step.args[0]))
-        return self._with_counts(step, [(count, elements, step.level)])
 
     def _of_unique(self, step):
         tensor = step.args[0]
@@ -450,6 +471,22 @@ class Values:
         if level != KNOWN:
             self.read("size", step.operation.name, level, distinct, min(elements, 1), elements)
         return [answer], step.finish
+
+    def _of_is_all_true(self, step):
+        """What torch.distributions asks of its parameters. Those that a program computes are right."""
+        def after(out):
+            out = step.finish(out)
+            if step.level != KNOWN:
+                self._follow(out, self.tensor([True], out.dtype).reshape(out.size()), ASSUMED)
+            return out
+        return (), after
+
+    def _of_normal(self, step):
+        return [1], step.finish  # it asks that no deviation is below zero
+
+    def _of_resize_(self, step):
+        step.level = None  # its storage is another one
+        return (), step.finish
 
     def _of_coalesce(self, step):
         """The rows of a sparse gradient, of which those of one index become one."""
@@ -588,7 +625,7 @@ class _Step:
         computed = list(values._tensors((self.computed,) if not isinstance(self.computed, (list, tuple)) else self.computed))
         for tensor, host in zip(outs, computed):
             if not tensor.is_cuda:
-                if self.on_device:  # a copy to the host
+                if operation.name == "_to_copy" and self.on_device:
                     tensor.copy_(host)
                     if self.level != KNOWN:
                         self._note_copy(tensor)
@@ -630,7 +667,7 @@ class _Step:
         self.level = None
         for tensor in targets:
             values._forget(tensor)
-        if self.on_device:
+        if self.operation.name == "_to_copy" and self.on_device:
             for tensor in outs:
                 if not tensor.is_cuda:
                     self._put_assumed(tensor)
@@ -643,9 +680,13 @@ class _Step:
         """An unknown mask is so often true, and unknown indices are spread so, as --unknown-sizes says."""
         values, name = self.values, self.operation.name
         for position, tensor in enumerate(outs):
-            if not tensor.is_cuda or values._is_float(tensor.dtype) or values._elements(tensor) is None:
+            if not tensor.is_cuda or values._is_float(tensor.dtype) or values._entry(tensor) is not None:
                 continue
-            if values._entry(tensor) is not None:
+            if tensor.dtype == values._torch.bool:
+                truth = self._constant(name)
+                if truth is not None and values._key(tensor) is not None:
+                    values.take_constant(tensor, truth)
+            if values._elements(tensor) is None:
                 continue
             host = self._assumed(name, position, len(outs), tensor)
             if host is not None:
@@ -655,13 +696,35 @@ class _Step:
         """What is taken for the tensor's values; None if nothing is."""
         values, elements = self.values, tensor.numel()
         if tensor.dtype == values._torch.bool:
-            assume = values._assume
-            if name in _NEVER or name == "isfinite":
-                return values.tensor([name == "isfinite"], tensor.dtype).expand((elements,))
+            assume, truth = values._assume, values.constant(tensor)
+            if truth is not None:
+                return values.tensor([truth], tensor.dtype).expand((elements,))
             if name in ("any", "all"):
                 return values.tensor([assume.share > 0 if name == "any" else assume.share >= 1], tensor.dtype).expand((elements,))
             return values.chosen(("mask", elements), elements, tensor.dtype, lambda: assume.mask(elements))
         return self._indices(name, position, count, tensor, elements)
+
+    def _constant(self, name):
+        """True or False where all of the mask that it gives is so, as far as anybody can tell: nothing is infinite or no number."""
+        values, args = self.values, self.args
+        if name in _NEVER or name == "isfinite":
+            return name == "isfinite"
+        if name in ("eq", "ne") and len(args) > 1:  # what isinf() and isfinite() are made of
+            if args[0] is args[1]:
+                return name == "eq"
+            if isinstance(args[1], float) and not math.isfinite(args[1]):
+                return name == "ne"
+        if name in _OF_CONSTANTS:
+            given = []
+            for one in args[:2] if name not in ("any", "all") else args[:1]:
+                if not isinstance(one, values._torch.Tensor) or not one.is_cuda:
+                    return None
+                truth = values.constant(one)
+                if truth is None:
+                    return None
+                given.append(truth)
+            return _OF_CONSTANTS[name](given) if given else None
+        return None
 
     def _argument(self, position, name, otherwise):
         return self.args[position] if position < len(self.args) else self.kwargs.get(name, otherwise)
