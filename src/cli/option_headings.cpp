@@ -12,23 +12,23 @@ struct Purpose {
   std::string_view option, heading;
 };
 constexpr Purpose kPurposes[] = {
-    {"--from", kInput},      {"--partial", kInput},     {"--in-passes", kInput},
-    {"--with", kInput},      {"--baseline", kInput},    {"--stop-at", kInput},
-    {"--event", kInput},     {"--as-recorded", kInput}, {"--manager", kManager},
-    {"--adaptor", kManager}, {"--profile", kManager},   {"--deadline", kManager},
+    {"--from", kInput},          {"--partial", kInput},     {"--in-passes", kInput},
+    {"--with", kInput},          {"--baseline", kInput},    {"--stop-at", kInput},
+    {"--event", kInput},         {"--as-recorded", kInput}, {"--manager", kManager},
+    {"--adaptor", kManager},     {"--profile", kManager},   {"--deadline", kManager},
     {"--against", kManager},
 
-    {"--as", kManager},      {"--device", kDevice},     {"--capacity", kDevice},
-    {"--fault", kDevice},    {"--total", kDevice},      {"--fraction", kDevice},
-    {"--top", kShown},       {"--frames", kShown},      {"--all-frames", kShown},
-    {"--times", kShown},     {"--more", kShown},        {"--bytes", kShown},
-    {"--map", kShown},       {"--at", kShown},          {"--gap", kShown},
-    {"--output", kOutput},   {"--log-format", kOutput}, {"--traces", kOutput},
-    {"--to", kOutput},       {"--title", kOutput},      {"--anonymize", kOutput},
-    {"--duration", kRun},    {"--on-signal", kRun},     {"--stacks", kRun},
-    {"--stack-depth", kRun}, {"--through", kRun},       {"--max-file-size", kOutput},
-    {"--follow", kRun},      {"--require-trace", kRun}, {"--explain-stubs", kShown},
-    {"--help", kOther},
+    {"--as", kManager},          {"--device", kDevice},     {"--capacity", kDevice},
+    {"--fault", kDevice},        {"--total", kDevice},      {"--fraction", kDevice},
+    {"--top", kShown},           {"--frames", kShown},      {"--all-frames", kShown},
+    {"--times", kShown},         {"--more", kShown},        {"--bytes", kShown},
+    {"--map", kShown},           {"--at", kShown},          {"--gap", kShown},
+    {"--output", kOutput},       {"--log-format", kOutput}, {"--traces", kOutput},
+    {"--to", kOutput},           {"--title", kOutput},      {"--anonymize", kOutput},
+    {"--duration", kRun},        {"--on-signal", kRun},     {"--stacks", kRun},
+    {"--stack-depth", kRun},     {"--through", kRun},       {"--max-file-size", kOutput},
+    {"--follow", kRun},          {"--require-trace", kRun}, {"--unknown-sizes", kDevice},
+    {"--explain-stubs", kShown}, {"--help", kOther},
 };
 
 }  // namespace

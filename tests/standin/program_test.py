@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 parser = argparse.ArgumentParser()
-for name in ("emmctl", "client", "old-client", "fake"):
+for name in ("emmctl", "client", "old-client", "client11", "fake"):
     parser.add_argument("--" + name, required=True)
 parser.add_argument("--properties")
 options = parser.parse_args()
@@ -92,6 +92,29 @@ def test_static_cudart():
     has(run("sim", options.client, "tables"), ["has a cudart that is linked in statically", "cannot run without a GPU"], 3)
 
 
+def test_cudnn():
+    """It is not stood in for: its own functions fail, and the answer says so where a program called them."""
+    asks = ("import ctypes, sys; c = ctypes.CDLL(sys.argv[1]); print('version', c.cudnnGetVersion()); h = ctypes.c_void_p()\n"
+            "if len(sys.argv) > 2: print('create', c.cudnnCreate(ctypes.byref(h)))")
+    library = options.fake + "/libcudnn.so.9"
+    has(run("sim", sys.executable, "-c", asks, library, "create"), ["version 91002", "create 1", "cuDNN is not stood in for, and the program called it"])
+    expect("cuDNN" in run("sim", sys.executable, "-c", asks, library).stderr, False, "what is said of a library that is only loaded")
+
+
+def test_growth():
+    """What is made and ended leaves nothing: 10^6 of each were tried by hand."""
+    has(run("sim:capacity=64MiB", options.client, "growth", "20000"), ["no growth"])
+    # Content is kept to a bound, and what is freed makes room.
+    has(run("sim", options.client, "much", EMM_STANDIN_CONTENT=str(16 << 20)), ["first x, last 0, later x", "31.00 MiB were copied to the device in pieces above 1 MiB, or when 1 GiB was kept"])
+
+
+def test_waiting():
+    """A loop that waits for a kernel is ended and said; the bound is 10^6 reads, and less here."""
+    found = run("sim", options.client, "poll", EMM_STANDIN_READS="1000")
+    has(found, ["read the same 4 bytes of the device again and again", "it fits: at most 2.00 MiB"], 3)
+    has(run("sim", options.client, "reads", EMM_STANDIN_READS="1000"), ["it fits"])
+
+
 def test_libraries():
     found = run("sim", options.client, "blas")
     has(found, ["version 130000, its stream 1, wonder 0", "2 functions have no answer of their own, and got a stand-in's in 4 calls"])
@@ -108,7 +131,9 @@ def test_libraries():
         ["version 12000, NVIDIA A100-SXM4-40GB, 42298834944 bytes, sm_80, 108 multiprocessors, opt-in 166912, after it ee",
          "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
     has(run("sim:gpu=a100-40g", options.old_client, extra=["--explain-stubs"]), ["cudaWonderOfOld"])
-    expect("no version information" in run("sim", options.old_client).stderr, False, "the loader misses no version")
+    has(run("sim:gpu=v100", options.client11), ["version 11000, Tesla V100-SXM2-16GB", "sm_70, 80 multiprocessors, opt-in 98304", "of type 2, after it ee", "malloc 0, wonder 0, stream 0"])
+    for client in (options.old_client, options.client11):
+        expect("no version information" in run("sim", client).stderr, False, "the loader misses no version")
     # Handles are not kept in tables, which would run over.
     has(run("sim", options.client, "handles", "1000000"), ["took no memory of it"])
 
@@ -119,12 +144,71 @@ def test_driver():
             "print(c.cuTensorMapEncodeTiled(None), c.cuArrayCreate_v2(None, None), c.cuInit(1), hasattr(c, 'cuMemAlloc_v2'), hasattr(c, 'cuWonder'))\n"
             "print(ctypes.CDLL('/usr/lib/x86_64-linux-gnu/libcuda.so.1').cuInit(0))")
     has(run("sim", sys.executable, "-c", asks, extra=["--explain-stubs"]), ["0 801 1 True False", "cuTensorMapEncodeTiled      1", "not stood in for, and so refused: cuArrayCreate_v2"])
+    # And nothing that C++ leaves visible in the library behind it.
+    has(run("sim", "sh", "-c", "nm -D --defined-only $EMM_STANDIN_FOLDER/libcuda.so.1 | grep -c ' _Z'"), ["0\n"], 1)
     # NVML belongs to the driver, too.
     asks = ("import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); count = ctypes.c_uint(); name = ctypes.create_string_buffer(64)\n"
             "device = ctypes.c_void_p(); memory = (ctypes.c_ulonglong * 3)()\n"
             "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(count)); n.nvmlDeviceGetHandleByIndex_v2(1, ctypes.byref(device))\n"
             "n.nvmlDeviceGetName(device, name, 64); n.nvmlDeviceGetMemoryInfo(device, memory); print(count.value, name.value, memory[0])")
     has(run("sim:gpu=a100-40g,devices=2", sys.executable, "-c", asks), ["2 b'NVIDIA A100-SXM4-40GB' 42298834944"])
+
+
+def test_visible_devices():
+    """As the driver reads CUDA_VISIBLE_DEVICES; NVML does not read it."""
+    asks = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.CDLL('libnvidia-ml.so.1'); all_ = ctypes.c_uint(); count = ctypes.c_int(-1)\n"
+            "n.nvmlInit_v2(); n.nvmlDeviceGetCount_v2(ctypes.byref(all_)); code = c.cuInit(0); c.cuDeviceGetCount(ctypes.byref(count)); buses = []\n"
+            "for i in range(count.value):\n"
+            "  bus = ctypes.c_int(); c.cuDeviceGetAttribute(ctypes.byref(bus), 33, i); buses.append(bus.value - 1)\n"
+            "print(code, buses, 'of', all_.value)")
+    def seen(words):
+        found = run("sim:devices=4", sys.executable, "-c", asks, **({} if words is None else {"CUDA_VISIBLE_DEVICES": words}))
+        return found.stdout.strip()
+    uuid = "GPU-656d6d63-746c-0000-0000-0000000000"
+    for words, wanted in ((None, [0, 1, 2, 3]), ("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("0,-1,1", [0]), ("1,9,2", [1]), ("0x", [0]),
+                          ("1," + uuid + "01", [1]), (uuid + "03," + uuid + "01", [2, 0]), (uuid + "02,1", [1])):
+        expect(seen(words), "0 %s of 4" % wanted, "CUDA_VISIBLE_DEVICES=%s" % words)
+    for words in ("", "-1", "0,1,0", "none", "NoDevFiles", "GPU-65", uuid + "09"):
+        expect(seen(words), "100 [] of 4", "CUDA_VISIBLE_DEVICES=%s" % words)
+    # A rank of its own device: its memory counts on that device, and each process's number is 0.
+    found = run("sim:devices=2,capacity=64MiB", "sh", "-c", "CUDA_VISIBLE_DEVICES=1 %s devices 10; CUDA_VISIBLE_DEVICES=0 %s devices 20" % (options.client, options.client))
+    has(found, ["1 devices", "at most 20.00 MiB (20,971,520 bytes) of the 64.00 MiB of device 0", "at most 10.00 MiB (10,485,760 bytes) of the 64.00 MiB of device 1"])
+    # The child of a process that asked only NVML may use CUDA; that of one that used CUDA may not.
+    forks = ("import ctypes, os, sys; n = ctypes.CDLL('libnvidia-ml.so.1'); n.nvmlInit_v2(); c = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_uint64(); x = ctypes.c_void_p()\n"
+             "def use(mib): return [c.cuInit(0), c.cuDevicePrimaryCtxRetain(ctypes.byref(x), 0), c.cuCtxSetCurrent(x), c.cuMemAlloc_v2(ctypes.byref(p), mib << 20)]\n"
+             "if os.fork() == 0: print('first', use(8), flush=True); os._exit(0)\n"
+             "os.wait(); print('itself', use(4), flush=True)\n"
+             "if os.fork() == 0: print('second', use(2)[0], flush=True); os._exit(0)\n"
+             "os.wait()")
+    has(run("sim:capacity=64MiB", sys.executable, "-c", forks), ["first [0, 0, 0, 0]", "itself [0, 0, 0, 0]", "second 3", "it fits: at most 12.00 MiB"])
+
+
+def test_profile():
+    """What a card's driver answers goes to a machine without one; here a simulated card's does."""
+    first, second = folder.name + "/l4.txt", folder.name + "/again.txt"
+    has(run("sim:gpu=l4", options.emmctl, "doctor", "--profile", first), [])
+    with open(first) as file:
+        text = file.read()
+    for line in ("device NVIDIA L4", "attribute 16 58", "attribute 75 8", "attribute 76 9"):
+        expect(line + "\n" in text, True, "%r in %s" % (line, text))
+    has(run("sim:profile=l4.txt", options.emmctl, "doctor", "--profile", second), [])
+    has(run("sim", options.emmctl, "doctor", "--profile", "-", CUDA_VISIBLE_DEVICES=""), ["no CUDA driver (libcuda.so.1 has a cuInit that answered 100)"], 5)
+    with open(second) as file:
+        expect(file.read(), text, "the profile of a card of a profile")
+    # Another card than those of the table: its answers are the file's, and its context counts.
+    with open(first, "w") as file:
+        file.write("# somebody's\ndevice Somebody's card\ntotal 10737418240\ncontext 1073741824\nattribute 16 7\nattribute 39 1536\nattribute 75 8\nattribute 103 1\n")
+    asks = ("import ctypes; c = ctypes.CDLL('libcuda.so.1'); c.cuInit(0); name = ctypes.create_string_buffer(64); c.cuDeviceGetName(name, 64, 0); v = ctypes.c_int()\n"
+            "print(name.value, [c.cuDeviceGetAttribute(ctypes.byref(v), i, 0) or v.value for i in (16, 39, 75, 76, 103, 33)])")
+    has(run("sim:profile=l4.txt", sys.executable, "-c", asks), ["b\"Somebody's card\" [7, 1536, 8, 0, 0, 1]"])
+    has(run("sim:profile=l4.txt", options.client, "take", "9000"),
+        ["of the 9.00 GiB of the simulated Somebody's card", "1.00 GiB of 10.00 GiB are never free: the context, as measured on the card of the profile"])
+    has(run("sim:profile=l4.txt,capacity=1GiB", options.client, "take", "1000"), ["it fits"])
+    has(run("sim:profile=l4.txt,gpu=l4", "true"), ["options 'gpu' and 'profile': expected one of them"], 2)
+    has(run("sim:profile=nowhere.txt", "true"), ["nowhere.txt: No such file or directory"], 2)
+    with open(second, "a") as file:
+        file.write("attribute many 3\n")
+    has(run("sim:profile=again.txt", "true"), ["attribute many 3': expected a line of emmctl doctor --profile"], 4)
 
 
 def test_numba():
@@ -135,6 +219,91 @@ def test_numba():
     # Numba asks a second time, after it gave back what it kept.
     has(run("sim:gpu=l4", sys.executable, "-W", "ignore", program),
         ["NVIDIA L4 (8, 9) 23653777408", "refused with 2", "refused 2 requests", "when the process held 34.00 MiB of 22.03 GiB"])
+    kernels = program.replace("numba_program", "numba_kernels")
+    has(run("sim:gpu=l4", sys.executable, "-W", "ignore", kernels, CUDA_HOME=options.fake + "/toolkit"),
+        ["sum 0.0 first [0. 0. 0.] bins 0", "kernels were skipped", "it fits: at most 1"])
+
+
+# As much of PyTorch as emmctl's package asks for when it is imported.
+TORCH = {
+    "__init__.py": """
+import types
+class Tensor:
+    def __torch_dispatch__(): pass
+class Generator:
+    def manual_seed(self, seed): return self
+    def get_state(self): return None
+version = types.SimpleNamespace(cuda="13.0")
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(enabled=True, is_available=lambda: True), cuda=types.SimpleNamespace())
+cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, max_memory_reserved=lambda device: 4 << 20, max_memory_allocated=lambda device: 3 << 20)
+def compile(function): return function
+""",
+    "utils/__init__.py": "",
+    "utils/_python_dispatch.py": """
+modes = []
+class TorchDispatchMode:
+    def __enter__(self): modes.append(self); return self
+    def __exit__(self, *_): modes.pop()
+def _get_current_dispatch_mode(): return modes[-1] if modes else None
+""",
+    "multiprocessing/__init__.py": "",
+    "multiprocessing/reductions.py": "class StorageWeakRef: pass",
+}
+ASKS_TORCH = """
+import ctypes, os, sys, threading, torch
+from torch.utils import _python_dispatch
+mode = _python_dispatch.modes[0]
+print("cudnn", torch.backends.cudnn.enabled, "modes", len(_python_dispatch.modes), "plain", torch.version.cuda)
+thread = threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))); thread.start(); thread.join()
+cuda = ctypes.CDLL("libcuda.so.1")
+context, memory, read = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cuda.cuCtxSetCurrent(context)
+cuda.cuMemAlloc_v2(ctypes.byref(memory), 4096)
+def ask():
+    cuda.cuMemcpyDtoH_v2(ctypes.byref(read), memory, 4)
+    return read.value
+from emmctl import _under_sim
+answer = _under_sim._answerer()
+answer([7, 8])
+print("read", ask(), ask(), ask())
+answer([7]); answer([])
+print("read", ask())
+child = os.fork()
+if child == 0:
+    print("in a child", len(_python_dispatch.modes), flush=True)
+    sys.exit(0)
+os.waitpid(child, 0)
+if "convolve" in sys.argv: _under_sim._notes.fact("cudnn")
+_under_sim._notes.place("size.assumed", "moe.py:31", "nonzero", 256, 0, 1024)
+if "compile" in sys.argv: torch.compile(len)
+if "endless" in sys.argv:
+    _under_sim._notes.fact("endless", "moe.py:40")
+    _under_sim._leave()
+"""
+
+
+def test_torch():
+    for path, text in TORCH.items():
+        where = os.path.join(folder.name, "torch", path)
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        with open(where, "w") as file:
+            file.write(text)
+    package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python/emmctl")
+    more = {"PYTHONPATH": folder.name, "EMM_PYTHON_PACKAGE": package, "PYTHONDONTWRITEBYTECODE": "1"}
+    found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "convolve", **more)
+    has(found, ["cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
+                "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
+                "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",
+                "moe.py:31  nonzero        1  256  0 to 1024", "the same with --unknown-sizes all"])
+    expect(found.stderr.count("PyTorch on device 0"), 1, "a forked child reports nothing")
+    expect("torch.compile was called" in found.stderr, False, "nothing was compiled")
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "endless", **more),
+        ["the loop at moe.py:40 waits for a value that is not known here, and was ended"], 3)
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "compile", extra=["--unknown-sizes", "0.25"], **more),
+        ["torch.compile was called"])
+    # Recorded as well, it is followed as well.
+    has(emmctl("record", "--device", "sim:gpu=l4", "-o", folder.name + "/torch.emmb", "--", sys.executable, "-c", ASKS_TORCH, **more),
+        ["cudnn False modes 1", "moe.py:31"])
 
 
 def test_faults():
@@ -156,6 +325,9 @@ def test_words():
     has(emmctl("run", "--explain-stubs", "--capacity", "1GiB", "--", "true"), ["--explain-stubs: expected --device sim"], 2)
     has(emmctl("run", "--device", "sim:capacity=1GiB", "--capacity", "1GiB", "--", "true"), ["expected one of them"], 2)
     has(run("sim", "/nowhere/at/all"), ["expected a program that can be run"], 2)
+    has(emmctl("run", "--unknown-sizes", "all", "--capacity", "1GiB", "--", "true"), ["--unknown-sizes all: expected --device sim"], 2)
+    has(run("sim", "true", extra=["--unknown-sizes", "many"]), ["--unknown-sizes many: expected uniform, all, none, or a share from 0 to 1"], 2)
+    has(run("sim", "true", extra=["--unknown-sizes", "1.5"]), ["expected uniform"], 2)
     has(emmctl("list", "gpus"), ["rtx4090", "10.0"])
 
 

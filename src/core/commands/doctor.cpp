@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "cli/defaults.hpp"
 #include "cli/manager_choice.hpp"
+#include "driver/gpu_profile_file.hpp"
 #include "emm/context.hpp"
 #include "format/columns.hpp"
 #include "format/json_writer.hpp"
@@ -179,12 +180,21 @@ class Doctor final : public CommandRun {
  public:
   explicit Doctor(Arguments& arguments) {
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.doctor/1)");
+    arguments.output("--profile", profile_,
+                     "Writes what this machine's first GPU is, for emmctl run --device "
+                     "sim:profile=FILE elsewhere; nothing else is looked at");
     arguments.footer(
         "Exit code 1 if something is broken. A device that is absent is not: the simulated one is "
         "always there.");
   }
 
   Result<ExitCode> run(Console& console) override {
+    if (!profile_.empty()) {
+      auto text = profile_of_this_gpu();
+      if (!text) return std::move(text).error();
+      if (auto written = console.write(profile_, *text); !written) return written.error();
+      return ExitCode::fine;
+    }
     std::vector<Finding> findings;
     for (const auto* entry : bundled_devices()) findings.push_back(device(*entry));
     findings.push_back(ipc(console.program()));
@@ -208,7 +218,7 @@ class Doctor final : public CommandRun {
   }
 
  private:
-  std::string json_;
+  std::string json_, profile_;
 };
 
 }  // namespace
@@ -220,6 +230,7 @@ extern constinit const Command doctor_command{
     make_run<Doctor>,
     Heading::about,
     {{{"emmctl doctor", "Says what works on this machine, and which defaults are set."},
-      {"emmctl doctor --json -", "Says it as JSON."}}}};
+      {"emmctl doctor --profile gpu.txt",
+       "Writes what this GPU is, to run programs without it elsewhere."}}}};
 
 }  // namespace emm

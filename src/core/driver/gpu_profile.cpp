@@ -166,6 +166,12 @@ const Capability& capability_of(const GpuProfile& gpu) noexcept {
 
 }  // namespace
 
+std::optional<int> GpuProfile::attribute(int number) const noexcept {
+  for (const auto& one : attributes) {
+    if (one.number == number) return one.value;
+  }
+  return std::nullopt;
+}
 int GpuProfile::threads_of_multiprocessor() const noexcept { return capability_of(*this).threads; }
 int GpuProfile::blocks_of_multiprocessor() const noexcept { return capability_of(*this).blocks; }
 int GpuProfile::shared_of_multiprocessor() const noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,6 +9,11 @@
 #include "base/result.hpp"
 
 namespace emm {
+
+/// What a driver answered for CU_DEVICE_ATTRIBUTE_*.
+struct GpuAttribute {
+  int number = 0, value = 0;
+};
 
 /// What a program can ask about a card, for the simulated device. 0 means that the figure is not
 /// known of this card.
@@ -24,6 +30,10 @@ struct GpuProfile {
   int bus_bits = 0;
   std::uint64_t l2 = 0;     ///< Bytes of the L2 cache.
   std::string_view source;  ///< Where the size of the memory comes from.
+  /// All that a card's own driver answered, by number; empty for a card of the table.
+  std::span<const GpuAttribute> attributes{};
+  /// One of these; none if there is none of that number.
+  std::optional<int> attribute(int number) const noexcept;
 
   // These follow from the compute capability (CUDA C++ Programming Guide, "Compute Capabilities").
   int threads_of_multiprocessor() const noexcept;

@@ -251,8 +251,11 @@ class RecordProgram final : public CommandRun {
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
-    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
                    "Records the program without a GPU, as emmctl run --device sim runs it");
+    arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
+                   "With --device sim: what is assumed of masks and indices that only a kernel "
+                   "could tell");
     arguments.flag("--follow", follow_,
                    "Waits for the processes that the program leaves, such as a daemon, and records "
                    "them to their end; SIGTERM ends the waiting, and writes the traces");
@@ -305,15 +308,20 @@ class RecordProgram final : public CommandRun {
       return fail(Errc::usage, "--level {}: expected no --duration and no --on-signal", level_);
     std::string hooks;
     if (asks) {
-      auto found = python_hooks(console.program());
-      if (!found) return std::move(found).error();
-      hooks = *std::move(found);
+      hooks = python_hooks(console.program());
+      if (hooks.empty())
+        return fail(Errc::usage,
+                    "--level: emmctl's Python package is not here: expected EMM_PYTHON_PACKAGE to "
+                    "name its folder");
     }
+    if (!unknown_sizes_.empty() && device_.empty())
+      return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
     if (!device_.empty()) {
       if (through_ == "cupti")
         return fail(Errc::usage, "--through cupti --device {}: expected one of them", device_);
       auto made = SimulatedProgram::make(device_, {}, console.program());
       if (!made) return std::move(made).error();
+      if (auto assumed = made->assume(unknown_sizes_); !assumed) return assumed.error();
       simulated_.emplace(*std::move(made));
       for (auto& variable : simulated_->variables()) start.variables.push_back(std::move(variable));
     }
@@ -321,9 +329,7 @@ class RecordProgram final : public CommandRun {
     auto folder = RawFolder::make(place_of_raw());
     if (!folder) return std::move(folder).error();
     if (asks) {
-      const char* const paths = std::getenv("PYTHONPATH");
-      start.variables.emplace_back(
-          "PYTHONPATH", paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks);
+      start.variables.emplace_back("PYTHONPATH", before_python_path(hooks));
       if (auto lock = folder->lock(); !lock.empty())
         start.variables.emplace_back("EMM_RECORD_LOCK", std::move(lock));
       start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
@@ -687,24 +693,6 @@ class RecordProgram final : public CommandRun {
     return state != line.npos && line.find_first_of("ZX", state) != state + 2;
   }
 
-  /// The folder of the module that Python imports first.
-  static Result<std::string> python_hooks(const std::string& program) {
-    const char* const given = std::getenv("EMM_PYTHON_PACKAGE");
-    const auto folder = program.substr(0, program.rfind('/') + 1);
-    std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout
-                                       folder + "../../../emmctl",               // a wheel
-                                       folder + "../lib/python3/dist-packages/emmctl"};
-    if (given != nullptr && *given != '\0') places = {given};
-    for (const auto& place : places) {
-      char absolute[PATH_MAX];
-      if (realpath((place + "/_at_start").c_str(), absolute) != nullptr)
-        return std::string(absolute);
-    }
-    return fail(Errc::usage,
-                "--level: emmctl's Python package is not here: expected EMM_PYTHON_PACKAGE to name "
-                "its folder");
-  }
-
   /// Runs the program and records what Python requests, without driver calls.
   Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
                                    const ProgramStart& start) {
@@ -910,7 +898,7 @@ class RecordProgram final : public CommandRun {
 
   std::vector<std::string> program_;
   std::optional<SimulatedProgram> simulated_;
-  std::string device_;
+  std::string device_, unknown_sizes_;
   std::string output_, duration_, signal_, most_, stacks_, level_ = "driver", through_ = "auto",
                                                            bypass_;
   std::uint64_t depth_ = 16;

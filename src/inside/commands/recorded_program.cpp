@@ -188,6 +188,24 @@ std::string library_beside(const std::string& executable, const std::string& nam
   return {};
 }
 
+std::string python_hooks(const std::string& program) {
+  const char* const given = std::getenv("EMM_PYTHON_PACKAGE");
+  const auto folder = program.substr(0, program.rfind('/') + 1);
+  std::vector<std::string> places = {folder + "../../../tools/python/emmctl",  // a checkout
+                                     folder + "../../../emmctl",               // a wheel
+                                     folder + "../lib/python3/dist-packages/emmctl"};
+  if (given != nullptr && *given != '\0') places = {given};
+  for (const auto& place : places) {
+    if (auto found = absolute(place + "/_at_start"); !found.empty()) return found;
+  }
+  return {};
+}
+
+std::string before_python_path(const std::string& hooks) {
+  const char* const paths = std::getenv("PYTHONPATH");
+  return paths != nullptr && *paths != '\0' ? hooks + ":" + paths : hooks;
+}
+
 Result<DriverShim> DriverShim::open(const std::string& folder, const std::string& program,
                                     const std::string& named) {
   DriverShim shim;

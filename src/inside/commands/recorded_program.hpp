@@ -54,6 +54,11 @@ Result<std::string> make_temporary_folder(std::string_view purpose);
 /// The absolute path of a library of ours beside this executable. Empty if there is none.
 std::string library_beside(const std::string& executable, const std::string& name);
 
+/// The folder of the module that Python imports first. Empty if emmctl's package is not there.
+std::string python_hooks(const std::string& program);
+/// PYTHONPATH with that folder before what it has.
+std::string before_python_path(const std::string& hooks);
+
 /// How a program ended. It has our standard streams, and signals that we get are passed on to it.
 struct ProgramEnd {
   pid_t process = 0;

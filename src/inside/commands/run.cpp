@@ -122,11 +122,16 @@ class RunProgram final : public CommandRun {
   explicit RunProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
                    "Runs the program without a GPU: its memory is real, and its kernels are "
                    "skipped; list gpus names the cards");
+    arguments.output("--json", json_,
+                     "Writes the answer as JSON (emmctl.run/1), with --device sim");
     arguments.flag("--explain-stubs", stubs_,
                    "Lists the functions that only returned success, with --device sim");
+    arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
+                   "With --device sim: how much of a mask is true and how indices are spread that "
+                   "only a kernel could tell; uniform is half, and evenly");
     arguments.text("--capacity", capacity_, "SIZE",
                    "The program sees devices with no more memory than that: what goes beyond is "
                    "refused, as the driver refuses");
@@ -151,6 +156,10 @@ class RunProgram final : public CommandRun {
     }
     if (stubs_ && device_.empty())
       return fail(Errc::usage, "--explain-stubs: expected --device sim");
+    if (!json_.empty() && device_.empty())
+      return fail(Errc::usage, "--json: expected --device sim");
+    if (!unknown_sizes_.empty() && device_.empty())
+      return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
     ProgramStart start{.command = program_};
     std::string words;
     for (const auto& given : faults_) {
@@ -177,6 +186,7 @@ class RunProgram final : public CommandRun {
   Result<ExitCode> run_simulated(Console& console, ProgramStart& start) {
     auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
     if (!simulated) return std::move(simulated).error();
+    if (auto assumed = simulated->assume(unknown_sizes_); !assumed) return assumed.error();
     for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
     auto end = Result<ProgramEnd>(ProgramEnd{});
     if (faults_.empty()) {
@@ -190,7 +200,11 @@ class RunProgram final : public CommandRun {
     next += text::shell_word(capacity_.empty() ? device_ : device_ + " --capacity " + capacity_);
     const auto answer = simulated->say(
         console, stubs_, next + " -o run.emmb -- " + text::shell_word(program_.front()) + " ...");
-    if (answer.needs_tables && end->code != 0) return ExitCode::inconclusive;
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
+        return written.error();
+    }
+    if (answer.endless || (answer.needs_tables && end->code != 0)) return ExitCode::inconclusive;
     return static_cast<ExitCode>(end->code);
   }
 
@@ -240,7 +254,7 @@ class RunProgram final : public CommandRun {
   }
 
   std::vector<std::string> program_;
-  std::string device_, capacity_;
+  std::string device_, capacity_, unknown_sizes_, json_;
   bool stubs_ = false;
   std::vector<std::string> faults_;
 };

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -17,10 +18,12 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "commands/program_values.hpp"
 #include "commands/recorded_program.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
 #include "format/columns.hpp"
+#include "format/json_writer.hpp"
 #include "record/forwarding_library.hpp"
 #include "standin/process_report.hpp"
 
@@ -143,19 +146,6 @@ Status make_cudart(const std::string& folder, const std::string& answers) {
   return {};
 }
 
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> found;
-  DIR* const opened = opendir(folder.c_str());
-  if (opened == nullptr) return found;
-  while (const auto* entry = readdir(opened)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") found.push_back(name);
-  }
-  closedir(opened);
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 std::vector<standin::ProcessReport> reports_in(const std::string& folder) {
   std::vector<standin::ProcessReport> found;
   for (const auto& name : files_in(folder)) {
@@ -205,13 +195,38 @@ std::string size_words(std::uint64_t bytes) {
 /// Has the text an option of that name?
 bool has_option(std::string_view options, std::string_view key) {
   for (auto at = options.find(key); at != options.npos; at = options.find(key, at + 1)) {
-    if ((at == 0 || options[at - 1] == ',') && options.substr(at + key.size()).starts_with('='))
+    if ((at == 0 || options[at - 1] == ',' || options[at - 1] == ':') &&
+        options.substr(at + key.size()).starts_with('='))
       return true;
   }
   return false;
 }
 
+/// The options with the profile's whole path, since the program may go to another folder.
+std::string with_whole_path(const std::string& options) {
+  constexpr std::string_view kKey = "profile=";
+  const auto at = (',' + options).find(text::format(",{}", kKey));
+  if (at == options.npos) return options;
+  const auto begin = at + kKey.size(), end = std::min(options.find(',', begin), options.size());
+  char whole[PATH_MAX];
+  if (realpath(options.substr(begin, end - begin).c_str(), whole) == nullptr) return options;
+  return options.substr(0, begin) + whole + options.substr(end);
+}
+
 }  // namespace
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> found;
+  DIR* const opened = opendir(folder.c_str());
+  if (opened == nullptr) return found;
+  while (const auto* entry = readdir(opened)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") found.push_back(name);
+  }
+  closedir(opened);
+  std::sort(found.begin(), found.end());
+  return found;
+}
 
 std::string standin_folder(const std::string& executable) {
   const auto folder = executable.substr(0, executable.rfind('/') + 1);
@@ -251,6 +266,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
     add("capacity", capacity);
   }
   made.given_ = text::format("sim{}{}", options.empty() ? "" : ":", options);
+  options = with_whole_path(options);
   // Work is done as it comes, which costs no time here; memory reads as zero.
   add("order", "early");
   add("costs", "none");
@@ -267,6 +283,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   }
   char whole[PATH_MAX];
   made.maker_ = realpath(program.c_str(), whole) != nullptr ? whole : program;
+  made.hooks_ = python_hooks(program);
   auto folder = make_temporary_folder("sim");
   if (!folder) return std::move(folder).error();
   made.folder_ = *std::move(folder);
@@ -278,6 +295,22 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
       return fail(Errc::io_error, "{}: {}", nvml, std::strerror(errno));
   }
   return made;
+}
+
+Status SimulatedProgram::assume(const std::string& unknown_sizes) {
+  if (unknown_sizes.empty()) return {};
+  if (unknown_sizes != "uniform" && unknown_sizes != "all" && unknown_sizes != "none") {
+    double share = -1;
+    const auto* const end = unknown_sizes.data() + unknown_sizes.size();
+    const auto read = std::from_chars(unknown_sizes.data(), end, share);
+    if (read.ec != std::errc{} || read.ptr != end || !(share >= 0 && share <= 1))
+      return fail(Errc::usage,
+                  "--unknown-sizes {}: expected uniform, all, none, or a share from 0 "
+                  "to 1",
+                  unknown_sizes);
+  }
+  unknown_sizes_ = unknown_sizes;
+  return {};
 }
 
 SimulatedProgram::~SimulatedProgram() {
@@ -296,6 +329,10 @@ Status SimulatedProgram::lead_to(const std::string& path) const {
   if (!answered) return std::move(answered).error();
   record::LibraryExports exports{.soname = "libcuda.so.1",
                                  .functions = std::move(answered->functions)};
+  // What C++ leaves visible in a library of ours is nobody else's, and would be bound to this one.
+  std::erase_if(exports.functions, [](const record::ExportedFunction& function) {
+    return !function.name.starts_with("cu") && !function.name.starts_with("emm_");
+  });
   std::set<std::string_view> names;
   for (const auto& function : exports.functions) names.insert(function.name);
   std::vector<record::ExportedFunction> others;
@@ -318,9 +355,15 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
   const char* const audit = std::getenv("LD_AUDIT");
   auto redirect = standins_ + "/libemm-redirect.so";
   if (audit != nullptr && *audit != '\0') redirect += std::string(":") + audit;
-  return {{"LD_AUDIT", redirect},           {"EMM_STANDIN_FOLDER", folder_},
-          {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
-          {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder_}};
+  std::vector<std::pair<std::string, std::string>> all{
+      {"LD_AUDIT", redirect},           {"EMM_STANDIN_FOLDER", folder_},
+      {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
+      {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder_}};
+  if (!hooks_.empty()) {
+    all.emplace_back("PYTHONPATH", before_python_path(hooks_));
+    all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);
+  }
+  return all;
 }
 
 SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
@@ -339,59 +382,67 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  struct Total {
-    std::uint64_t total = 0, context = 0, peak = 0, refused = 0, size = 0, held = 0;
-    std::uint64_t processes = 0;
-  };
-  std::map<std::uint64_t, Total> devices;
-  std::uint64_t kernels = 0, unread = 0, tables = 0, taken = 0;
+  std::map<std::uint64_t, Device> devices;
+  std::uint64_t tables = 0, taken = 0;
   std::vector<std::vector<std::string>> rows{
       {"device", "process", "program", "peak", "peak, bytes", "refused"}};
   for (const auto& report : reports) {
-    kernels += report.kernels;
-    unread += report.unread;
+    answer.kernels += report.kernels;
+    answer.unread += report.unread;
     tables += report.tables;
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
       if (device.peak == 0 && device.refused == 0) continue;
       auto& all = devices[i];
+      all.device = i;
       all.total = device.total;
       all.context = device.context;
       all.peak += device.peak;
       ++all.processes;
       taken += device.peak;
       if (device.refused != 0 && all.refused == 0) {
-        all.size = device.first_refused_size;
-        all.held = device.first_refused_held;
+        all.first_refused = device.first_refused_size;
+        all.first_refused_held = device.first_refused_held;
       }
       all.refused += device.refused;
+      answer.refused = answer.refused || device.refused != 0;
       rows.push_back({text::format("{}", i), text::format("{}", report.process), report.command,
                       units::bytes(device.peak), text::grouped(device.peak),
                       text::format("{}", device.refused)});
     }
   }
+  for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
+  answer.values = values_in(folder_);
   answer.needs_tables = tables != 0 && taken == 0;
+  const bool calls_cudnn = tables != 0 && access((folder_ + "/loaded.cudnn").c_str(), F_OK) == 0;
+  if (calls_cudnn) {
+    console.say(
+        "cuDNN is not stood in for, and the program called it: its functions fail, and what they "
+        "would take is not counted");
+  }
   if (answer.needs_tables) {
+    if (calls_cudnn) return answer;
     console.say(
         "the program has a cudart that is linked in statically, which asks the driver for tables "
         "that only NVIDIA's has: it cannot run without a GPU");
     return answer;
   }
-  if (devices.empty()) {
+  if (answer.devices.empty()) {
     console.say(text::format("the program used the simulated {}, and took no memory of it", card_));
   }
-  for (const auto& [ordinal, all] : devices) {
-    const auto capacity = all.total - all.context;
-    const auto where = devices.size() == 1
+  for (const auto& all : answer.devices) {
+    const auto capacity = all.capacity();
+    const auto where = answer.devices.size() == 1
                            ? text::format("the simulated {}", card_)
-                           : text::format("device {}, a simulated {}", ordinal, card_);
-    answer.refused = answer.refused || all.refused != 0;
+                           : text::format("device {}, a simulated {}", all.device, card_);
     if (all.refused != 0) {
+      const auto wanted = all.first_refused_held + all.first_refused;
       console.say(text::format(
           "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
-          "when the process held {} of {}",
-          where, all.refused, all.refused == 1 ? "request" : "requests", size_words(all.size),
-          units::bytes(all.held), size_words(capacity)));
+          "when the process held {} of {}{}",
+          where, all.refused, all.refused == 1 ? "request" : "requests",
+          size_words(all.first_refused), units::bytes(all.first_refused_held), size_words(capacity),
+          wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
     } else if (all.peak <= capacity) {
       console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
                                size_words(all.peak), units::bytes(capacity), where,
@@ -404,9 +455,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
     if (all.context != 0) {
       console.say(
-          text::format("besides, {} of {} are never free: the context, as measured on an "
-                       "H200",
-                       units::bytes(all.context), units::bytes(all.total)));
+          text::format("besides, {} of {} are never free: the context, as measured on {}",
+                       units::bytes(all.context), units::bytes(all.total),
+                       has_option(given_, "profile") ? "the card of the profile" : "an H200"));
     } else {
       console.say(
           text::format("besides, a context takes memory of a real card, which is not "
@@ -415,15 +466,26 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
   }
   if (rows.size() > 2) console.aside(format::columns("lllrrr", rows));
-  if (kernels != 0) {
-    console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
-                             text::grouped(kernels), kernels == 1 ? "kernel was" : "kernels were"));
-  }
-  if (unread != 0) {
+  for (const auto& report : reports) {
+    if (report.waited == 0) continue;
+    answer.endless = true;
     console.say(
-        text::format("{} were copied to the device in pieces above 1 MiB, whose content is "
-                     "not kept",
-                     units::bytes(unread)));
+        text::format("a loop of {} (process {}) read the same {} bytes of the device again and "
+                     "again, which only "
+                     "a kernel would change, and was ended: the answer is that of the run so far",
+                     report.command, report.process, report.waited));
+  }
+  answer.endless |= say_values(console, answer.values, unknown_sizes_);
+  if (answer.kernels != 0) {
+    console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
+                             text::grouped(answer.kernels),
+                             answer.kernels == 1 ? "kernel was" : "kernels were"));
+  }
+  if (answer.unread != 0) {
+    console.say(
+        text::format("{} were copied to the device in pieces above 1 MiB, or when 1 GiB was kept, "
+                     "whose content is not kept",
+                     units::bytes(answer.unread)));
   }
   if (const auto called = stubs_in(folder_); !called.empty()) {
     std::uint64_t calls = 0;
@@ -448,6 +510,74 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (!next.empty()) console.say(text::format("next: {}", next));
   return answer;
+}
+
+std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
+  if (refused) return false;
+  if (!used || needs_tables) return std::nullopt;
+  for (const auto& device : devices) {
+    if (device.peak > device.capacity()) return std::nullopt;  // that of several processes
+  }
+  return true;
+}
+
+std::string SimulatedProgram::to_json(const Answer& answer, int exit_code) const {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object()
+      .member("schema", "emmctl.run/1")
+      .member("device", given_)
+      .member("card", card_)
+      .member("exit_code", exit_code)
+      .member("fits", answer.fits())
+      .key("devices")
+      .begin_array();
+  for (const auto& device : answer.devices) {
+    json.begin_object()
+        .member("device", device.device)
+        .member("total_bytes", device.total)
+        .member("context_bytes", device.context)
+        .member("peak_bytes", device.peak)
+        .member("processes", device.processes)
+        .member("refused", device.refused)
+        .member("first_refused_bytes", device.first_refused)
+        .member("first_refused_held_bytes", device.first_refused_held)
+        .end_object();
+  }
+  json.end_array()
+      .member("kernels", answer.kernels)
+      .member("unread_bytes", answer.unread)
+      .key("pytorch")
+      .begin_array();
+  for (const auto& peak : answer.values.peaks) {
+    json.begin_object()
+        .member("device", peak.device)
+        .member("reserved_bytes", peak.reserved)
+        .member("allocated_bytes", peak.allocated)
+        .end_object();
+  }
+  json.end_array()
+      .member("unknown_sizes", unknown_sizes_)
+      .member("endless", answer.values.endless)
+      .member("stopped", answer.values.stopped)
+      .member("without_cudnn", answer.values.without_cudnn)
+      .member("compiles", answer.values.compiles)
+      .key("places")
+      .begin_array();
+  for (const auto& place : answer.values.places) {
+    json.begin_object()
+        .member("place", place.where)
+        .member("kind", place.kind)
+        .member("level", place.level)
+        .member("operation", place.what)
+        .member("times", place.times)
+        .member("got", place.taken)
+        .member("least", place.least)
+        .member("most", place.most)
+        .end_object();
+  }
+  json.end_array().end_object();
+  return out + '\n';
 }
 
 }  // namespace emm::cli

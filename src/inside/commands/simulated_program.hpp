@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "base/result.hpp"
 #include "cli/console.hpp"
+#include "commands/program_values.hpp"
 
 namespace emm::cli {
 
@@ -27,6 +30,9 @@ class SimulatedProgram {
   /// this executable. Errors: usage, io_error, not_supported on this machine.
   static Result<SimulatedProgram> make(const std::string& device, const std::string& capacity,
                                        const std::string& program);
+  /// What is assumed of values that are not known: "uniform", "all", "none", or a share. Error:
+  /// usage.
+  Status assume(const std::string& unknown_sizes);
   SimulatedProgram(SimulatedProgram&& other) noexcept { *this = std::move(other); }
   SimulatedProgram& operator=(SimulatedProgram&& other) noexcept {
     std::swap(folder_, other.folder_);
@@ -35,6 +41,8 @@ class SimulatedProgram {
     std::swap(card_, other.card_);
     std::swap(given_, other.given_);
     std::swap(maker_, other.maker_);
+    std::swap(hooks_, other.hooks_);
+    std::swap(unknown_sizes_, other.unknown_sizes_);
     return *this;
   }
   ~SimulatedProgram();
@@ -48,20 +56,36 @@ class SimulatedProgram {
   std::vector<std::pair<std::string, std::string>> variables() const;
 
   /// What the processes reported.
+  struct Device {
+    std::uint64_t device = 0, total = 0, context = 0, peak = 0, processes = 0;
+    std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
+    std::uint64_t first_refused = 0, first_refused_held = 0;
+    std::uint64_t capacity() const noexcept { return total - context; }
+  };
   struct Answer {
     bool used = false;     ///< A process used a device.
     bool refused = false;  ///< A request was refused for want of memory.
     /// A static cudart asked for tables that only a driver has, and no memory was taken.
     bool needs_tables = false;
+    bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
+    std::uint64_t kernels = 0, unread = 0;
+    std::vector<Device> devices{};
+    ProgramValues values{};
+
+    /// Null where it is not known.
+    std::optional<bool> fits() const noexcept;
   };
   /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
   /// functions were answered by a counted success. `next`: the command that tells more.
   Answer say(Console& console, bool stubs, std::string_view next) const;
+  /// The answer as JSON (emmctl.run/1).
+  std::string to_json(const Answer& answer, int exit_code) const;
 
  private:
   SimulatedProgram() = default;
 
-  std::string folder_, standins_, device_, card_, given_, maker_;
+  std::string folder_, standins_, device_, card_, given_, maker_, hooks_;
+  std::string unknown_sizes_ = "uniform";
 };
 
 }  // namespace emm::cli

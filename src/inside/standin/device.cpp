@@ -20,11 +20,32 @@ namespace {
 constexpr int kDriverVersion = 13000;
 std::atomic<std::uint64_t> asked_for_tables{0};
 
+/// Does the simulation answer, whatever the card's driver did? Where a device is, and what the
+/// stand-in does not do: handles of the kinds that other processes take, and multicast.
+bool is_of_simulation(int attribute) noexcept {
+  switch (attribute) {
+    case 19:   // CAN_MAP_HOST_MEMORY
+    case 33:   // PCI_BUS_ID
+    case 34:   // PCI_DEVICE_ID
+    case 50:   // PCI_DOMAIN_ID
+    case 103:  // HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+    case 104:  // HANDLE_TYPE_WIN32_HANDLE_SUPPORTED
+    case 105:  // HANDLE_TYPE_WIN32_KMT_HANDLE_SUPPORTED
+    case 128:  // HANDLE_TYPE_FABRIC_SUPPORTED
+    case 132:  // MULTICAST_SUPPORTED
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Returns CU_DEVICE_ATTRIBUTE_*. What the card's profile does not tell is 0, as it is for what a
 /// card does not have.
 int attribute_of(const emm::GpuProfile& gpu, emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
   constexpr int kTextureWidth = 131072, kTexture3d = 16384, kTextureLayers = 2048;
+  if (!gpu.attributes.empty() && !is_of_simulation(attribute))
+    return gpu.attribute(attribute).value_or(0);
   switch (attribute) {
     case 1:
     case 2:
@@ -379,6 +400,8 @@ Code cuGetExportTable(const void**, const void*) {
 }
 /// Not a CUDA function. Programs that load the stand-in call it.
 std::uint64_t emm_standin_asked_for_tables() { return asked_for_tables; }
+/// Likewise: Machine::see_all().
+void emm_standin_see_all(bool begins) { Machine::see_all(begins); }
 /// Likewise: what is not free of a device.
 std::uint64_t emm_standin_used_bytes(Device device) {
   std::uint64_t used = 0;

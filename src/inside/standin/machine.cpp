@@ -1,22 +1,45 @@
 #include "standin/machine.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "base/text.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "standin/report.hpp"
+#include "standin/visible.hpp"
 
 namespace emm::standin {
 namespace {
 
 std::atomic<Machine*> the_machine{nullptr};
+std::atomic<bool> has_initialized{false};  // by cuInit, not by NVML
+std::atomic<bool> is_refused{false};       // the child of a process that had
 thread_local std::vector<Machine::Context*> contexts;
+thread_local int sees_all = 0;
+
+/// A child of a process that asked only NVML has a machine of its own.
+void after_fork_in_child() {
+  if (has_initialized) {
+    is_refused = true;
+    return;
+  }
+  the_machine = nullptr;
+  Report::forget();
+}
+
+std::string uuid_of(Driver& driver) {
+  return text::format("GPU-656d6d63-746c-0000-0000-0000000000{}{}",
+                      "0123456789abcdef"[driver.device_identity().pci_bus_id / 16 % 16],
+                      "0123456789abcdef"[driver.device_identity().pci_bus_id % 16]);
+}
 
 const char* variable(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
@@ -69,28 +92,65 @@ Script& Machine::script() noexcept {
   return script;
 }
 
+void Machine::see_all(bool begins) noexcept { sees_all += begins ? 1 : -1; }
+
 Machine* Machine::started() noexcept {
-  return is_forked() ? nullptr : the_machine.load(std::memory_order_acquire);
+  if (is_refused || (!has_initialized && sees_all == 0)) return nullptr;
+  return the_machine.load(std::memory_order_acquire);
 }
 
 std::int32_t Machine::start() {
   static std::mutex once;
   const std::lock_guard lock(once);
   if (started() != nullptr) return kSuccess;
-  if (is_forked()) return kNotInitialized;
-  auto platform = open_platform(variable("EMM_STANDIN_DEVICE", "sim"), {});
-  if (!platform) {
-    std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());
-    return 100;
+  if (is_refused) return kNotInitialized;
+  if (the_machine.load() == nullptr) {
+    auto platform = open_platform(variable("EMM_STANDIN_DEVICE", "sim"), {});
+    if (!platform) {
+      std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());
+      return kNoDevice;
+    }
+    static const bool forks_are_seen = [] {
+      // Without a report, in tests of the driver, a child goes on with what the parent had.
+      if (is_whole_program()) pthread_atfork(nullptr, nullptr, after_fork_in_child);
+      return true;
+    }();
+    (void)forks_are_seen;
+    (void)Report::of_this_process();
+    the_machine.store(new Machine(std::move(*platform)), std::memory_order_release);
   }
-  (void)Report::of_this_process();
-  the_machine.store(new Machine(std::move(*platform)), std::memory_order_release);
+  if (sees_all != 0) return kSuccess;
+  auto& machine = *the_machine.load();
+  if (is_whole_program()) machine.show(std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (machine.device_count() == 0) return kNoDevice;
+  has_initialized = true;
   return kSuccess;
+}
+
+void Machine::show(const char* visible_devices) {
+  if (visible_devices == nullptr) return;
+  std::vector<std::string> uuids;
+  see_all(true);
+  for (int i = 0; i < device_count(); ++i) uuids.push_back(uuid_of(*device(i)));
+  see_all(false);
+  visible_ = standin::visible_devices(visible_devices, uuids);
+  for (std::size_t i = 0; i < visible_.size(); ++i)
+    primaries_[static_cast<std::size_t>(visible_[i])].known->ordinal = static_cast<int>(i);
+}
+
+int Machine::device_count() const noexcept {
+  return sees_all != 0 ? platform_->device_count() : static_cast<int>(visible_.size());
+}
+
+int Machine::of_machine(int ordinal) const noexcept {
+  if (ordinal < 0 || ordinal >= device_count()) return -1;
+  return sees_all != 0 ? ordinal : visible_[static_cast<std::size_t>(ordinal)];
 }
 
 Machine::Machine(std::unique_ptr<Platform> platform)
     : platform_(std::move(platform)),
       primaries_(static_cast<std::size_t>(platform_->device_count())) {
+  for (int i = 0; i < platform_->device_count(); ++i) visible_.push_back(i);
   const char* path = variable("EMM_STANDIN_LOG", nullptr);
   if (path == nullptr) return;
   log_ = std::make_unique<Log>(path);
@@ -103,7 +163,8 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   auto device = platform_->open(ordinal);
   if (!device) return nullptr;
   auto context = std::make_unique<Context>();
-  context->ordinal = ordinal;
+  const auto seen = std::find(visible_.begin(), visible_.end(), ordinal);
+  context->ordinal = static_cast<int>(seen - visible_.begin());
   if (auto* const report = Report::of_this_process()) {
     context->report = report->hook_for(ordinal, *device->driver);
     *device = hooked(std::move(*device), *context->report);
@@ -116,8 +177,9 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   return context;
 }
 
-Machine::Primary* Machine::primary(int ordinal) {
-  if (ordinal < 0 || ordinal >= device_count()) return nullptr;
+Machine::Primary* Machine::primary(int shown) {
+  const int ordinal = of_machine(shown);
+  if (ordinal < 0) return nullptr;
   auto& found = primaries_[static_cast<std::size_t>(ordinal)];
   if (!found.known) found.known = open(ordinal);
   return found.known ? &found : nullptr;

@@ -28,7 +28,8 @@ class Machine {
  public:
   static constexpr std::int32_t kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2,
                                 kNotInitialized = 3, kInvalidDevice = 101, kInvalidContext = 201,
-                                kNotFound = 500, kNotReady = 600, kNotSupported = 801;
+                                kNoDevice = 100, kNotFound = 500, kNotReady = 600,
+                                kNotSupported = 801;
 
   /// A primary context. The stand-in's CUcontext points to one.
   struct Context {
@@ -40,8 +41,12 @@ class Machine {
   /// Null before start().
   static Machine* started() noexcept;
   /// Does the work of cuInit. If EMM_STANDIN_DEVICE names no device, returns 100 (no device) and
-  /// prints the reason to stderr.
+  /// prints the reason to stderr. Likewise, without a word, if CUDA_VISIBLE_DEVICES shows none.
   static std::int32_t start();
+  /// Between its begin and its end, the calling thread sees the machine as NVML does: all devices,
+  /// by the machine's numbers, whatever CUDA_VISIBLE_DEVICES says and whether or not CUDA was
+  /// started.
+  static void see_all(bool begins) noexcept;
 
   /// The hook around every call of every device.
   static Tap& tap() noexcept;
@@ -50,7 +55,7 @@ class Machine {
   static std::int32_t stray(std::int32_t code) noexcept;
   static std::uint64_t strays() noexcept;
 
-  int device_count() const noexcept { return platform_->device_count(); }
+  int device_count() const noexcept;
   /// What the devices are.
   const GpuProfile& gpu() const noexcept {
     const auto* const known = platform_->gpu();
@@ -82,6 +87,9 @@ class Machine {
   };
 
   explicit Machine(std::unique_ptr<Platform> platform);
+  void show(const char* visible_devices);
+  /// The machine's number of the calling thread's device `ordinal`; -1 if there is none.
+  int of_machine(int ordinal) const noexcept;
   std::unique_ptr<Context> open(int ordinal);
   std::int32_t end(Primary& primary);
   Primary* primary(int ordinal);
@@ -89,7 +97,8 @@ class Machine {
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Log> log_;
   std::mutex mutex_;
-  std::vector<Primary> primaries_;
+  std::vector<Primary> primaries_;  // by the machine's numbers
+  std::vector<int> visible_;        // likewise, in the program's order
 };
 
 }  // namespace emm::standin

@@ -17,7 +17,7 @@ struct DeviceReport {
 };
 
 struct ProcessReport {
-  static constexpr std::uint64_t kVersion = 1;
+  static constexpr std::uint64_t kVersion = 2;
   static constexpr int kMostDevices = 64;
 
   std::uint64_t version = 0;
@@ -26,6 +26,7 @@ struct ProcessReport {
   std::uint64_t kernels = 0;  ///< Launches that were answered, and not run.
   std::uint64_t unread = 0;   ///< Bytes that came to the device and were not kept.
   std::uint64_t tables = 0;   ///< Questions of a static cudart that were not answered.
+  std::uint64_t waited = 0;   ///< Bytes that a loop read again and again; it was ended.
   char command[64] = {};      ///< The name of the program.
   DeviceReport device[kMostDevices];
 };
@@ -34,5 +35,11 @@ struct ProcessReport {
 inline constexpr const char* kProgramFolder = "EMM_STANDIN_PROGRAM";
 /// A copy to the device that is larger than this keeps no content: the device reads as zero there.
 inline constexpr std::uint64_t kKeptContent = std::uint64_t{1} << 20;
+/// Likewise each copy while the devices' content takes more of the host than this.
+inline constexpr std::uint64_t kMostContent = std::uint64_t{1} << 30;
+
+/// So many reads of the same small piece, while nothing is written, are a loop that waits for what
+/// a kernel would write.
+inline constexpr std::uint64_t kMostReads = 1'000'000;
 
 }  // namespace emm::standin

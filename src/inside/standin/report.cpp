@@ -1,18 +1,19 @@
 #include "standin/report.hpp"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace emm::standin {
 namespace {
 
-std::atomic<bool> forked{false};
+std::once_flag is_made;
+std::atomic<Report*> the_report{nullptr};
 
 void read_name_of_program(char* into, std::size_t size) {
   const int file = ::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
@@ -23,8 +24,6 @@ void read_name_of_program(char* into, std::size_t size) {
 }
 
 }  // namespace
-
-bool is_forked() noexcept { return forked.load(std::memory_order_relaxed); }
 
 /// Notes the peak and the refusals of one device.
 class Report::Hook final : public CallHook {
@@ -63,9 +62,11 @@ class Report::Hook final : public CallHook {
 };
 
 Report* Report::of_this_process() noexcept {
-  static Report* const report = make();
-  return report;
+  std::call_once(is_made, [] { the_report = make(); });
+  return the_report.load(std::memory_order_relaxed);
 }
+
+void Report::forget() noexcept { the_report = make(); }
 
 Report* Report::make() noexcept {
   const char* const folder = std::getenv(kProgramFolder);
@@ -88,7 +89,6 @@ Report* Report::make() noexcept {
   report->process = static_cast<std::uint64_t>(getpid());
   read_name_of_program(report->command, sizeof report->command);
   report->version = ProcessReport::kVersion;
-  pthread_atfork(nullptr, nullptr, [] { forked = true; });
   return new Report(report);
 }
 

@@ -16,6 +16,8 @@ class Report {
  public:
   /// Null unless the environment names a folder of reports, and a file can be made there.
   static Report* of_this_process() noexcept;
+  /// In a forked child: the parent's is not its own.
+  static void forget() noexcept;
 
   /// A hook that notes in the report what the calls of device `ordinal` came to. `driver` is that
   /// device's, below the hook.
@@ -23,6 +25,7 @@ class Report {
 
   void add_kernel() noexcept { add(page_->kernels, 1); }
   void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }
+  void set_waited(std::uint64_t bytes) noexcept { add(page_->waited, bytes); }
   void add_table() noexcept { add(page_->tables, 1); }
 
  private:
@@ -36,9 +39,6 @@ class Report {
 
   ProcessReport* page_;
 };
-
-/// Is this the child of a process that had started the driver, and forked? CUDA refuses it.
-bool is_forked() noexcept;
 
 /// Does a whole program run, whose kernels are skipped?
 inline bool is_whole_program() noexcept { return Report::of_this_process() != nullptr; }

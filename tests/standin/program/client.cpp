@@ -19,6 +19,11 @@ int cudaMemcpy(void*, const void*, std::size_t, int);
 int cudaMemGetInfo(std::size_t*, std::size_t*);
 int cudaGetDeviceCount(int*);
 int cudaSetDevice(int);
+int cudaStreamCreate(void**);
+int cudaStreamDestroy(void*);
+int cudaEventCreate(void**);
+int cudaEventRecord(void*, void*);
+int cudaEventDestroy(void*);
 int cudaGetLastError();
 const char* cudaGetErrorName(int);
 int cudaDeviceGetAttribute(int*, int, int);
@@ -72,6 +77,58 @@ int content() {
   cudaMemcpy(memory, large.data(), large.size(), 1);
   cudaMemcpy(&back, memory, 1, 2);
   std::printf("read %d, fresh %ld, of a large one %d\n", second, fresh, back);
+  return 0;
+}
+
+/// The process's own memory, in KiB.
+long resident() {
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  long size = 0, pages = 0;
+  if (std::fscanf(file, "%ld %ld", &size, &pages) != 2) pages = 0;
+  std::fclose(file);
+  return pages * 4;
+}
+
+/// Makes things and ends them again, as a program does that runs for weeks.
+int growth(std::size_t times) {
+  void* const memory = take(4);
+  long before = 0;
+  for (std::size_t i = 0; i < times; ++i) {
+    if (i == times / 10) before = resident();
+    void *stream = nullptr, *event = nullptr, *block = nullptr;
+    if (cudaStreamCreate(&stream) != 0 || cudaEventCreate(&event) != 0 ||
+        cudaEventRecord(event, stream) != 0 || cudaMalloc(&block, kMiB) != 0)
+      return 1;
+    // at ever other places, so that the content of what was there goes
+    cudaMemcpy(static_cast<char*>(memory) + i % 1000 * 512, &i, sizeof i, 1);
+    cudaMemcpy(block, &i, sizeof i, 1);
+    if (cudaFree(block) != 0 || cudaEventDestroy(event) != 0 || cudaStreamDestroy(stream) != 0)
+      return 1;
+  }
+  const long grown = resident() - before;
+  std::printf("%s\n", grown < 2048 ? "no growth" : "it grew");
+  if (grown >= 2048) std::printf("by %ld KiB\n", grown);
+  return 0;
+}
+
+/// More content than emmctl keeps.
+int much() {
+  const std::string piece(kMiB, 'x');
+  std::string uneven = piece;
+  for (std::size_t i = 0; i < uneven.size(); i += 7) uneven[i] = static_cast<char>(i);
+  auto* const memory = static_cast<char*>(take(48));
+  char back[2] = {};
+  // The last of what is kept, and what is not. Then a piece over a kept one goes, and there is
+  // room.
+  for (std::size_t i = 0; i < 48; ++i) cudaMemcpy(memory + i * kMiB, uneven.data(), kMiB, 1);
+  cudaMemcpy(&back[0], memory + 1, 1, 2);
+  cudaMemcpy(&back[1], memory + 47 * kMiB + 1, 1, 2);
+  cudaFree(memory);
+  auto* const next = static_cast<char*>(take(2));
+  char third = 0;
+  cudaMemcpy(next, uneven.data(), kMiB, 1);
+  cudaMemcpy(&third, next + 1, 1, 2);
+  std::printf("first %c, last %d, later %c\n", back[0], back[1], third);
   return 0;
 }
 
@@ -133,6 +190,19 @@ int main(int count, char** words) {
     for (std::size_t i = 0; i < number; ++i) {
       void* handle = nullptr;
       if (cublasCreate_v2(&handle) != 0 || cublasDestroy_v2(handle) != 0) return 1;
+    }
+  } else if (what == "growth") {
+    return growth(number);
+  } else if (what == "much") {
+    return much();
+  } else if (what == "poll") {  // waits for a kernel
+    auto* const flag = static_cast<int*>(take(2));
+    for (int value = 0; value == 0;) cudaMemcpy(&value, flag, sizeof value, 2);
+  } else if (what == "reads") {  // reads as often, and writes between
+    auto* const flag = static_cast<int*>(take(2));
+    for (int i = 0, value = 0; i < 5000; ++i) {
+      if (i % 500 == 0) cudaMemcpy(flag, &i, sizeof i, 1);
+      cudaMemcpy(&value, flag, sizeof value, 2);
     }
   } else if (what == "kernel") {
     int blocks = 0;

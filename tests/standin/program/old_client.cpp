@@ -1,4 +1,4 @@
-// A program of CUDA 12 with a shared cudart.
+// A program of CUDA 12 or 11 (EMM_CUDA) with a shared cudart.
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -7,6 +7,7 @@ extern "C" {
 int cudaMalloc(void**, std::size_t);
 int cudaRuntimeGetVersion(int*);
 int cudaGetDeviceProperties_v2(void*, int);
+int cudaGetDeviceProperties(void*, int);
 int cudaStreamSynchronize_ptsz(void*);
 int cudaWonderOfOld();
 int cudaPointerGetAttributes(void*, const void*);
@@ -15,10 +16,12 @@ int cudaPointerGetAttributes(void*, const void*);
 int main() {
   int version = 0;
   cudaRuntimeGetVersion(&version);
-  // cudaDeviceProp of CUDA 12: the members that are asked for most, and where they are.
+  // cudaDeviceProp of CUDA 12, which begins as that of CUDA 11 does: the members that are asked for
+  // most, and where they are.
   static unsigned char properties[1032 + 64];
   std::memset(properties, 0xee, sizeof properties);
-  if (cudaGetDeviceProperties_v2(properties, 0) != 0) return 1;
+  const auto ask = EMM_CUDA == 11 ? cudaGetDeviceProperties : cudaGetDeviceProperties_v2;
+  if (ask(properties, 0) != 0) return 1;
   const auto number = [&](std::size_t at) {
     int value = 0;
     std::memcpy(&value, properties + at, sizeof value);

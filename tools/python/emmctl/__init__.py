@@ -10,6 +10,9 @@
 
     emmctl.load("run.jsonl"), emmctl.replay("run.jsonl", manager="pool")    # tables for notebooks
 
+    import emmctl.simulated
+    emmctl.simulated.run(train, gpu="l4")       # does it fit on that card? without a GPU; emmctl.pytest has a fixture
+
 Importing a module of this package touches no device, and none but emmctl.numba loads a framework. docs/python.md
 tells the rest.
 """

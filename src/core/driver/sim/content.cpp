@@ -1,6 +1,7 @@
 #include "driver/sim/content.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -32,6 +33,17 @@ void mask(std::span<std::byte> to, std::span<const std::byte> from, std::uint64_
 
 }  // namespace
 
+namespace {
+std::atomic<std::int64_t> kept{0};
+}
+
+std::uint64_t kept_bytes() noexcept {
+  return static_cast<std::uint64_t>(kept.load(std::memory_order_relaxed));
+}
+void add_kept_bytes(std::int64_t bytes) noexcept {
+  kept.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 Pattern pattern_at(std::uint64_t offset, std::uint32_t value) noexcept {
   return {std::rotl(value, static_cast<int>(offset % 4 * 8))};
 }
@@ -61,7 +73,8 @@ void Content::fill(std::uint64_t offset, std::uint64_t size, Pattern pattern) {
   }
   if (auto around = bytes_around(offset, size);
       around != runs_.end() && size < around->second.size) {
-    put(std::span(around->second.bytes).subspan(offset - around->first, size), offset, pattern);
+    put(std::span<std::byte>(around->second.bytes).subspan(offset - around->first, size), offset,
+        pattern);
     return;
   }
   clear(offset, size);
@@ -102,14 +115,13 @@ void Content::write(std::uint64_t offset, std::span<const std::byte> bytes) {
   if (next != runs_.begin() && bytes.size() <= kSmall) {
     auto& [begin, previous] = *std::prev(next);
     if (begin + previous.size == offset && !previous.bytes.empty()) {
-      previous.bytes.insert(previous.bytes.end(), bytes.begin(), bytes.end());
+      previous.bytes.append(bytes);
       previous.size += bytes.size();
       return;
     }
   }
-  runs_.emplace_hint(
-      next, offset,
-      Run{.size = bytes.size(), .pattern = {}, .bytes = {bytes.begin(), bytes.end()}});
+  runs_.emplace_hint(next, offset,
+                     Run{.size = bytes.size(), .pattern = {}, .bytes = RunBytes(bytes)});
 }
 
 void Content::read(std::uint64_t offset, std::span<std::byte> bytes) const {
@@ -208,10 +220,7 @@ void Content::cut(std::uint64_t at) {
   Run tail{.size = begin + whole.size - at, .pattern = whole.pattern, .bytes = {}};
   whole.size = at - begin;
   if (!whole.bytes.empty()) {
-    tail.bytes.assign(whole.bytes.begin() + static_cast<std::ptrdiff_t>(whole.size),
-                      whole.bytes.end());
-    whole.bytes.resize(whole.size);
-    whole.bytes.shrink_to_fit();
+    tail.bytes = whole.bytes.cut(whole.size);
   }
   runs_.emplace_hint(std::next(run), at, std::move(tail));
 }

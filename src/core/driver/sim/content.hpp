@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "driver/sim/shared_memory.hpp"
@@ -20,8 +21,55 @@ struct Pattern {
 /// The pattern that has `value`'s lowest byte at `offset`.
 Pattern pattern_at(std::uint64_t offset, std::uint32_t value) noexcept;
 
+/// Bytes of the host that the contents of all devices take, but for those that processes share.
+std::uint64_t kept_bytes() noexcept;
+void add_kept_bytes(std::int64_t bytes) noexcept;
+
 /// Fills `bytes` with `value`, repeated from their start.
 void repeat(std::span<std::byte> bytes, std::uint32_t value) noexcept;
+
+/// Bytes of a run, which are counted in kept_bytes().
+class RunBytes {
+ public:
+  RunBytes() = default;
+  explicit RunBytes(std::span<const std::byte> from) : bytes_(from.begin(), from.end()) { count(); }
+  RunBytes(const RunBytes& other) : RunBytes(std::span<const std::byte>(other.bytes_)) {}
+  RunBytes(RunBytes&& other) noexcept { *this = std::move(other); }
+  RunBytes& operator=(RunBytes&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    std::swap(counted_, other.counted_);
+    return *this;
+  }
+  ~RunBytes() { add_kept_bytes(-counted_); }
+
+  bool empty() const noexcept { return bytes_.empty(); }
+  std::byte* data() noexcept { return bytes_.data(); }
+  const std::byte* data() const noexcept { return bytes_.data(); }
+  operator std::span<std::byte>() noexcept { return bytes_; }              // NOLINT
+  operator std::span<const std::byte>() const noexcept { return bytes_; }  // NOLINT
+  void append(std::span<const std::byte> more) {
+    bytes_.insert(bytes_.end(), more.begin(), more.end());
+    count();
+  }
+  /// Drops all behind the first `size`, and returns it.
+  RunBytes cut(std::size_t size) {
+    RunBytes tail(std::span<const std::byte>(bytes_).subspan(size));
+    bytes_.resize(size);
+    bytes_.shrink_to_fit();
+    count();
+    return tail;
+  }
+
+ private:
+  void count() noexcept {
+    const auto now = static_cast<std::int64_t>(bytes_.size());
+    add_kept_bytes(now - counted_);
+    counted_ = now;
+  }
+
+  std::vector<std::byte> bytes_;
+  std::int64_t counted_ = 0;
+};
 
 /// The content of an allocation of device memory, without the memory: runs of a repeating pattern,
 /// and real bytes only where bytes were copied in. Bytes that were never written read as `fresh`. A
@@ -52,8 +100,8 @@ class Content {
  private:
   struct Run {
     std::uint64_t size = 0;
-    Pattern pattern;               // if the run has no bytes
-    std::vector<std::byte> bytes;  // the whole run, or empty
+    Pattern pattern;  // if the run has no bytes
+    RunBytes bytes;   // the whole run, or empty
   };
   using Runs = std::map<std::uint64_t, Run>;
 

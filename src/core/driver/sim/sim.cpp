@@ -3,6 +3,7 @@
 
 #include "base/options.hpp"
 #include "driver/device_entry.hpp"
+#include "driver/gpu_profile_file.hpp"
 #include "driver/sim/sim_platform.hpp"
 
 namespace emm {
@@ -43,6 +44,13 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
       return fail(Errc::usage, "device sim: option 'gpu' is {}: expected one of {}", named,
                   gpu_profile_names());
     }
+  }
+  if (const auto path = options->text("profile", ""); !path.empty()) {
+    if (sim.gpu != nullptr)
+      return fail(Errc::usage, "device sim: options 'gpu' and 'profile': expected one of them");
+    auto read = read_gpu_profile(path);
+    if (!read) return std::move(read).error();
+    sim.gpu = *read;
   }
   const auto& card = sim.gpu != nullptr ? *sim.gpu : gpu_profiles().front();
   const auto order = options->choice("order", "late", {"late", "random", "early"});
@@ -88,7 +96,7 @@ extern constinit const DeviceEntry sim_sim_device{
     .summary =
         "A simulated H200 in this process: deterministic, with the answers of a real one, and the "
         "costs of its calls by a model",
-    .options = "capacity, content, costs, devices, gpu, order, peers, reserved, seed",
+    .options = "capacity, content, costs, devices, gpu, order, peers, profile, reserved, seed",
     .open = open_sim,
 };
 

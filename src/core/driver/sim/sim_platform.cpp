@@ -67,7 +67,9 @@ std::string SimPlatform::spec() const {
   if (!options_.peers) spec += ",peers=none";
   if (options_.order != sim::WorkOrder::late)
     spec += options_.order == sim::WorkOrder::random ? ",order=random" : ",order=early";
-  if (options_.gpu != nullptr) spec += text::format(",gpu={}", options_.gpu->name);
+  if (options_.gpu != nullptr)
+    spec += text::format(",{}={}", options_.gpu->attributes.empty() ? "gpu" : "profile",
+                         options_.gpu->name);
   if (options_.zeroed) spec += ",content=zero";
   if (options_.reserved != 0) spec += text::format(",reserved={}", options_.reserved);
   return spec + text::format(",seed={}", options_.seed);

@@ -19,6 +19,8 @@ int cuDevicePrimaryCtxGetState(int, unsigned*, int*);
 int cuDriverGetVersion(int*);
 /// What this process and the context hold of a device, without a context of the caller's.
 std::uint64_t emm_standin_used_bytes(int);
+/// Between the two, all devices are seen, whatever CUDA_VISIBLE_DEVICES says.
+void emm_standin_see_all(bool begins);
 }
 
 namespace {
@@ -30,6 +32,14 @@ constexpr Return kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFoun
 /// A device's handle is its number, and 1, so that none is null.
 using Device = std::uintptr_t;
 int ordinal(Device device) { return static_cast<int>(device) - 1; }
+
+/// Each function sees the machine as NVML does.
+struct AllDevices {
+  AllDevices() { emm_standin_see_all(true); }
+  AllDevices(const AllDevices&) = delete;
+  AllDevices& operator=(const AllDevices&) = delete;
+  ~AllDevices() { emm_standin_see_all(false); }
+};
 
 Return started(int code) { return code == 0 ? kSuccess : kUnknown; }
 
@@ -56,6 +66,7 @@ struct ProcessInfo {
 };
 
 Return memory_of(Device device, Memory& out) {
+  const AllDevices all;
   std::size_t total = 0;
   if (cuDeviceTotalMem_v2(&total, ordinal(device)) != 0) return kInvalidArgument;
   out.total = total;
@@ -65,6 +76,7 @@ Return memory_of(Device device, Memory& out) {
 }
 
 int attribute(int number, Device device) {
+  const AllDevices all;
   int value = 0;
   (void)cuDeviceGetAttribute(&value, number, ordinal(device));
   return value;
@@ -73,6 +85,7 @@ int attribute(int number, Device device) {
 /// The processes of a device: this one alone is known here.
 template <class Info>
 Return itself(Device device, unsigned* count, Info* out) {
+  const AllDevices all;
   const bool fits = *count >= 1;
   *count = 1;
   if (!fits) return kInsufficientSize;
@@ -89,7 +102,10 @@ void write(char* out, unsigned size, const char* words) { std::snprintf(out, siz
 #pragma GCC visibility push(default)
 extern "C" {
 
-Return nvmlInit_v2() { return started(cuInit(0)); }
+Return nvmlInit_v2() {
+  const AllDevices all;
+  return started(cuInit(0));
+}
 Return nvmlInit() { return nvmlInit_v2(); }
 Return nvmlInitWithFlags(unsigned) { return nvmlInit_v2(); }
 Return nvmlShutdown() { return kSuccess; }
@@ -113,6 +129,7 @@ Return nvmlSystemGetCudaDriverVersion(int* version) {
   return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 Return nvmlDeviceGetCount_v2(unsigned* count) {
+  const AllDevices all;
   int found = 0;
   const auto code = cuDeviceGetCount(&found);
   *count = static_cast<unsigned>(found);
@@ -120,6 +137,7 @@ Return nvmlDeviceGetCount_v2(unsigned* count) {
 }
 Return nvmlDeviceGetCount(unsigned* count) { return nvmlDeviceGetCount_v2(count); }
 Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* out) {
+  const AllDevices all;
   int count = 0;
   (void)cuDeviceGetCount(&count);
   if (index >= static_cast<unsigned>(count)) return kInvalidArgument;
@@ -130,6 +148,7 @@ Return nvmlDeviceGetHandleByIndex(unsigned index, Device* out) {
   return nvmlDeviceGetHandleByIndex_v2(index, out);
 }
 Return nvmlDeviceGetHandleByPciBusId_v2(const char* id, Device* out) {
+  const AllDevices all;
   unsigned domain = 0, bus = 0, device = 0;
   if (std::sscanf(id, "%x:%x:%x", &domain, &bus, &device) != 3) return kInvalidArgument;
   char name[32];
@@ -147,9 +166,11 @@ Return nvmlDeviceGetIndex(Device device, unsigned* index) {
   return kSuccess;
 }
 Return nvmlDeviceGetName(Device device, char* out, unsigned size) {
+  const AllDevices all;
   return started(cuDeviceGetName(out, static_cast<int>(size), ordinal(device)));
 }
 Return nvmlDeviceGetUUID(Device device, char* out, unsigned size) {
+  const AllDevices all;
   unsigned char uuid[16] = {};
   if (cuDeviceGetUuid(uuid, ordinal(device)) != 0) return kInvalidArgument;
   char text[41] = "GPU-";

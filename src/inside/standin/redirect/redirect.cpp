@@ -31,6 +31,8 @@ constexpr const char* kMade[] = {
 };
 constexpr const char* kOfDriver[] = {"libcuda", "libnvidia-ml"};
 constexpr const char* kOfFolder[] = {"libcudart"};
+// Not stood in for: its load is noted.
+constexpr const char* kNoted[] = {"libcudnn"};
 
 const char* base_of(const char* path) {
   const char* const slash = std::strrchr(path, '/');
@@ -67,6 +69,15 @@ char* in_folder(const char* base) {
   const auto length = std::snprintf(path, sizeof path, "%s/%s", folder(), base);
   if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) return nullptr;
   return access(path, R_OK) == 0 ? kept(path) : nullptr;
+}
+
+/// Tells emmctl that cuDNN is loaded.
+void note_cudnn() {
+  char path[PATH_MAX];
+  const auto length = std::snprintf(path, sizeof path, "%s/loaded.cudnn", folder());
+  if (length < 0 || static_cast<std::size_t>(length) >= sizeof path) return;
+  const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file >= 0) close(file);
 }
 
 constexpr std::size_t kStack = std::size_t{64} << 10;
@@ -156,6 +167,8 @@ extern "C" [[gnu::visibility("default")]] char* la_objsearch(const char* name, s
     // A stand-in's own path goes through: a recorder between the program and it opens that.
     const char* const own = std::getenv("EMM_STANDIN_DRIVER");
     if (!is_path || own == nullptr || std::strcmp(name, own) != 0) lead = in_folder(base);
+  } else if (is_path && is_one_of(base, kNoted) && access(name, R_OK) == 0) {
+    note_cudnn();
   } else if (is_path && is_one_of(base, kMade)) {
     if (access(name, R_OK) == 0) {
       lead = made_for(name);

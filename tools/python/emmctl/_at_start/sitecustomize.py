@@ -1,5 +1,6 @@
-"""Python imports this before the program, under `emmctl record --level request`. It waits for Numba, CuPy and PyTorch, and
-records what they are asked for. A program that imports none of them pays nothing."""
+"""Python imports this before the program, under `emmctl record --level request` and where a program runs without a GPU. It waits
+for Numba, CuPy and PyTorch, and records what they are asked for; without a GPU it follows PyTorch's values. A program that
+imports none of them pays nothing."""
 import importlib.machinery
 import importlib.util
 import os
@@ -15,12 +16,26 @@ def _module(name, path, folder=None):
     return module
 
 
+def _package():
+    """This package, where the program has not imported one."""
+    if "emmctl" not in sys.modules:
+        folder = os.path.dirname(_HERE)
+        _module("emmctl", os.path.join(folder, "__init__.py"), folder)
+
+
 def _framework(name):
-    """`name` was imported: records it, with this package where the program has not imported one."""
+    """`name` was imported."""
+    if name == "torch" and os.environ.get("EMM_STANDIN_VALUES"):
+        try:
+            _package()
+            from emmctl import _under_sim
+            _under_sim.torch_imported()
+        except Exception as error:  # the program is not to suffer
+            sys.stderr.write("emmctl: --device sim: PyTorch's values are not followed: %s: %s\n" % (type(error).__name__, error))
+    if not os.environ.get("EMM_RECORD_REQUESTS"):
+        return
     try:
-        if "emmctl" not in sys.modules:
-            folder = os.path.dirname(_HERE)
-            _module("emmctl", os.path.join(folder, "__init__.py"), folder)
+        _package()
         from emmctl import _under_record
         _under_record.imported(name)
     except Exception as error:  # the program is not to suffer
@@ -85,7 +100,7 @@ def _next():
         spec.loader.exec_module(module)
 
 
-if os.environ.get("EMM_RECORD_REQUESTS"):
+if os.environ.get("EMM_RECORD_REQUESTS") or os.environ.get("EMM_STANDIN_VALUES"):
     sys.meta_path.insert(0, _Waiting())
 sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != _HERE]
 _next()

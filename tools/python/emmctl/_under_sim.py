@@ -1,0 +1,142 @@
+"""This process runs under `emmctl run --device sim`, and has imported PyTorch: values of small tensors are followed on the host,
+and cuDNN, which is not stood in for, is off."""
+import atexit
+import ctypes
+import functools
+import os
+import sys
+import threading
+
+from emmctl import _values
+
+_notes = None
+
+
+def _answerer():
+    """Tells the stand-in for libcuda what this thread's next small copies to the host hold."""
+    library = ctypes.PyDLL(os.environ["EMM_STANDIN_DRIVER"])
+    tell = library.emm_standin_answer_reads
+    tell.argtypes, tell.restype = [ctypes.POINTER(ctypes.c_uint64), ctypes.c_size_t], None
+
+    def answer(values):
+        tell((ctypes.c_uint64 * len(values))(*values), len(values))
+    return answer
+
+
+def _drawer(torch):
+    """Random numbers of our own, which leave the program's as they are."""
+    state = torch.Generator().manual_seed(0).get_state()
+
+    def draw(function):
+        nonlocal state
+        own = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            return function()
+        finally:
+            state = torch.get_rng_state()
+            torch.set_rng_state(own)
+    return draw
+
+
+def _mode_of(torch, values):
+    from torch.utils._python_dispatch import TorchDispatchMode
+    plain = torch.Tensor.__torch_dispatch__
+
+    class Following(TorchDispatchMode):
+        supports_higher_order_operators = True
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            for kind in types:
+                if kind.__torch_dispatch__ is not plain:
+                    return NotImplemented  # its own operations come here after it
+            try:
+                return values.call(func, args, kwargs or {})
+            except _values.Endless:
+                _leave()
+    return Following
+
+
+def _write():
+    """At the end, with what PyTorch's own allocator counted."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        _notes.peaks = [(device, torch.cuda.max_memory_reserved(device), torch.cuda.max_memory_allocated(device))
+                        for device in range(torch.cuda.device_count()) if torch.cuda.max_memory_reserved(device)]
+    _notes.write()
+
+
+def _leave():
+    """Ends the process, whose loop would not."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    _write()
+    os._exit(3)
+
+
+def _follow_threads(make):
+    """Each thread has modes of its own. Those of backward passes take the caller's."""
+    begin = getattr(threading.Thread, "_bootstrap_inner", None)
+    if begin is None:
+        return
+
+    @functools.wraps(begin)
+    def followed(self):
+        with make():
+            begin(self)
+    threading.Thread._bootstrap_inner = followed
+
+
+def _leave_out_of_children(mode, values):
+    """A forked child cannot use the device."""
+    from torch.utils import _python_dispatch
+
+    def in_child():
+        values.is_off = True
+        _notes.is_closed = True
+        if _python_dispatch._get_current_dispatch_mode() is mode:
+            mode.__exit__(None, None, None)
+    os.register_at_fork(after_in_child=in_child)
+
+
+def _without_cudnn(torch):
+    torch.backends.cudnn.enabled = False
+    attention = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
+    if attention is not None:
+        attention(False)
+
+
+def _note_compiled(torch):
+    compile_ = getattr(torch, "compile", None)
+    if compile_ is None:
+        return
+
+    @functools.wraps(compile_)
+    def compiled(*args, **kwargs):
+        _notes.fact("compile")
+        return compile_(*args, **kwargs)
+    torch.compile = compiled
+
+
+def torch_imported():
+    global _notes
+    import torch
+    if torch.version.cuda is None:
+        return  # built without CUDA
+    path = os.path.join(os.environ["EMM_STANDIN_PROGRAM"], "values.%d" % os.getpid())
+    _notes = _values.Notes(path)
+    atexit.register(_write)
+    _without_cudnn(torch)
+    from torch.multiprocessing.reductions import StorageWeakRef
+    assumptions = _values.Assumptions(os.environ.get("EMM_STANDIN_VALUES") or "uniform")
+    folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
+    values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,))
+    make = _mode_of(torch, values)
+    mode = make()
+    mode.__enter__()
+    _follow_threads(make)
+    _leave_out_of_children(mode, values)
+    _note_compiled(torch)
