@@ -164,7 +164,8 @@ class Inspect final : public CommandRun {
       console.result(words_of(trace, profile, growth));
       if (needs) console.result(inspect::to_text(*needs));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
-      if (remedies) console.result(to_text(*remedies, *gap));
+      if (remedies)
+        console.result(to_text(*remedies, *gap, static_cast<std::size_t>(console.width())));
       if (map) console.result(inspect::to_text(trace, *map, shown));
     }
     if (!gap_.empty() && !gap) {
