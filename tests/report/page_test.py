@@ -124,6 +124,43 @@ def check_gap_of_sites_and_devices(folder):
         quiet(browser, page)
 
 
+def check_categories(folder):
+    """A profile's categories are stacked, sum to what is live at every event, and have the figures of inspect."""
+    trace, page = folder / "memory.raw.json", folder / "categories.html"
+    parameter, optimizer, activation, gradient = 0, 1, 4, 5
+    rows = [[-1, 1, 4 << 20, parameter] for _ in range(3)]
+    for step in range(4):
+        rows += [[1000 * step + i, 2, i << 20, activation] for i in range(1, 6)]
+        for i in range(5, 0, -1):
+            rows += [[1000 * step + 200 - i, 2, 4 << 20, gradient], [1000 * step + 210 - i, 4, -(i << 20), activation]]
+        if step == 0:
+            rows += [[400, 2, 8 << 20, optimizer]]
+        # Two gradients get a new version, as temporary memory.
+        rows += [[1000 * step + 500, 3, -(4 << 20), gradient], [1000 * step + 500, 3, 4 << 20, 3], [1000 * step + 600, 4, -(4 << 20), 3]]
+        rows += [[1000 * step + 700, 4, -(4 << 20), gradient] for _ in range(4)]
+    trace.write_text(json.dumps(rows))
+    emmctl("report", trace, "-o", page)
+    inspected = json.loads(emmctl("inspect", trace, "--json", "-"))
+    with Browser() as browser:
+        browser.open(page)
+        expect_same(browser.run("document.getElementById('stack').value"), "category", "what is stacked of a profile")
+        wrong = browser.run("""(() => { const {groups, liveSteps, events} = emmctl.state; for (let e = events.momentOf(0); e < events.count; ++e)
+            if (groups.at(e).reduce((a, b) => a + b, 0) !== liveSteps.at(e)) return [e, [...groups.at(e)], liveSteps.at(e)]; return null; })()""")
+        expect_same(wrong, None, "first event whose categories are not what is live")
+        saw = browser.run("emmctl.state.categories.curves.map(({name, steps}) => [name, steps.at(emmctl.state.peak), steps.at(emmctl.state.events.count - 1)]).sort()")
+        wanted = sorted([each[key] for key in ("name", "at_peak_bytes", "live_at_end_bytes")] for each in inspected["categories"])
+        expect_same(saw, wanted, "the categories")
+        expect_same(browser.run("document.querySelectorAll('#category-table tbody tr').length"), len(wanted), "rows of the table of categories")
+        peaks = {each["name"]: each["peak_live_bytes"] for each in inspected["categories"]}
+        expect_same(peaks["temporary"], 4 << 20, "bytes that went to another category are counted there")
+        quiet(browser, page)
+    other = folder / "plain.html"
+    emmctl("report", SOURCE / "traces/basics/pool_reuse.json", "-o", other)
+    with Browser() as browser:
+        browser.open(other)
+        expect_same(browser.run("document.getElementById('categories').hidden"), True, "a trace without categories has no table of them")
+
+
 def check_training(folder):
     page = folder / "gpt2.html"
     emmctl("report", GPT2, "--manager", "pool", "--manager", "default", "-o", page)
@@ -448,6 +485,8 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         check_training(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        check_categories(pathlib.Path(folder))
         check_failure_and_results(pathlib.Path(folder))
         check_expandable(pathlib.Path(folder))
         check_gap_of_sites_and_devices(pathlib.Path(folder))
