@@ -7,6 +7,7 @@ those of the trace and of `emmctl inspect`; nothing is asked of a network, and n
 import gzip
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -159,6 +160,26 @@ def check_categories(folder):
     with Browser() as browser:
         browser.open(other)
         expect_same(browser.run("document.getElementById('categories').hidden"), True, "a trace without categories has no table of them")
+
+
+def check_inactive(folder):
+    """What of a state's inactive memory is returnable, and what is stuck, by pool and stream, and the largest request."""
+    state, page, mebi = folder / "state.pickle", folder / "state.html", 1 << 20
+    block = lambda at, size, used: {"address": at, "size": size * mebi, "requested_size": size * mebi if used else 0,
+                                    "state": "active_allocated" if used else "inactive", "frames": []}
+    segment = lambda at, stream, *blocks: {"device": 0, "address": at, "total_size": sum(each["size"] for each in blocks), "stream": stream, "segment_type": "large",
+                                           "segment_pool_id": (0, 0), "is_expandable": False, "blocks": list(blocks), "frames": []}
+    base = 0x7f0000000000
+    state.write_bytes(pickle.dumps({"segments": [segment(base, 0, block(base, 100, False)), segment(base + 128 * mebi, 7, block(base + 128 * mebi, 50, True), block(base + 178 * mebi, 50, False))],
+                                    "device_traces": [[]], "allocator_settings": {}}))
+    emmctl("report", state, "--capacity", "300MiB", "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        rows = browser.run("[...document.querySelectorAll('#inactive tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+        expect_same(rows, [["large pool", "default", "100.00 MiB", "0 B"], ["large pool", "7", "0 B", "50.00 MiB"], ["All", "", "100.00 MiB", "50.00 MiB"]], "what is inactive")
+        expect("the largest request that would be served is 200.00 MiB." in browser.run("document.getElementById('inactive').innerText"), "the largest request")
+        expect_same(browser.run("document.querySelector('#failure h2').textContent"), "What was held", "the head of a state, in which nothing is known to have failed")
+        quiet(browser, page)
 
 
 def check_training(folder):
@@ -487,6 +508,7 @@ def main():
         check_training(pathlib.Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         check_categories(pathlib.Path(folder))
+        check_inactive(pathlib.Path(folder))
         check_failure_and_results(pathlib.Path(folder))
         check_expandable(pathlib.Path(folder))
         check_gap_of_sites_and_devices(pathlib.Path(folder))

@@ -10,11 +10,13 @@
 #include "cli/locale.hpp"
 #include "cli/more.hpp"
 #include "cli/passes.hpp"
+#include "cli/tee_sink.hpp"
 #include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
 #include "inspect/in_passes.hpp"
+#include "inspect/oom_text.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
 #include "trial/gap_remedies.hpp"
@@ -26,6 +28,9 @@ using namespace emm::cli;
 
 constexpr MeasureName kInspectMeasures[] = {
     {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"peak_reserved", true}, {"refused"}};
+
+/// A state has fewer than two requests of the program.
+constexpr std::uint64_t kStateRequestsMost = 1;
 
 class Inspect final : public CommandRun {
  public:
@@ -104,7 +109,9 @@ class Inspect final : public CommandRun {
                                   : whole);
     }
     allocators::pytorch::Recording of_pytorch;
-    auto recording = load_recording(console, trace_, gap_.empty() ? nullptr : &of_pytorch);
+    ShortRecording state(kStateRequestsMost);
+    TeeSink also(state, gap_.empty() ? nullptr : &of_pytorch);
+    auto recording = load_recording(console, trace_, &also);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -149,9 +156,11 @@ class Inspect final : public CommandRun {
       needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
     const auto shown = this->shown();
+    const auto states = states_of(trace, state);
     if (!json_.empty()) {
       auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
       if (remedies) text.insert(text.rfind('}'), ",\"gap_remedies\":" + to_json(*remedies));
+      add_inactive(text, states);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
@@ -162,6 +171,7 @@ class Inspect final : public CommandRun {
     }
     if (json_ != "-" && svg_ != "-") {
       console.result(words_of(trace, profile, growth));
+      if (more_) console.result(inspect::inactive_table(states));
       if (needs) console.result(inspect::to_text(*needs));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
       if (remedies)
@@ -207,8 +217,14 @@ class Inspect final : public CommandRun {
     const auto path = text::shell_word(trace_.path);
     if (profile.failed != 0) return "emmctl explain " + path;
     if (growth.grows()) return text::format("emmctl inspect {} --more", path);
-    if (profile.live.bytes == 0 || trace.is_state()) return {};
+    if (profile.live.bytes == 0) return {};
+    if (trace.is_state()) return "emmctl explain " + path;
     return text::format(profile.backing ? "emmctl tune {}" : "emmctl fit {} --manager pool", path);
+  }
+
+  static void add_inactive(std::string& json, const std::vector<inspect::FitCheck>& states) {
+    if (!states.empty())
+      json.insert(json.rfind('}'), ",\"inactive\":" + inspect::inactive_json(states));
   }
 
   /// The requests of each device that has PyTorch rows.
@@ -272,17 +288,25 @@ class Inspect final : public CommandRun {
       if (!event) return event.error();
       return std::optional(*event);
     };
-    auto found = inspect::inspect_in_passes(trace_.path, passes(console, trace_), map_event);
+    const auto read = passes(console, trace_);
+    auto found = inspect::inspect_in_passes(trace_.path, read, map_event);
     if (!found) return std::move(found).error();
     if (*found == nullptr) return std::optional<ExitCode>();
     const auto& all = **found;
+    ShortRecording state(kStateRequestsMost);
+    if (all.trace().is_state()) {
+      if (auto done = read(state); !done) return done.error();
+    }
+    const auto states = states_of(all.trace(), state);
     if (!json_.empty()) {
-      const auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map,
-                                         std::nullopt, std::nullopt, shown());
+      auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map, std::nullopt,
+                                   std::nullopt, shown());
+      add_inactive(text, states);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (json_ != "-") {
       console.result(words_of(all.trace(), all.profile, all.growth));
+      if (more_) console.result(inspect::inactive_table(states));
       if (all.map) console.result(inspect::to_text(all.trace(), *all.map, shown()));
     }
     if (all.map_event && !all.map)

@@ -503,7 +503,7 @@ std::string held_column(const Replayed& manager) {
 
 Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
                 const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
-                std::string_view path) {
+                const std::vector<inspect::FitCheck>& checks, std::string_view path) {
   const auto& trace = recorded.recording().trace();
   const auto profile = inspect::profile(recorded.recording(), lifetimes);
   const auto growth = inspect::growth(lifetimes);
@@ -558,7 +558,6 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     json.value(inspect::name(static_cast<inspect::Beyond>(i)));
   json.end_array();
   const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
-  const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
   put_devices(json, lifetimes, ooms);
   json.key("streams").begin_array();
   for (const auto& stream : trace.streams()) json.value(stream);

@@ -154,6 +154,7 @@ async function chooseTrace(which) {
   $('trace').value = which;
   $('wait').hidden = false;
   figures();
+  showInactive(trace);
   showFailure(trace, about.results, event => {
     const {chart} = state, width = Math.max(chart.least(), chart.end() / 40);
     chart.setWindow(chart.x(event) - width / 2, chart.x(event) + width / 2);
