@@ -214,6 +214,43 @@ TEST(OomMessages, AreFoundInALineOfAnyLengthAndInALongLog) {
   EXPECT_EQ(found.all[0].line, 20001u);
 }
 
+TEST(OomMessages, HaveAWordByWhichTheyAreFoundInALongLog) {
+  for (const auto& said : kSaid) {
+    EXPECT_TRUE(anchors().is_in(said.text)) << said.name;
+    EXPECT_TRUE(anchors().is_in(" " + std::string(said.text))) << said.name << ", at an odd place";
+  }
+  EXPECT_FALSE(anchors().is_in("step 118 of 9000: loss 2.30, memory 1.50 GiB, allocated 3 GiB"));
+}
+
+TEST(OomMessages, AreTheSameInALongLogThatHasNothingElse) {
+  std::string noise;
+  while (noise.size() < 3 * format::kLogWhole)
+    noise += "[rank1]: step 118 loss 2.301 memory 1.50 GiB tokens 1204 of 9000\n";
+  const std::string before = "allocating 5 things\n[rank2]: CUDA out of memory. Tried to ";
+  const std::string message =
+      before +
+      "allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of which 0 bytes is free. Of the "
+      "allocated\n memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch "
+      "but "
+      "unallocated.\n";
+  for (const std::size_t shift : {1, 65'530}) {
+    SCOPED_TRACE(shift);
+    const auto log = noise + std::string(shift, 'x') + "\n" + message + noise + message + noise +
+                     std::string(3 * format::kLogNear, 'y');
+
+    const auto found = find_in(log);
+
+    ASSERT_EQ(found.all.size(), 1u);
+    EXPECT_EQ(found.all[0].printed, 2u);
+    EXPECT_EQ(found.all[0].writer, "2");
+    const auto lines_before = std::count(noise.begin(), noise.end(), '\n') + 1;
+    EXPECT_EQ(found.all[0].line, static_cast<std::uint64_t>(lines_before) + 2);
+    EXPECT_EQ(found.lines,
+              static_cast<std::uint64_t>(std::count(log.begin(), log.end(), '\n')) + 1);
+    EXPECT_TRUE(found.all[0][What::idle]);
+  }
+}
+
 TEST(OomMessages, ThatAProgramPrintsWithoutEndAreBounded) {
   std::string log;
   for (int i = 0; i < 1000; ++i)

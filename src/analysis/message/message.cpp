@@ -177,7 +177,7 @@ struct Stream {
 class Finder {
  public:
   Finder(format::ByteSource& source, const std::function<void()>& progress)
-      : lines_(source), progress_(progress) {}
+      : lines_(source, anchors()), progress_(progress) {}
 
   Result<Messages> find() {
     format::LogLine line;
@@ -200,6 +200,12 @@ class Finder {
 
  private:
   void take(const format::LogLine& line) {
+    if (gaps_ != lines_.gaps()) {  // What is open has ended before what was passed over.
+      gaps_ = lines_.gaps();
+      for (auto& [writer, stream] : streams_) close(writer, stream, stream.text.size());
+      streams_.clear();
+      last_writer_.clear();
+    }
     std::string writer(line.writer);
     if (writer.empty() && !last_writer_.empty() && is_rest_of_last(line.text))
       writer = last_writer_;
@@ -430,7 +436,7 @@ class Finder {
 
   format::LogLines lines_;
   const std::function<void()>& progress_;
-  std::uint64_t taken_ = 0;
+  std::uint64_t taken_ = 0, gaps_ = 0;
   std::map<std::string, Stream> streams_;
   std::string last_writer_;
   std::uint64_t last_named_ = 0;  // the last line that names its writer

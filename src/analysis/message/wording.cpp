@@ -131,6 +131,42 @@ constexpr std::array kPhrases{
 }  // namespace
 
 std::span<const Wording> wordings() noexcept { return kWordings; }
+
+const format::AnyWord& anchors() {
+  using Word = format::RareWord;
+  static constexpr std::array kAnchors{// A line may end behind "of".
+                                       Word{"ut of m", 3},
+                                       Word{"ut of\n", 3},
+                                       Word{"ut of\r", 3},
+                                       Word{"ut of\\", 3},
+                                       Word{"ut of\x1b", 3},
+                                       Word{"ut_of_m", 2},
+                                       Word{"ried to al", 0},
+                                       Word{"OOM", 0},
+                                       Word{"ALLOC_F", 4},
+                                       Word{"OF_MEM", 1},
+                                       Word{"OfMem", 1},
+                                       Word{"yAlloc", 0},
+                                       Word{"bad_al", 2},
+                                       Word{"ize exceed", 4},
+                                       Word{"ailed to al", 0},
+                                       Word{"mpting to", 0},
+                                       Word{"lable memory of", 10},
+                                       Word{"o available mem", 2},
+                                       Word{"than desired", 7},
+                                       Word{"e KV cache", 2},
+                                       Word{"CUDA call", 1},
+                                       Word{"allocate mem", 3},
+                                       Word{"nough mem", 2},
+                                       Word{"yError: Un", 0},
+                                       Word{"E_EXHAU", 0},
+                                       Word{"InUse at", 0},
+                                       Word{"Free  at", 0},
+                                       Word{"Free at", 0},
+                                       Word{"Chunk at", 0}};
+  static const format::AnyWord made(kAnchors);
+  return made;
+}
 std::span<const Phrase> phrases() noexcept { return kPhrases; }
 
 std::string_view name(What what) noexcept {
