@@ -64,9 +64,17 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
-    auto stated = answer_statistics(console, trace_, json_, top_);
-    if (!stated) return std::move(stated).error();
-    if (*stated) return **stated;
+    // What failed comes before what was held.
+    const auto is_failure = tells_of_failure(trace_);
+    if (!is_failure) return is_failure.error();
+    if (*is_failure) {
+      console.say(text::format("{}: the log has figures, too: emmctl inspect {} shows them",
+                               trace_.path, text::shell_word(trace_.path)));
+    } else {
+      auto stated = answer_statistics(console, trace_, json_, top_);
+      if (!stated) return std::move(stated).error();
+      if (*stated) return **stated;
+    }
     if (in_passes_ && !has_name(trace_.path)) {
       return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
                   trace_.path);

@@ -262,7 +262,9 @@ class Finder {
       if (wording == nullptr) return;
       stream.looked_at = at + 1;
       if (stream.open != nullptr && at - stream.begin < kLongest) {
-        // Part of the open message: an error code that it quotes, or its name once more.
+        // Part of the open message: of its own words, an error code that it quotes, or its name
+        // once more.
+        if (stream.open->is_specific && at < stream.begin + stream.open->trigger.size()) continue;
         if (!wording->is_specific && stream.open->is_specific) continue;
         if (wording->is_specific && !stream.open->is_specific && at - stream.begin < 300) {
           stream.open = wording;
@@ -286,8 +288,9 @@ class Finder {
   static std::pair<const Wording*, std::size_t> next_trigger(const Stream& stream) {
     const auto text = std::string_view(stream.text);
     // Every trigger has one of these.
-    constexpr std::array<std::string_view, 7> kSeeds{"emory", "EMORY", "lloc",      "LLOC",
-                                                     "OfMem", "OOM",   "poolsizeex"};
+    constexpr std::array<std::string_view, 10> kSeeds{"emory", "EMORY", "lloc",       "LLOC",
+                                                      "OfMem", "OOM",   "poolsizeex", "KVcache",
+                                                      "oom_k", "oom-k"};
     if (std::none_of(kSeeds.begin(), kSeeds.end(), [&](std::string_view seed) {
           return text.find(seed, stream.looked_at) != std::string_view::npos;
         }))
