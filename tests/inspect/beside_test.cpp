@@ -70,8 +70,8 @@ TEST(Beside, SaysWhyNothingIsMatched) {
   EXPECT_NE(timeless.unmatched.find("timestamp"), std::string::npos);
   EXPECT_EQ(timeless.outside_least, 529 * kMebi) << "830 MiB, rounded, less 300 MiB";
 
-  const auto elsewhere = beside_of(
-      "timestamp, index, memory.used [MiB]\n2020/01/01 10:00:00.000, 0, 830 MiB\n", 3600);
+  const auto elsewhere =
+      beside_of("timestamp, index, memory.used [MiB]\n2020/01/01 10:00:00.000, 0, 830 MiB\n", 3600);
   EXPECT_NE(elsewhere.unmatched.find("no time zone"), std::string::npos);
 
   std::string hours = "timestamp, index, memory.used [MiB]\n";

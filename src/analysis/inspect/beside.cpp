@@ -96,7 +96,8 @@ std::vector<Beside::Sample> samples_of(const Series& series, const Curve& curve,
     auto next = static_cast<std::int64_t>(timed.last_ns);
     if (i + 1 < series.rows.size() && series.rows[i + 1]->time_ms)
       next = std::max(time, time_of(*series.rows[i + 1]));
-    const auto held = curve.over(static_cast<std::uint64_t>(time), static_cast<std::uint64_t>(next));
+    const auto held =
+        curve.over(static_cast<std::uint64_t>(time), static_cast<std::uint64_t>(next));
     samples.push_back({.time_ns = static_cast<std::uint64_t>(time),
                        .used = *row.used,
                        .held = held,
@@ -115,9 +116,8 @@ std::vector<Beside::Pair> pairs_of(const std::vector<Series>& all, const Timed& 
       pair.samples = samples_of(series, curve, timed, zone);
       pair.is_possible =
           !pair.samples.empty() &&
-          std::none_of(pair.samples.begin(), pair.samples.end(), [](const Beside::Sample& each) {
-            return each.used.high < each.held.low;
-          });
+          std::none_of(pair.samples.begin(), pair.samples.end(),
+                       [](const Beside::Sample& each) { return each.used.high < each.held.low; });
       if (!pair.samples.empty()) pairs.push_back(std::move(pair));
     }
   }
@@ -180,16 +180,19 @@ void put(format::JsonWriter& json, std::string_view name, Stated range) {
   json.member(text::format("{}_high_bytes", name), range.high);
 }
 
-/// At most `most` of the samples: the first, the last, the one with most outside, and others evenly.
+/// At most `most` of the samples: the first, the last, the one with most outside, and others
+/// evenly.
 std::vector<std::size_t> shown_of(const std::vector<Beside::Sample>& samples, std::size_t most) {
   std::vector<std::size_t> shown;
   const auto count = std::min(samples.size(), std::max<std::size_t>(most, 3));
   for (std::size_t i = 0; i < count; ++i)
     shown.push_back(count == 1 ? 0 : i * (samples.size() - 1) / (count - 1));
-  const auto peak = static_cast<std::size_t>(
-      std::max_element(samples.begin(), samples.end(),
-                       [](const auto& a, const auto& b) { return a.outside.high < b.outside.high; }) -
-      samples.begin());
+  const auto peak =
+      static_cast<std::size_t>(std::max_element(samples.begin(), samples.end(),
+                                                [](const auto& a, const auto& b) {
+                                                  return a.outside.high < b.outside.high;
+                                                }) -
+                               samples.begin());
   if (!std::binary_search(shown.begin(), shown.end(), peak))
     shown.insert(std::lower_bound(shown.begin(), shown.end(), peak), peak);
   return shown;
@@ -214,7 +217,8 @@ Beside beside(const trace::Lifetimes& lifetimes, const std::vector<SmiRow>& rows
   if (!out.unmatched.empty() && all.size() == 1 && timed.curves.size() == 1) {
     std::uint64_t used = 0, held = 0;
     for (const auto* row : all.front().rows) used = std::max(used, row->used->low);
-    for (const auto& [time, bytes] : timed.curves.begin()->second.steps) held = std::max(held, bytes);
+    for (const auto& [time, bytes] : timed.curves.begin()->second.steps)
+      held = std::max(held, bytes);
     out.outside_least = used - std::min(used, held);
   }
   return out;
@@ -256,7 +260,8 @@ std::string to_text(const Beside& beside, const std::string& file, std::size_t t
   }
   if (impossible != 0)
     out += format::wrapped(
-        text::format("Left out, as it counts less than the program held: {} other series.", impossible),
+        text::format("Left out, as it counts less than the program held: {} other series.",
+                     impossible),
         kWidth);
   return out + format::wrapped(
                    text::format("nvidia-smi's clock is taken as {}. It rounds to whole MiB, and "

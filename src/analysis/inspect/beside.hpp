@@ -38,8 +38,8 @@ struct Beside {
 /// `zone_seconds` is the zone of this machine. It is taken if the file's samples then meet the
 /// recording and count no less than it held; else the only one of a quarter of an hour's steps for
 /// which that is so.
-Beside beside(const trace::Lifetimes& lifetimes, const std::vector<SmiRow>& rows, const SmiFile& file,
-              std::int64_t zone_seconds);
+Beside beside(const trace::Lifetimes& lifetimes, const std::vector<SmiRow>& rows,
+              const SmiFile& file, std::int64_t zone_seconds);
 
 std::string to_text(const Beside& beside, const std::string& file, std::size_t top);
 /// Writes a JSON object.
