@@ -102,6 +102,8 @@ class Docs:
             compact = (folder / name).with_suffix(".emmb")
             subprocess.run([self.emmctl, "convert", folder / name, compact], check=True, stderr=subprocess.DEVNULL)
         shutil.copy(self.root / "traces/basics/pool_reuse.json", folder / "trace.json")
+        shutil.copy(self.root / "tests/golden/inputs/clocked.jsonl", folder / "timed.jsonl")
+        shutil.copy(self.root / "tests/golden/inputs/smi_beside.csv", folder / "smi.csv")
         fleet = self.root / "tests/golden/inputs/fleet"
         shutil.copy(fleet / "before.jsonl", folder / "before.jsonl")
         shutil.copy(fleet / "layer.jsonl", folder / "after.jsonl")

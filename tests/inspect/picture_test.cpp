@@ -112,6 +112,23 @@ TEST(Picture, NamesWhatIsFreeAndWhatWaitsInTheMap) {
   EXPECT_EQ(drawn(*recording).find("in the map"), std::string::npos);
 }
 
+TEST(Picture, StacksCategories) {
+  const auto recording = recorded(
+      R"({"op":"memalloc","id":1,"size":4194304,"preexisting":true,"x-category":"parameter"}
+{"op":"memalloc","id":2,"size":8388608,"x-category":"gradient"}
+{"op":"x-category","bytes":8388608,"from":"gradient","to":"temporary"}
+{"op":"free","id":2,"x-category":"temporary"}
+)");
+
+  const auto svg = drawn(*recording);
+
+  EXPECT_TRUE(well_formed(svg));
+  EXPECT_NE(svg.find("temporary: 8.00 MiB at the peak"), std::string::npos) << svg;
+  EXPECT_NE(svg.find("parameter: 4.00 MiB at the peak"), std::string::npos);
+  EXPECT_EQ(svg.find("up to 4 MiB"), std::string::npos);
+  EXPECT_EQ(svg.find("or none"), std::string::npos) << "all memory has a category";
+}
+
 TEST(Picture, ShowsLongNamesInSeveralLines) {
   std::string frame = "a.py:1";
   for (int i = 0; i < 40; ++i) frame += " words_" + std::to_string(i);

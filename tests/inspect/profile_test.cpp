@@ -263,5 +263,33 @@ TEST(Profile, KeepsTheMostThatIsLiveInEachPart) {
   EXPECT_EQ(parts, (std::vector<std::uint64_t>{10, 30, 20}));
 }
 
+TEST(Profile, SumsUpCategoriesFromTheFirstMomentOn) {
+  const auto recording =
+      recorded(R"({"op":"memalloc","id":1,"size":10,"preexisting":true,"x-category":"parameter"}
+{"op":"memalloc","id":2,"size":5,"preexisting":true,"x-category":"input"}
+{"op":"memalloc","id":3,"size":99,"result":"oom","x-category":"gradient"}
+{"op":"memalloc","id":4,"size":20,"x-category":"gradient"}
+{"op":"x-category","bytes":5,"from":"input","to":"activation"}
+{"op":"free","id":4}
+{"op":"free","id":2,"x-category":"activation"}
+)");
+
+  const auto of = profile(*recording, trace::Lifetimes(recording->trace()));
+
+  const auto expected = [](std::string name, std::uint64_t at_peak, std::uint64_t peak,
+                           std::uint32_t event, std::uint64_t at_end,
+                           std::vector<std::uint64_t> over) {
+    return CategoryUse{std::move(name), at_peak, peak, event, at_end, std::move(over)};
+  };
+  ASSERT_EQ(of.categories.size(), 4u);
+  EXPECT_EQ(of.categories[0], expected("gradient", 20, 20, 3, 0, {0, 0, 20, 0, 0}))
+      << "a refused request takes nothing, and a free without a category ends that of its memory";
+  EXPECT_EQ(of.categories[1], expected("parameter", 10, 10, 1, 10, {10, 10, 10, 10, 10}))
+      << "what existed before exists at one moment";
+  EXPECT_EQ(of.categories[2], expected("activation", 5, 5, 3, 0, {0, 0, 5, 5, 0}))
+      << "bytes have their new category at once";
+  EXPECT_EQ(of.categories[3], expected("input", 0, 5, 1, 0, {5, 5, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace emm::inspect

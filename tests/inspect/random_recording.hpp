@@ -79,7 +79,15 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
       } else {
         w.what = Written::What::memalloc;
         const auto site = w.site == 0 ? std::string() : text::format(",\"site\":{}", w.site);
-        say(w, text::format("\"memalloc\",\"id\":{},\"size\":{}{}{}", w.id, w.size, where, site));
+        // Numbers are not drawn for it: what a seed makes stays the same.
+        const auto category =
+            w.id % 4 == 0 ? std::string() : text::format(",\"x-category\":\"c{}\"", w.id % 4);
+        say(w, text::format("\"memalloc\",\"id\":{},\"size\":{}{}{}{}", w.id, w.size, where, site,
+                            category));
+        if (w.id % 16 == 1) {
+          out.lines += text::format(
+              "{\"op\":\"x-category\",\"bytes\":{},\"from\":\"c1\",\"to\":\"c2\"}\n", w.size);
+        }
       }
       live.push_back(w);
     } else if (dice < 97) {

@@ -188,5 +188,12 @@ TEST_F(Figures, OfDifferencesHoldTheDifference) {
   }
 }
 
+TEST(Figure, OfDigitsFinerThanAByteIsARangeAllTheSame) {
+  const auto found = figure("1.2345678", "KiB", Rounding::nearest);
+
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->bytes, (Range{1264, 1265}));
+}
+
 }  // namespace
 }  // namespace emm::message

@@ -214,6 +214,100 @@ TEST(OomMessages, AreFoundInALineOfAnyLengthAndInALongLog) {
   EXPECT_EQ(found.all[0].line, 20001u);
 }
 
+struct Spoken {
+  std::string_view text, framework, asked;
+};
+constexpr std::array kSpoken{
+    Spoken{"RuntimeError: cuda runtime error (2) : out of memory at /aten/src/THC/THCStorage.cu:58",
+           "PyTorch", ""},
+    Spoken{"THCudaCheck FAIL file=/aten/src/THC/THCStorage.cu line=58 error=2 : out of memory",
+           "PyTorch", ""},
+    Spoken{"JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.",
+           "XLA (JAX, TensorFlow)", "17179869184 bytes"},
+    Spoken{"failed to allocate 2.2KiB (2304 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of "
+           "memory",
+           "CUDA", "2304 bytes"},
+    Spoken{"ValueError: The model's max seq len (131072) is larger than the maximum number of "
+           "tokens that can be stored in KV cache (58848). Try increasing "
+           "`gpu_memory_utilization`",
+           "vLLM", ""},
+    Spoken{"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
+           "Current value: 0.8",
+           "SGLang", ""},
+    Spoken{"ERROR: Out of GPU memory trying to allocate 4.000 GiB\nEffective GPU memory usage: "
+           "98.12% (23.251 GiB/23.691 GiB)\nMemory pool usage: 20.003 GiB (21.000 GiB reserved)",
+           "CUDA.jl", "4.000 GiB"},
+    Spoken{"[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of "
+           "memory)",
+           "TensorRT", ""},
+    Spoken{"[TRT] [W] Requested amount of GPU memory (8589934592 bytes) could not be allocated.",
+           "TensorRT", "8589934592 bytes"},
+    Spoken{"CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; file=cuda_allocator.cc ; line=48",
+           "ONNX Runtime", ""},
+    Spoken{"MXNetError: pooled_storage_manager.h:161: cudaMalloc retry failed: out of memory",
+           "CUDA", ""},
+    Spoken{"Warp CUDA error 2: out of memory (in function wp_alloc_device_default, warp.cu:500)",
+           "CUDA", ""},
+    Spoken{"slurmstepd: error: Detected 1 oom_kill event in StepId=123.0.", "the host", ""},
+    Spoken{"Memory cgroup out of memory: Killed process 4321 (python)", "the host", ""},
+    Spoken{"Out of memory: Kill process 4321 (python) score 900", "the host", ""}};
+
+TEST(OomMessages, AreThoseOfWhoeverSaysThem) {
+  for (const auto& spoken : kSpoken) {
+    SCOPED_TRACE(spoken.text);
+    const auto message = only_in(spoken.text);
+    ASSERT_NE(message.wording, nullptr);
+    EXPECT_EQ(framework(message.wording->speaker), spoken.framework);
+    const auto& asked = message[What::asked];
+    EXPECT_EQ(asked ? asked->printed : "", spoken.asked);
+    EXPECT_TRUE(anchors().is_in(spoken.text)) << "it is found in a long log";
+  }
+}
+
+TEST(OomMessages, AreFoundByTheirWordsAlone) {
+  for (const auto& wording : wordings()) {
+    const auto found = find_in(std::string(wording.trigger) + " 1 GiB");
+    EXPECT_TRUE(found.all.size() == 1 || wording.needs_figure) << wording.trigger;
+  }
+}
+
+TEST(OomMessages, HaveAWordByWhichTheyAreFoundInALongLog) {
+  for (const auto& said : kSaid) {
+    EXPECT_TRUE(anchors().is_in(said.text)) << said.name;
+    EXPECT_TRUE(anchors().is_in(" " + std::string(said.text))) << said.name << ", at an odd place";
+  }
+  EXPECT_FALSE(anchors().is_in("step 118 of 9000: loss 2.30, memory 1.50 GiB, allocated 3 GiB"));
+}
+
+TEST(OomMessages, AreTheSameInALongLogThatHasNothingElse) {
+  std::string noise;
+  while (noise.size() < 3 * format::kLogWhole)
+    noise += "[rank1]: step 118 loss 2.301 memory 1.50 GiB tokens 1204 of 9000\n";
+  const std::string before = "allocating 5 things\n[rank2]: CUDA out of memory. Tried to ";
+  const std::string message =
+      before +
+      "allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of which 0 bytes is free. Of the "
+      "allocated\n memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch "
+      "but "
+      "unallocated.\n";
+  for (const std::size_t shift : {1, 65'530}) {
+    SCOPED_TRACE(shift);
+    const auto log = noise + std::string(shift, 'x') + "\n" + message + noise + message + noise +
+                     std::string(3 * format::kLogNear, 'y');
+
+    const auto found = find_in(log);
+
+    ASSERT_EQ(found.all.size(), 1u);
+    EXPECT_EQ(found.all[0].printed, 2u);
+    EXPECT_EQ(found.all[0].writer, "2");
+    const auto lines_before = std::count(noise.begin(), noise.end(), '\n') + 1;
+    EXPECT_EQ(found.all[0].line, static_cast<std::uint64_t>(lines_before) + 2);
+    EXPECT_EQ(found.lines,
+              static_cast<std::uint64_t>(std::count(log.begin(), log.end(), '\n')) + 1);
+    EXPECT_TRUE(found.all[0][What::idle]);
+  }
+}
+
 TEST(OomMessages, ThatAProgramPrintsWithoutEndAreBounded) {
   std::string log;
   for (int i = 0; i < 1000; ++i)

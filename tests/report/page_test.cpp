@@ -18,7 +18,9 @@ Part part_of(std::string_view lines) {
   const auto source = format::ByteSource::memory(text, "x.jsonl");
   const auto read = trace::read(*source, recorded);
   EMM_ASSERT(read.has_value());
-  return trace_part(recorded, trace::Lifetimes(recorded.recording().trace()), {}, {}, "x.jsonl");
+  const trace::Lifetimes lifetimes(recorded.recording().trace());
+  return trace_part(recorded, lifetimes, {}, {},
+                    inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt), "x.jsonl");
 }
 
 const format::JsonValue& member(const format::JsonValue& of, std::string_view name) {

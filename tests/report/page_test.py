@@ -7,6 +7,7 @@ those of the trace and of `emmctl inspect`; nothing is asked of a network, and n
 import gzip
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -121,6 +122,63 @@ def check_gap_of_sites_and_devices(folder):
         browser.run("(() => { const s = document.getElementById('device'); s.value = '1'; s.dispatchEvent(new Event('change')); })()")
         browser.run("new Promise(done => setTimeout(done, 100))")
         expect_same(browser.run("document.querySelector('#gap-table tbody tr').cells[3].textContent"), f"{(3 << 20) - 1001 - 5000:,}", "the gap of one device")
+        quiet(browser, page)
+
+
+def check_categories(folder):
+    """A profile's categories are stacked, sum to what is live at every event, and have the figures of inspect."""
+    trace, page = folder / "memory.raw.json", folder / "categories.html"
+    parameter, optimizer, activation, gradient = 0, 1, 4, 5
+    rows = [[-1, 1, 4 << 20, parameter] for _ in range(3)]
+    for step in range(4):
+        rows += [[1000 * step + i, 2, i << 20, activation] for i in range(1, 6)]
+        for i in range(5, 0, -1):
+            rows += [[1000 * step + 200 - i, 2, 4 << 20, gradient], [1000 * step + 210 - i, 4, -(i << 20), activation]]
+        if step == 0:
+            rows += [[400, 2, 8 << 20, optimizer]]
+        # Two gradients get a new version, as temporary memory.
+        rows += [[1000 * step + 500, 3, -(4 << 20), gradient], [1000 * step + 500, 3, 4 << 20, 3], [1000 * step + 600, 4, -(4 << 20), 3]]
+        rows += [[1000 * step + 700, 4, -(4 << 20), gradient] for _ in range(4)]
+    trace.write_text(json.dumps(rows))
+    emmctl("report", trace, "-o", page)
+    inspected = json.loads(emmctl("inspect", trace, "--json", "-"))
+    with Browser() as browser:
+        browser.open(page)
+        expect_same(browser.run("document.getElementById('stack').value"), "category", "what is stacked of a profile")
+        wrong = browser.run("""(() => { const {groups, liveSteps, events} = emmctl.state; for (let e = events.momentOf(0); e < events.count; ++e)
+            if (groups.at(e).reduce((a, b) => a + b, 0) !== liveSteps.at(e)) return [e, [...groups.at(e)], liveSteps.at(e)]; return null; })()""")
+        expect_same(wrong, None, "first event whose categories are not what is live")
+        saw = browser.run("emmctl.state.categories.curves.map(({name, steps}) => [name, steps.at(emmctl.state.peak), steps.at(emmctl.state.events.count - 1)]).sort()")
+        wanted = sorted([each[key] for key in ("name", "at_peak_bytes", "live_at_end_bytes")] for each in inspected["categories"])
+        expect_same(saw, wanted, "the categories")
+        expect_same(browser.run("document.querySelectorAll('#category-table tbody tr').length"), len(wanted), "rows of the table of categories")
+        peaks = {each["name"]: each["peak_live_bytes"] for each in inspected["categories"]}
+        expect_same(peaks["temporary"], 4 << 20, "bytes that went to another category are counted there")
+        quiet(browser, page)
+    other = folder / "plain.html"
+    emmctl("report", SOURCE / "traces/basics/pool_reuse.json", "-o", other)
+    with Browser() as browser:
+        browser.open(other)
+        expect_same(browser.run("document.getElementById('categories').hidden"), True, "a trace without categories has no table of them")
+
+
+def check_inactive(folder):
+    """What of a state's inactive memory is returnable, and what is stuck, by pool and stream, and the largest request."""
+    state, page, mebi = folder / "state.pickle", folder / "state.html", 1 << 20
+    block = lambda at, size, used: {"address": at, "size": size * mebi, "requested_size": size * mebi if used else 0,
+                                    "state": "active_allocated" if used else "inactive", "frames": []}
+    segment = lambda at, stream, *blocks: {"device": 0, "address": at, "total_size": sum(each["size"] for each in blocks), "stream": stream, "segment_type": "large",
+                                           "segment_pool_id": (0, 0), "is_expandable": False, "blocks": list(blocks), "frames": []}
+    base = 0x7f0000000000
+    state.write_bytes(pickle.dumps({"segments": [segment(base, 0, block(base, 100, False)), segment(base + 128 * mebi, 7, block(base + 128 * mebi, 50, True), block(base + 178 * mebi, 50, False))],
+                                    "device_traces": [[]], "allocator_settings": {}}))
+    emmctl("report", state, "--capacity", "300MiB", "-o", page)
+    with Browser() as browser:
+        browser.open(page)
+        rows = browser.run("[...document.querySelectorAll('#inactive tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
+        expect_same(rows, [["large pool", "default", "100.00 MiB", "0 B"], ["large pool", "7", "0 B", "50.00 MiB"], ["All", "", "100.00 MiB", "50.00 MiB"]], "what is inactive")
+        expect("the largest request that would be served is 200.00 MiB." in browser.run("document.getElementById('inactive').innerText"), "the largest request")
+        expect_same(browser.run("document.querySelector('#failure h2').textContent"), "What was held", "the head of a state, in which nothing is known to have failed")
         quiet(browser, page)
 
 
@@ -448,6 +506,9 @@ def main():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         check_training(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        check_categories(pathlib.Path(folder))
+        check_inactive(pathlib.Path(folder))
         check_failure_and_results(pathlib.Path(folder))
         check_expandable(pathlib.Path(folder))
         check_gap_of_sites_and_devices(pathlib.Path(folder))

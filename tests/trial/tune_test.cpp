@@ -13,6 +13,7 @@
 #include "format/json_value.hpp"
 #include "lines.hpp"
 #include "trace/importer.hpp"
+#include "trial/gap_remedies.hpp"
 #include "trial/spare.hpp"
 
 namespace emm::trial {
@@ -319,6 +320,67 @@ TEST(LateFrees, ReachALimitAndThenReserveAboutAsMuch) {
 
   EXPECT_EQ(reserved.low, 20 * kMiB);
   EXPECT_EQ(reserved.high, 70 * kMiB) << "a retry waits for all frees, close to the limit";
+}
+
+// The request of 30 MiB takes a part of the freed segment of 40 MiB if the free has completed. If
+// not, it takes a segment of its own, and the one of 40 MiB is given back for the block.
+TEST(LateFrees, MakeTheBlockThatFitsARange) {
+  pytorch::Program program;
+  const auto add = [&](Call::Kind kind, std::uint32_t allocation, std::uint64_t mebibytes) {
+    program.calls.push_back({.kind = kind,
+                             .allocation = allocation,
+                             .size = mebibytes * kMiB,
+                             .event = program.calls.size()});
+  };
+  add(Call::Kind::alloc, 0, 40);
+  add(Call::Kind::free_later, 0, 40);
+  add(Call::Kind::alloc, 1, 30);
+  add(Call::Kind::complete, 0, 40);
+  program.allocations = 2;
+  const TuneOptions options{.question = {.capacity = 120 * kMiB}, .settings = {""}, .jobs = 1};
+
+  const auto found = spare(program, {.from = 4, .to = 5}, options);
+
+  ASSERT_EQ(found.size(), 1u);
+  ASSERT_TRUE(found[0].bytes && found[0].most_bytes);
+  EXPECT_LT(*found[0].bytes, *found[0].most_bytes);
+  const auto lateness = lateness_of(program);
+  const auto text = to_text(found, {.from = 4, .to = 5}, 120 * kMiB, lateness, {}, 10, 80);
+  EXPECT_NE(text.find("1 of 1 frees completed late"), std::string::npos) << text;
+}
+
+TEST(LateFrees, MakeWhatARemedySavesARange) {
+  const auto program = handing_on(10, 3);
+  inspect::Gap gap{.event = static_cast<std::uint32_t>(program.calls.size())};
+  gap.parts.push_back({.cause = inspect::Beyond::free_large, .bytes = 60 * kMiB});
+
+  const auto found = gap_remedies({{.device = 0, .program = program}}, gap, nullptr);
+
+  EXPECT_EQ(found.lateness.late, 10u);
+  ASSERT_FALSE(found.remedies.empty());
+  const auto& setting = found.remedies.front();
+  EXPECT_EQ(setting.range.low, 20 * kMiB) << "each free completes at the next request";
+  EXPECT_EQ(setting.range.high, found.reserved) << "each completes as late as the last one";
+  const auto text = to_text(found, gap, 80);
+  EXPECT_NE(text.find(" to 0 "), std::string::npos) << text;
+  EXPECT_NE(text.find("10 of 10 frees completed late"), std::string::npos) << text;
+}
+
+TEST(LateFrees, MakeWhatIsReservedWithoutALimitARange) {
+  const auto program = handing_on(10, 3);
+  const auto trace = Lines(alloc("a", 20 * kMiB)).trace();
+
+  const auto tuning = tune(
+      program, trace,
+      {.question = {.capacity = 200 * kMiB}, .settings = {"expandable_segments:True"}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  for (const auto& each : tuning->ranking) {
+    if (each.manager != "pytorch:expandable_segments=True") continue;
+    EXPECT_EQ(each.unlimited.low, 20 * kMiB);
+    EXPECT_EQ(each.unlimited.high, 80 * kMiB);
+  }
+  EXPECT_NE(to_text(*tuning, trace, 10, 80).find("20.00 MiB to 80.00 MiB"), std::string::npos);
 }
 
 struct OfStreams {

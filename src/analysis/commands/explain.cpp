@@ -64,19 +64,28 @@ class Explain final : public CommandRun {
       if (!size) return std::move(size).error();
       capacity = *size;
     }
-    auto stated = answer_statistics(console, trace_, json_, top_);
-    if (!stated) return std::move(stated).error();
-    if (*stated) return **stated;
+    // What failed comes before what was held.
+    const auto is_failure = tells_of_failure(trace_);
+    if (!is_failure) return is_failure.error();
+    if (*is_failure) {
+      console.say(text::format("{}: the log has figures, too: emmctl inspect {} shows them",
+                               trace_.path, text::shell_word(trace_.path)));
+    } else {
+      auto stated = answer_statistics(console, trace_, json_, top_);
+      if (!stated) return std::move(stated).error();
+      if (*stated) return **stated;
+    }
     if (in_passes_ && !has_name(trace_.path)) {
       return fail(Errc::usage, "{}: --in-passes reads a file again: expected the name of one",
                   trace_.path);
     }
     if (in_passes_ || is_for_passes(trace_)) {
-      auto found =
-          inspect::explain_in_passes(trace_.path, passes(console, trace_), capacity, event_);
+      const auto read = passes(console, trace_);
+      auto found = inspect::explain_in_passes(trace_.path, read, capacity, event_);
       if (!found) return std::move(found).error();
       if (*found != nullptr) {
-        const auto& all = **found;
+        auto& all = **found;
+        if (auto done = describe(console, read, all); !done) return done.error();
         if (!no_remedies_ && !all.report.all.empty() &&
             all.trace().header().framework.starts_with("torch")) {
           console.say(text::format("{}: it is read in passes: no remedies are tried", trace_.path));
@@ -152,6 +161,26 @@ class Explain final : public CommandRun {
     std::optional<std::uint64_t> capacity;
     const trial::Advice* advice = nullptr;
   };
+
+  /// Reads the file once more for what of the inactive memory is returnable, as the model of
+  /// PyTorch's allocator tells it of all requests.
+  Status describe(Console& console, const inspect::ReadAgain& read,
+                  inspect::OomsInPasses& all) const {
+    if (!all.report.all.empty() || !all.trace().header().framework.starts_with("torch")) return {};
+    // Some 500 MiB.
+    constexpr std::uint64_t kRequestsMost = 2'000'000;
+    ShortRecording of_pytorch(kRequestsMost);
+    if (auto done = read(of_pytorch); !done) return done;
+    if (of_pytorch.get() != nullptr) {
+      describe_states(all.fit_checks, *of_pytorch.get());
+    } else {
+      console.say(text::format(
+          "{}: more than {} requests: what of the inactive memory is returnable is not worked out "
+          "in passes",
+          trace_.path, text::grouped(kRequestsMost)));
+    }
+    return {};
+  }
 
   /// The index of the failure to explain: the first one, or the one at --event.
   Result<std::size_t> chosen(const inspect::OomReport& report) const {

@@ -58,6 +58,21 @@ void say_what_was_before(Console& console, const trace::Trace& trace) {
       trace.source(), units::bytes(before), units::bytes(most), units::bytes(most - before)));
 }
 
+Status ShortRecording::on_header(const trace::Header& header) {
+  return recording_ ? recording_->on_header(header) : Status();
+}
+
+Status ShortRecording::on_operation(const trace::Operation& operation) {
+  if (!recording_) return {};
+  const auto asks = trace::asks_for_device_memory(operation.op) && !operation.preexisting &&
+                    operation.layer != trace::Layer::backing;
+  if (asks && left_-- == 0) {
+    recording_.reset();
+    return {};
+  }
+  return recording_->on_operation(operation);
+}
+
 void describe_states(std::vector<inspect::FitCheck>& fit_checks,
                      const pytorch::Recording& of_pytorch) {
   if (!of_pytorch.is_recording()) return;
@@ -81,6 +96,16 @@ void describe_states(std::vector<inspect::FitCheck>& fit_checks,
     check.largest_request = largest ? largest->bytes : 0;
     check.largest_from_block = largest && largest->from_block;
   }
+}
+
+std::vector<inspect::FitCheck> states_of(const trace::Trace& trace,
+                                         const ShortRecording& of_pytorch) {
+  std::vector<inspect::FitCheck> states;
+  if (!trace.is_state() || of_pytorch.get() == nullptr) return states;
+  for (const auto device : trace.devices()) states.push_back({.device = device});
+  describe_states(states, *of_pytorch.get());
+  std::erase_if(states, [](const inspect::FitCheck& each) { return !each.is_divided; });
+  return states;
 }
 
 }  // namespace emm::cli

@@ -1,3 +1,4 @@
+#include <ctime>
 #include <memory>
 #include <optional>
 
@@ -10,11 +11,14 @@
 #include "cli/locale.hpp"
 #include "cli/more.hpp"
 #include "cli/passes.hpp"
+#include "cli/tee_sink.hpp"
 #include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
+#include "inspect/beside.hpp"
 #include "inspect/in_passes.hpp"
+#include "inspect/oom_text.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
 #include "trial/gap_remedies.hpp"
@@ -26,6 +30,9 @@ using namespace emm::cli;
 
 constexpr MeasureName kInspectMeasures[] = {
     {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"peak_reserved", true}, {"refused"}};
+
+/// A state has fewer than two requests of the program.
+constexpr std::uint64_t kStateRequestsMost = 1;
 
 class Inspect final : public CommandRun {
  public:
@@ -41,6 +48,10 @@ class Inspect final : public CommandRun {
                    "Say what the recorded manager held beyond what was live after that event, to "
                    "the byte, by cause and call site; reserved is the peak of what it held. Of a "
                    "PyTorch recording also what would lower it, by replays");
+    arguments.input("--beside", beside_,
+                    "A CSV of nvidia-smi that was written while the program was recorded: say what "
+                    "lies outside of the allocator, over time",
+                    false);
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.flag("--as-recorded", as_recorded_,
@@ -79,10 +90,11 @@ class Inspect final : public CommandRun {
     }
     auto search_ns = units::parse_ns(search_time_);
     if (!search_ns) return std::move(search_ns).error();
-    const std::string_view whole = limit_          ? "--limit"
-                                   : !gap_.empty() ? "--gap"
-                                   : !svg_.empty() ? "--svg"
-                                                   : "";
+    const std::string_view whole = limit_             ? "--limit"
+                                   : !gap_.empty()    ? "--gap"
+                                   : !beside_.empty() ? "--beside"
+                                   : !svg_.empty()    ? "--svg"
+                                                      : "";
     auto stated = answer_statistics(console, trace_, json_, top_, more_);
     if (!stated) return std::move(stated).error();
     if (*stated) return **stated;
@@ -104,7 +116,9 @@ class Inspect final : public CommandRun {
                                   : whole);
     }
     allocators::pytorch::Recording of_pytorch;
-    auto recording = load_recording(console, trace_, gap_.empty() ? nullptr : &of_pytorch);
+    ShortRecording state(kStateRequestsMost);
+    TeeSink also(state, gap_.empty() ? nullptr : &of_pytorch);
+    auto recording = load_recording(console, trace_, &also);
     if (!recording) return std::move(recording).error();
     if (const auto cut = recording->stacks_cut(); cut > 0) {
       console.say(text::format(
@@ -141,6 +155,12 @@ class Inspect final : public CommandRun {
         remedies = trial::gap_remedies(programs_of(of_pytorch, trace), *gap, &interrupted());
       }
     }
+    std::optional<inspect::Beside> beside;
+    if (!beside_.empty()) {
+      auto read = read_beside(lifetimes);
+      if (!read) return std::move(read).error();
+      beside = *std::move(read);
+    }
     std::optional<std::vector<inspect::Need>> needs;
     if (limit_ && is_state_alone(console, trace)) return ExitCode::inconclusive;
     if (limit_) {
@@ -149,9 +169,12 @@ class Inspect final : public CommandRun {
       needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
     }
     const auto shown = this->shown();
+    const auto states = states_of(trace, state);
     if (!json_.empty()) {
       auto text = inspect::to_json(trace, profile, growth, map, needs, gap, shown);
       if (remedies) text.insert(text.rfind('}'), ",\"gap_remedies\":" + to_json(*remedies));
+      add_inactive(text, states);
+      if (beside) text.insert(text.rfind('}'), ",\"beside\":" + inspect::to_json(*beside, beside_));
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (!svg_.empty()) {
@@ -162,9 +185,12 @@ class Inspect final : public CommandRun {
     }
     if (json_ != "-" && svg_ != "-") {
       console.result(words_of(trace, profile, growth));
+      if (more_) console.result(inspect::inactive_table(states));
       if (needs) console.result(inspect::to_text(*needs));
+      if (beside) console.result(inspect::to_text(*beside, beside_, shown.top));
       if (gap) console.result(inspect::to_text(*recording, *gap, shown));
-      if (remedies) console.result(to_text(*remedies, *gap));
+      if (remedies)
+        console.result(to_text(*remedies, *gap, static_cast<std::size_t>(console.width())));
       if (map) console.result(inspect::to_text(trace, *map, shown));
     }
     if (!gap_.empty() && !gap) {
@@ -206,8 +232,37 @@ class Inspect final : public CommandRun {
     const auto path = text::shell_word(trace_.path);
     if (profile.failed != 0) return "emmctl explain " + path;
     if (growth.grows()) return text::format("emmctl inspect {} --more", path);
-    if (profile.live.bytes == 0 || trace.is_state()) return {};
+    if (profile.live.bytes == 0) return {};
+    if (trace.is_state()) return "emmctl explain " + path;
     return text::format(profile.backing ? "emmctl tune {}" : "emmctl fit {} --manager pool", path);
+  }
+
+  Result<inspect::Beside> read_beside(const trace::Lifetimes& lifetimes) const {
+    auto source = format::ByteSource::open(beside_, &interrupted());
+    if (!source) return std::move(source).error();
+    std::vector<inspect::SmiRow> rows;
+    const auto file =
+        inspect::each_smi_row(**source, [&](const inspect::SmiRow& row) { rows.push_back(row); });
+    if (!file) return file.error();
+    if (rows.empty()) {
+      return fail(Errc::parse_error,
+                  "--beside {}: no rows of nvidia-smi: expected what --query-gpu or "
+                  "--query-compute-apps writes with --format=csv",
+                  beside_);
+    }
+    // Of the day of the file: summer time moves.
+    std::time_t then = std::time(nullptr);
+    for (const auto& row : rows) {
+      if (row.time_ms) then = static_cast<std::time_t>(*row.time_ms / 1000);
+    }
+    std::tm here{};
+    const auto zone = localtime_r(&then, &here) != nullptr ? here.tm_gmtoff : 0;
+    return inspect::beside(lifetimes, rows, *file, zone);
+  }
+
+  static void add_inactive(std::string& json, const std::vector<inspect::FitCheck>& states) {
+    if (!states.empty())
+      json.insert(json.rfind('}'), ",\"inactive\":" + inspect::inactive_json(states));
   }
 
   /// The requests of each device that has PyTorch rows.
@@ -271,17 +326,25 @@ class Inspect final : public CommandRun {
       if (!event) return event.error();
       return std::optional(*event);
     };
-    auto found = inspect::inspect_in_passes(trace_.path, passes(console, trace_), map_event);
+    const auto read = passes(console, trace_);
+    auto found = inspect::inspect_in_passes(trace_.path, read, map_event);
     if (!found) return std::move(found).error();
     if (*found == nullptr) return std::optional<ExitCode>();
     const auto& all = **found;
+    ShortRecording state(kStateRequestsMost);
+    if (all.trace().is_state()) {
+      if (auto done = read(state); !done) return done.error();
+    }
+    const auto states = states_of(all.trace(), state);
     if (!json_.empty()) {
-      const auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map,
-                                         std::nullopt, std::nullopt, shown());
+      auto text = inspect::to_json(all.trace(), all.profile, all.growth, all.map, std::nullopt,
+                                   std::nullopt, shown());
+      add_inactive(text, states);
       if (auto written = console.write(json_, text); !written) return written.error();
     }
     if (json_ != "-") {
       console.result(words_of(all.trace(), all.profile, all.growth));
+      if (more_) console.result(inspect::inactive_table(states));
       if (all.map) console.result(inspect::to_text(all.trace(), *all.map, shown()));
     }
     if (all.map_event && !all.map)
@@ -318,7 +381,7 @@ class Inspect final : public CommandRun {
   Gates gates_{kInspectMeasures};
   More choice_;
   bool more_ = false;
-  std::string json_, svg_, map_, at_, gap_, capacity_, search_time_ = "10s";
+  std::string json_, svg_, map_, at_, gap_, beside_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;
   bool limit_ = false, as_recorded_ = false, all_frames_ = false, in_passes_ = false;
 };

@@ -8,10 +8,12 @@
 #include <fstream>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/load.hpp"
 #include "cli/recorded_settings.hpp"
 #include "cli/tee_sink.hpp"
 #include "commands/held_segments.hpp"
+#include "commands/held_state.hpp"
 #include "commands/known_blocks.hpp"
 #include "format/json_value.hpp"
 #include "inspect/oom.hpp"
@@ -110,6 +112,17 @@ report::Origin origin_of(std::string title) {
   return origin;
 }
 
+/// The capacity that is given for the device of replays. A state is asked about it, too.
+Result<std::optional<std::uint64_t>> capacity_of(std::string_view device) {
+  constexpr std::string_view kCapacity = "capacity=";
+  const auto at = device.find(kCapacity);
+  if (at == device.npos) return std::optional<std::uint64_t>();
+  const auto words = device.substr(at + kCapacity.size());
+  auto bytes = units::parse_capacity(words.substr(0, words.find(',')));
+  if (!bytes) return std::move(bytes).error();
+  return std::optional(*bytes);
+}
+
 }  // namespace
 
 void ReportInputs::offer(Arguments& arguments) {
@@ -118,7 +131,10 @@ void ReportInputs::offer(Arguments& arguments) {
                    "commands wrote with --json, and folders of sweeps; any mix of them");
   arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
                  "Replay each trace on this manager too, and show what it reserved; repeatable");
-  arguments.text("--device", device_, "DEVICE", "The device of these replays, as replay takes it");
+  arguments.text(
+      "--device", device_, "DEVICE",
+      "The device of these replays, as replay takes it; its capacity is also what a state of "
+      "PyTorch is asked about: the largest request that would be served");
   deadline_.offer(arguments);
   arguments.text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
   arguments.flag("--partial", partial_,
@@ -150,6 +166,8 @@ Result<std::string> ReportInputs::page(Console& console) const {
     if (!manager) return std::move(manager).error();
     managers.push_back(std::move(*manager));
   }
+  const auto capacity = capacity_of(device_);
+  if (!capacity) return capacity.error();
   handle_interrupts();
 
   std::vector<report::Part> traces, results;
@@ -240,9 +258,13 @@ Result<std::string> ReportInputs::page(Console& console) const {
       if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
     }
     console.step(text::format("{}: curves and addresses", names.back()));
+    auto checks = inspect::fit_checks(recorded.recording(), lifetimes,
+                                      trace.is_state() ? *capacity : std::nullopt);
+    if (inspect::find_ooms(recorded.recording(), lifetimes).all.empty())
+      describe_states(checks, of_pytorch);
     traces.push_back(report::trace_part(recorded, lifetimes, replayed,
                                         known_blocks(recorded.recording(), lifetimes, of_pytorch),
-                                        path));
+                                        checks, path));
     if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
         !advised) {
       return advised.error();

@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "inspect/statistics.hpp"
+#include "message/message.hpp"
 
 namespace emm::cli {
 namespace {
@@ -63,6 +64,15 @@ Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceA
         inspect::to_text(growing, before.path, after.path, static_cast<std::size_t>(top)));
   }
   return std::optional(ExitCode::fine);
+}
+
+Result<bool> tells_of_failure(const TraceArgument& argument) {
+  std::unique_ptr<format::ByteSource> source;
+  const auto reader = reader_of(argument, source);
+  if (!reader || *reader == nullptr || !(*reader)->is_amid_text) return false;
+  const auto found = message::find_messages(*source);
+  if (!found) return found.error();
+  return !found->all.empty();
 }
 
 }  // namespace emm::cli

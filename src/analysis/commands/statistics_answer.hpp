@@ -21,4 +21,7 @@ Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceA
                                                   const TraceArgument& after,
                                                   const std::string& json, std::uint64_t top);
 
+/// Answers whether the file is a log that has such figures, and also tells of a failure.
+Result<bool> tells_of_failure(const TraceArgument& argument);
+
 }  // namespace emm::cli

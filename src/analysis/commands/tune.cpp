@@ -159,17 +159,18 @@ class TuneRun final : public CommandRun {
     console.end_progress();
     if (!found) return found.error();
     const auto& ranking = *found;
+    const auto lateness = trial::lateness_of(program);
     if (const auto why = trial::why_no_pool(program, trace); !why.empty())
       console.say(std::string(why));
     if (!json_.empty()) {
-      if (auto done =
-              console.write(json_, to_json(ranking, lifespan, options.question.capacity, trace));
+      if (auto done = console.write(
+              json_, to_json(ranking, lifespan, options.question.capacity, lateness, trace));
           !done)
         return done.error();
     }
     if (json_ != "-")
-      console.result(
-          to_text(ranking, lifespan, options.question.capacity, trace, top_, console.width()));
+      console.result(to_text(ranking, lifespan, options.question.capacity, lateness, trace, top_,
+                             console.width()));
     return !ranking.empty() && ranking.front().bytes ? ExitCode::fine : ExitCode::failure;
   }
 

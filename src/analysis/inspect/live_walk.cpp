@@ -32,6 +32,9 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     needs_memory_ = needs_memory_ || (has_seqs_ && taken.error().code == Errc::parse_error);
     return taken;
   }
+  if (operation.op == Op::extension) {
+    for (auto* visitor : visitors_) visitor->told(events_, operation);
+  }
   if (operation.op == Op::extension || operation.op == Op::define || operation.op == Op::end)
     return {};
   const auto& event = trace_.last_event();

@@ -41,6 +41,8 @@ class LiveVisitor {
   virtual void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) = 0;
   virtual void passed(const LiveWalk& walk, std::uint32_t event,
                       const trace::Operation& operation) = 0;
+  /// An "x-" operation, which is no event. `event` is the next one.
+  virtual void told(std::uint32_t /*event*/, const trace::Operation& /*operation*/) {}
 };
 
 /// Goes over a trace once, as its operations come. It holds only what is live, the call sites, and

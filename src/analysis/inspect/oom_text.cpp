@@ -359,17 +359,6 @@ InactiveSum sum_of(const FitCheck& of) {
   return sum;
 }
 
-/// Lists the inactive memory by pool and stream. Empty if it is not known, or there is none.
-std::string inactive_table(const FitCheck& of) {
-  if (of.inactive.empty()) return "";
-  std::vector<std::vector<std::string>> rows{{"returnable", "stuck", "pool", "stream"}};
-  for (const auto& part : of.inactive) {
-    rows.push_back({units::bytes(part.returnable), units::bytes(part.stuck), part.pool,
-                    part.stream == 0 ? std::string("default") : format("{}", part.stream)});
-  }
-  return "\nInactive, by pool and stream\n" + format::columns("rrll", rows);
-}
-
 /// REQUIRES: of.space
 std::string of_state(const FitCheck& of) {
   const auto& space = *of.space;
@@ -440,6 +429,17 @@ std::string words_of(const trace::Trace& trace, const FitCheck& of) {
                             : of_state(of) + rest_of(of) + of_largest(of);
 }
 
+/// Writes the member "inactive".
+void write_inactive(format::JsonWriter& json, const FitCheck& of) {
+  json.key("inactive").begin_array();
+  for (const auto& each : of.inactive) {
+    json.begin_object().member("pool", each.pool).member("private", each.is_private);
+    json.member("stream", each.stream).member("returnable_bytes", each.returnable);
+    json.member("stuck_bytes", each.stuck).end_object();
+  }
+  json.end_array();
+}
+
 void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport& report,
            const FitCheck& of, std::size_t top) {
   const auto peaks = report.devices.find(of.device);
@@ -490,13 +490,7 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
   json.member("returnable_bytes", of.is_divided ? std::optional(sum.returnable) : std::nullopt);
   json.member("stuck_bytes", of.is_divided ? std::optional(sum.stuck) : std::nullopt);
   json.member("largest_request_bytes", of.largest_request);
-  json.key("inactive").begin_array();
-  for (const auto& each : of.inactive) {
-    json.begin_object().member("pool", each.pool).member("private", each.is_private);
-    json.member("stream", each.stream).member("returnable_bytes", each.returnable);
-    json.member("stuck_bytes", each.stuck).end_object();
-  }
-  json.end_array();
+  write_inactive(json, of);
   write(json, trace, of.held.by_site, top);
   json.end_object().end_object();
 }
@@ -580,7 +574,7 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
     if (!out.empty()) out += '\n';
     out += format::wrapped(on + words_of(trace, each), kWidth);
     const bool of_history = each.has_history && each.capacity;
-    if (!of_history) out += inactive_table(each);
+    if (!of_history) out += inactive_table(std::vector<FitCheck>{each});
     const auto holding =
         of_history
             ? moments.held_after(each.live_overrun ? each.live_overrun->event : each.live.event,
@@ -621,6 +615,38 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
                    "  emmctl fit {} --manager pool\n  emmctl replay {} --manager pool --device "
                    "sim:capacity={}\n",
                    shown_path, shown_path, capacity.value_or(0));
+}
+
+std::string inactive_table(const std::vector<FitCheck>& fit_checks) {
+  const bool several = fit_checks.size() > 1;
+  std::vector<std::vector<std::string>> rows{{"returnable", "stuck", "pool", "stream"}};
+  if (several) rows.front().emplace_back("device");
+  for (const auto& of : fit_checks) {
+    for (const auto& part : of.inactive) {
+      rows.push_back({units::bytes(part.returnable), units::bytes(part.stuck), part.pool,
+                      part.stream == 0 ? std::string("default") : format("{}", part.stream)});
+      if (several) rows.back().push_back(format("{}", of.device));
+    }
+  }
+  if (rows.size() == 1) return "";
+  return format("\nInactive, by pool{} stream{}\n", several ? "," : " and",
+                several ? " and device" : "") +
+         format::columns(several ? "rrlll" : "rrll", rows);
+}
+
+std::string inactive_json(const std::vector<FitCheck>& fit_checks) {
+  std::string out;
+  format::JsonWriter json(out);
+  json.begin_array();
+  for (const auto& of : fit_checks) {
+    const auto sum = sum_of(of);
+    json.begin_object().member("device", of.device).member("returnable_bytes", sum.returnable);
+    json.member("stuck_bytes", sum.stuck);
+    write_inactive(json, of);
+    json.end_object();
+  }
+  json.end_array();
+  return out;
 }
 
 std::string to_json(const trace::Trace& trace, const Moments& moments, const OomReport& report,

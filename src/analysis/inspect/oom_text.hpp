@@ -55,6 +55,11 @@ inline std::string to_text(const Recording& recording, const trace::Lifetimes& l
                            const Shown& shown) {
   return to_text(recording.trace(), MomentsInMemory(lifetimes), fit_checks, path, shown);
 }
+/// Lists what of the inactive memory is returnable, and what is stuck, by device, pool and stream.
+/// Empty if there is none, or a model of the allocator has not told it.
+std::string inactive_table(const std::vector<FitCheck>& fit_checks);
+/// Writes a JSON array: the same by device.
+std::string inactive_json(const std::vector<FitCheck>& fit_checks);
 /// The same in one breath. The command to paste is the caller's.
 format::Brief brief(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const Shown& shown);

@@ -70,6 +70,30 @@ class Areas {
       shown_ += lifetime.what == trace::Lifetime::What::device && of(lifetime) == others_ ? 1 : 0;
     shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
+  /// The areas of categories. Bytes may go from one to another, so that no allocation is in an
+  /// area.
+  Areas(const Categories& categories, const Profile& profile) {
+    std::uint64_t told = 0;
+    for (const auto& use : profile.categories) {
+      told += use.at_peak;
+      if (names_.size() == kGroups) continue;
+      const auto number = std::find(categories.names().begin(), categories.names().end(), use.name);
+      numbers_.emplace(number - categories.names().begin(), names_.size());
+      names_.push_back(text::format("{}: {} at the peak", text::printable(use.name, kNameMost),
+                                    units::bytes(use.at_peak)));
+    }
+    others_ = names_.size();
+    names_.emplace_back("all other categories, or none");
+    const auto is_all = profile.categories.size() <= kGroups && told == profile.live.bytes;
+    shown_ = others_ + (is_all ? 0 : 1);
+    categories_ = &categories;
+  }
+  /// Null if the areas are of allocations.
+  const Categories* categories() const noexcept { return categories_; }
+  std::size_t of_category(std::uint8_t category) const {
+    const auto found = numbers_.find(category);
+    return found == numbers_.end() ? others_ : found->second;
+  }
   std::size_t of(const trace::Lifetime& lifetime) const {
     const auto found = numbers_.find(sited_ ? index(lifetime.site) : band_of(lifetime.size));
     return found == numbers_.end() ? others_ : found->second;
@@ -77,6 +101,7 @@ class Areas {
   std::size_t count() const noexcept {
     return shown_;
   }  ///< Without the others if nothing is in them.
+  std::size_t others() const noexcept { return others_; }
   const std::string& name(std::size_t area) const { return names_[area]; }
   std::string_view colour(std::size_t area) const {
     return area == others_ ? kOther : kColours[area];
@@ -100,6 +125,7 @@ class Areas {
   }
 
   bool sited_ = false;
+  const Categories* categories_ = nullptr;
   std::size_t shown_ = 0, others_ = 0;
   std::unordered_map<std::uint64_t, std::size_t> numbers_;
   std::vector<std::string> names_;
@@ -143,7 +169,25 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
                            }
                            column.reserved = std::max(column.reserved, reserved);
                          });
+  std::fill_n(out.begin(), first_column, out.empty() ? Column() : out[first_column]);
   std::vector<std::uint64_t> by_area(areas.count());
+  if (areas.categories() != nullptr) {
+    std::vector<std::uint64_t> now(areas.count() + 1);
+    const auto& changes = areas.categories()->steps();
+    std::size_t next = 0;
+    for (auto& column : out) {
+      for (; next < changes.size() && changes[next].event <= column.event; ++next) {
+        auto& sum = now[areas.of_category(changes[next].category)];
+        const auto bytes = changes[next].bytes;
+        sum = changes[next].begins ? sum + bytes : sum - std::min(sum, bytes);
+      }
+      std::uint64_t others = column.live;
+      column.by_area.assign(now.begin(), now.end() - 1);
+      for (std::size_t i = 0; i < areas.others(); ++i) others -= std::min(others, now[i]);
+      if (areas.others() < column.by_area.size()) column.by_area[areas.others()] = others;
+    }
+    return out;
+  }
   const auto change_area = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
     if (lifetime.what != trace::Lifetime::What::device) return;
@@ -156,7 +200,8 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
                            if (auto& column = column_of(event); column.event == event)
                              column.by_area = by_area;
                          });
-  std::fill_n(out.begin(), first_column, out.empty() ? Column() : out[first_column]);
+  // The columns before the first moment show that moment.
+  for (std::size_t i = 0; i < first_column; ++i) out[i].by_area = out[first_column].by_area;
   return out;
 }
 
@@ -382,7 +427,11 @@ std::string picture(const Recording& recording, const trace::Lifetimes& lifetime
                     const Profile& profile, const Growth& growth, const std::optional<Space>& map,
                     bool all_frames, const std::vector<PictureLimit>& limits) {
   const auto& trace = recording.trace();
-  const Areas areas(trace, lifetimes, profile.at_peak, all_frames);
+  // A map shows where allocations lie, so that its areas are of these. A category's bytes are of no
+  // device.
+  const auto by_category = !profile.categories.empty() && !map && trace.device_count() == 1;
+  const auto areas = by_category ? Areas(recording.categories(), profile)
+                                 : Areas(trace, lifetimes, profile.at_peak, all_frames);
   const auto columns = columns_of(lifetimes, areas);
   const bool reserved = profile.backing.has_value();
   const auto legend_rows = legend_of(areas, reserved, map);

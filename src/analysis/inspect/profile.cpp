@@ -248,7 +248,8 @@ Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes) {
   out.at_peak = held_after(lifetimes, out.live.event);
   out.leaked = held_at_end(lifetimes, false);
   out.preexisting_at_end = held_at_end(lifetimes, true);
-  out.categories = recording.categories().use(out.live.event, trace.size());
+  out.categories = recording.categories().use(static_cast<std::uint32_t>(trace.first_moment()),
+                                              out.live.event, trace.size());
   leave_out_unknown(trace.header(), out);
   return out;
 }

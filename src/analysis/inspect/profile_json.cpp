@@ -179,8 +179,10 @@ std::string to_json(const trace::Trace& trace, const Profile& profile, const Gro
         .member("at_peak_bytes", each.at_peak)
         .member("peak_live_bytes", each.peak);
     json.member("peak_event", std::uint64_t{each.peak_event})
-        .member("live_at_end_bytes", each.at_end)
-        .end_object();
+        .member("live_at_end_bytes", each.at_end);
+    json.key("live_over_events").begin_array();
+    for (const auto most : each.over_events) json.value(most);
+    json.end_array().end_object();
   }
   json.end_array();
   constexpr std::array<std::string_view, 3> kCurves{"", "blocks", "totals"};

@@ -58,10 +58,10 @@ Status Recording::on_operation(const trace::Operation& operation) {
   }
   const auto before = trace_.size();
   if (auto taken = trace_.on_operation(operation); !taken) return taken;
-  if (operation.has(Member::extension) || operation.op == trace::Op::extension) {
-    const bool is_event = trace_.size() != before;
+  if (categories_.may_tell(operation)) {
+    const bool has_memory = trace_.size() != before && !trace::is_refused(trace_[before]);
     categories_.take(operation, static_cast<std::uint32_t>(before),
-                     is_event ? std::optional(trace_[before].id) : std::nullopt);
+                     has_memory ? std::optional(trace_[before].id) : std::nullopt);
   }
   if (trace_.size() == before) return {};
   if (operation.has(Member::extension) && says(operation.extension, "x-no_row")) {

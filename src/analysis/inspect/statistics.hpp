@@ -58,6 +58,8 @@ struct Statistics {
 /// One format of such files.
 struct StatisticsReader {
   std::string_view name, summary;
+  /// The figures stand in a log, whose other lines may tell of a failure.
+  bool is_amid_text = false;
   /// Confidence, 0 to 100, that a file with this beginning, of at most 64 KiB, has the format.
   int (*sniff)(std::string_view prefix);
   Result<Statistics> (*read)(format::ByteSource& source);

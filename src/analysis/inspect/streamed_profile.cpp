@@ -223,7 +223,9 @@ Profile ProfileWalk::finish(LiveWalk& walk) {
 }
 
 ProfileDetails::ProfileDetails(ProfileWalk& first_walk, Profile& profile)
-    : first_walk_(first_walk), profile_(profile) {
+    : first_walk_(first_walk),
+      profile_(profile),
+      category_sums_(first_walk.first_moment_, profile.live.event, profile.events) {
   for (auto* percentiles :
        {&first_walk.sizes_, &first_walk.lifetime_events_, &first_walk.lifetime_ns_})
     percentiles->begin_again();
@@ -247,7 +249,18 @@ void ProfileDetails::ended(const LiveWalk& walk, std::uint32_t event, const Live
   first_walk_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
 }
 
-void ProfileDetails::passed(const LiveWalk&, std::uint32_t event, const trace::Operation&) {
+void ProfileDetails::told(std::uint32_t event, const trace::Operation& operation) {
+  for (const auto& step : category_reader_.take(operation, event, std::nullopt))
+    category_sums_.take(step);
+}
+
+void ProfileDetails::passed(const LiveWalk& walk, std::uint32_t event,
+                            const trace::Operation& operation) {
+  if (category_reader_.may_tell(operation)) {
+    const auto& each = walk.event();
+    const auto id = trace::is_refused(each) ? std::nullopt : std::optional(each.id);
+    for (const auto& step : category_reader_.take(operation, event, id)) category_sums_.take(step);
+  }
   auto& curve = profile_.live_over_events;
   if (event < first_walk_.first_moment_) return;
   const auto moment = std::uint64_t{event} - first_walk_.first_moment_;
@@ -262,6 +275,7 @@ void ProfileDetails::passed(const LiveWalk&, std::uint32_t event, const trace::O
 }
 
 void ProfileDetails::finish() {
+  profile_.categories = category_sums_.finish(category_reader_.names());
   profile_.sizes = first_walk_.sizes_.percentiles();
   profile_.lifetime_events = first_walk_.lifetime_events_.percentiles();
   if (profile_.has_times) profile_.lifetime_ns = first_walk_.lifetime_ns_.percentiles();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "inspect/categories.hpp"
 #include "inspect/extension_members.hpp"
 #include "inspect/level.hpp"
 #include "inspect/live_walk.hpp"
@@ -74,6 +75,7 @@ class ProfileDetails final : public LiveVisitor {
   void ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) override;
   void passed(const LiveWalk& walk, std::uint32_t event,
               const trace::Operation& operation) override;
+  void told(std::uint32_t event, const trace::Operation& operation) override;
   void finish();
 
  private:
@@ -83,6 +85,8 @@ class ProfileDetails final : public LiveVisitor {
   std::uint64_t moments_ = 0;
   std::size_t part_ = 0;
   std::uint64_t part_end_ = 0;
+  CategoryReader category_reader_;
+  CategorySums category_sums_;
 };
 
 /// Returns where device memory lies after the last passed event, as space_after() does.

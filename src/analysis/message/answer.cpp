@@ -32,6 +32,10 @@ std::string_view allocator_of(Speaker speaker) {
       return "Paddle";
     case Speaker::vllm:
       return "vLLM";
+    case Speaker::sglang:
+      return "SGLang";
+    case Speaker::julia:
+      return "CUDA.jl's pool";
     default:
       return "the program";
   }
@@ -55,6 +59,10 @@ std::string_view limit_setting(Speaker speaker) {
       return "maximum_pool_size";
     case Speaker::vllm:
       return "gpu_memory_utilization";
+    case Speaker::sglang:
+      return "--mem-fraction-static";
+    case Speaker::julia:
+      return "JULIA_CUDA_HARD_MEMORY_LIMIT";
     default:
       return "its own option";
   }
@@ -235,11 +243,20 @@ class Judge {
     switch (speaker_) {
       case Speaker::nccl:
       case Speaker::cublas:
+      case Speaker::tensorrt:
         out_.lead = {
             format("{} asked the device itself for memory, not the framework's allocator.",
-                   speaker_ == Speaker::nccl ? "NCCL" : "cuBLAS or a like library"),
+                   speaker_ == Speaker::nccl       ? "NCCL"
+                   : speaker_ == Speaker::tensorrt ? "TensorRT"
+                                                   : "cuBLAS or a like library"),
             "That allocator is not to blame, but what it holds idle is what is missing here.",
             "Leave room for it: a memory fraction, or empty_cache() before its first use."};
+        break;
+      case Speaker::sglang:
+        out_.cause = Cause::limit;
+        out_.lead = {"The limit is SGLang's own: the share of the device that it may use.",
+                     "Weights leave nothing of it for the KV cache.",
+                     "Raise --mem-fraction-static, or use a smaller model or more devices."};
         break;
       case Speaker::vllm:
         out_.cause = Cause::limit;
@@ -283,15 +300,17 @@ class Judge {
       free_is_unknown();
       return;
     }
-    if (speaker_ == Speaker::nccl || speaker_ == Speaker::llama) {
+    if (speaker_ == Speaker::nccl || speaker_ == Speaker::llama || speaker_ == Speaker::tensorrt) {
       out_.lead = {
           format("{} asked the device itself for {}, and the device refused.",
-                 speaker_ == Speaker::nccl ? "NCCL" : "The program", asked_words()),
-          speaker_ == Speaker::nccl
+                 speaker_ == Speaker::llama ? "The program" : framework(speaker_), asked_words()),
+          speaker_ != Speaker::llama
               ? "The framework's allocator is not to blame, but what it holds is missing here."
               : "There is no pool in between, so no setting of one can help.",
           speaker_ == Speaker::nccl
               ? "Leave room: a memory fraction, fewer channels, empty_cache() before."
+          : speaker_ == Speaker::tensorrt
+              ? "Leave room, or allow the engine less: IBuilderConfig.set_memory_pool_limit()."
               : "Use fewer layers on this device, a smaller context, or free it for others."};
     } else {
       out_.lead = {

@@ -74,6 +74,7 @@ std::vector<Record> what_to_record(Speaker speaker, std::string_view given_path)
   switch (speaker) {
     case Speaker::torch:
     case Speaker::vllm:
+    case Speaker::sglang:
       return {{"In the program, before its first use of the device:",
                {"import torch", "torch.cuda.memory._record_memory_history(max_entries=1000000)"}},
               {"and where it fails:",

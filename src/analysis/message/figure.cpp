@@ -116,6 +116,8 @@ std::optional<Figure> figure(std::string_view digits, std::string_view unit, Rou
   const auto low = scaled == 0 ? Wide{0} : (2 * scaled - 1) * bytes;
   out.bytes.least = capped((low + twice - 1) / twice);
   out.bytes.most = capped((2 * scaled + 1) * bytes / twice);
+  // Digits finer than a byte: no whole number is rounded to them, and one beside them is meant.
+  if (out.bytes.least > out.bytes.most) std::swap(out.bytes.least, out.bytes.most);
   if (rounding == Rounding::truncates && power > 1)
     out.bytes.most = capped(Wide{out.bytes.most} + (bytes >> 10) - 1);
   return out;

@@ -177,7 +177,7 @@ struct Stream {
 class Finder {
  public:
   Finder(format::ByteSource& source, const std::function<void()>& progress)
-      : lines_(source), progress_(progress) {}
+      : lines_(source, anchors()), progress_(progress) {}
 
   Result<Messages> find() {
     format::LogLine line;
@@ -200,6 +200,12 @@ class Finder {
 
  private:
   void take(const format::LogLine& line) {
+    if (gaps_ != lines_.gaps()) {  // What is open has ended before what was passed over.
+      gaps_ = lines_.gaps();
+      for (auto& [writer, stream] : streams_) close(writer, stream, stream.text.size());
+      streams_.clear();
+      last_writer_.clear();
+    }
     std::string writer(line.writer);
     if (writer.empty() && !last_writer_.empty() && is_rest_of_last(line.text))
       writer = last_writer_;
@@ -256,7 +262,9 @@ class Finder {
       if (wording == nullptr) return;
       stream.looked_at = at + 1;
       if (stream.open != nullptr && at - stream.begin < kLongest) {
-        // Part of the open message: an error code that it quotes, or its name once more.
+        // Part of the open message: of its own words, an error code that it quotes, or its name
+        // once more.
+        if (stream.open->is_specific && at < stream.begin + stream.open->trigger.size()) continue;
         if (!wording->is_specific && stream.open->is_specific) continue;
         if (wording->is_specific && !stream.open->is_specific && at - stream.begin < 300) {
           stream.open = wording;
@@ -280,8 +288,9 @@ class Finder {
   static std::pair<const Wording*, std::size_t> next_trigger(const Stream& stream) {
     const auto text = std::string_view(stream.text);
     // Every trigger has one of these.
-    constexpr std::array<std::string_view, 7> kSeeds{"emory", "EMORY", "lloc",      "LLOC",
-                                                     "OfMem", "OOM",   "poolsizeex"};
+    constexpr std::array<std::string_view, 10> kSeeds{"emory", "EMORY", "lloc",       "LLOC",
+                                                      "OfMem", "OOM",   "poolsizeex", "KVcache",
+                                                      "oom_k", "oom-k"};
     if (std::none_of(kSeeds.begin(), kSeeds.end(), [&](std::string_view seed) {
           return text.find(seed, stream.looked_at) != std::string_view::npos;
         }))
@@ -430,7 +439,7 @@ class Finder {
 
   format::LogLines lines_;
   const std::function<void()>& progress_;
-  std::uint64_t taken_ = 0;
+  std::uint64_t taken_ = 0, gaps_ = 0;
   std::map<std::string, Stream> streams_;
   std::string last_writer_;
   std::uint64_t last_named_ = 0;  // the last line that names its writer

@@ -12,6 +12,7 @@ using enum Speaker;
 constexpr std::array kWordings{
     Wording{torch, "outofmemory.Triedtoallocate", true, Rounding::nearest, true},
     Wording{torch_mps, "MPSbackendoutofmemory(MPSallocated:", true},
+    Wording{xla, "RESOURCE_EXHAUSTED:Outofmemoryallocating", true, Rounding::truncates, true},
     Wording{cupy, "Outofmemoryallocating", true, Rounding::nearest, true},
     Wording{xla, "Outofmemorywhiletryingtoallocate", true, Rounding::truncates, true},
     Wording{xla, "Failedtoallocaterequestfor", true, Rounding::truncates, true},
@@ -30,6 +31,11 @@ constexpr std::array kWordings{
     Wording{vllm, "Noavailablememoryforthecacheblocks", true},
     Wording{vllm, "islessthandesiredGPUmemoryutilization", true},
     Wording{vllm, "islargerthantheavailableKVcachememory", true, Rounding::nearest, true},
+    Wording{vllm, "islargerthanthemaximumnumberoftokensthatcanbestoredinKVcache", true},
+    Wording{sglang, "Notenoughmemory.Pleasetrytoincrease--mem-fraction-static", true},
+    Wording{julia, "OutofGPUmemorytryingtoallocate", true, Rounding::nearest, true},
+    Wording{tensorrt, "RequestedamountofGPUmemory(", true, Rounding::nearest, true},
+    Wording{tensorrt, "CudaRuntime(outofmemory)", true},
     Wording{llama, "cudaMallocfailed:outofmemory", true},
     Wording{nccl, "FailedtoCUDAcalloc", true},
     Wording{nccl, "Cudafailure2'outofmemory'", true},
@@ -42,9 +48,19 @@ constexpr std::array kWordings{
     Wording{host, "DefaultCPUAllocator:can'tallocatememory", true},
     Wording{host, "DefaultCPUAllocator:notenoughmemory", true},
     Wording{host, "Outofmemory:Killedprocess", true},
+    Wording{host, "Outofmemory:Killprocess", true},
+    Wording{host, "outofmemory:Killedprocess", true},
+    Wording{host, "oom_killevent", true},
+    Wording{host, "oom-killevent", true},
     Wording{host, "MemoryError:Unabletoallocate", true},
     Wording{torch, "CUDAoutofmemory", false},
     Wording{torch, "HIPoutofmemory", false},
+    Wording{torch, "cudaruntimeerror(2):outofmemory", false},  // before 1.5
+    Wording{torch, "error=2:outofmemory", false},
+    Wording{onnxruntime, "CUDAfailure2:outofmemory", false},
+    Wording{cuda, "cudaMallocretryfailed:outofmemory", false},
+    Wording{cuda, "CUDAerror2:outofmemory", false},
+    Wording{cuda, "CUDAError:outofmemory", false},
     Wording{cuda, "CUDAerror:outofmemory", false},
     Wording{cuda, "HIPerror:outofmemory", false},
     Wording{cuda, "CUDAdrivererror:outofmemory", false},
@@ -107,6 +123,14 @@ constexpr std::array kPhrases{
     Phrase{"(failedtoallocate", asked, ")"},
     Phrase{"failureallocating", asked, ""},
     Phrase{"[Upstream", asked, "]["},
+    // CUDA.jl, TensorRT.
+    Phrase{"OutofGPUmemorytryingtoallocate", asked, ""},
+    Phrase{"iB/", total, ")Memorypool"},
+    Phrase{"Memorypoolusage:", allocated, "("},
+    Phrase{"(", reserved, "reserved)"},
+    Phrase{"RequestedamountofGPUmemory(", asked, ")couldnot"},
+    // TensorFlow, of the driver itself.
+    Phrase{"(", asked, ")fromdevice"},
     // NCCL, llama.cpp, Paddle.
     Phrase{"FailedtoCUDAcallocasync", asked, ""},
     Phrase{"FailedtoCUDAcalloc", asked, ""},
@@ -131,6 +155,47 @@ constexpr std::array kPhrases{
 }  // namespace
 
 std::span<const Wording> wordings() noexcept { return kWordings; }
+
+const format::AnyWord& anchors() {
+  using Word = format::RareWord;
+  static constexpr std::array kAnchors{// A line may end behind "of".
+                                       Word{"ut of m", 3},
+                                       Word{"ut of\n", 3},
+                                       Word{"ut of\r", 3},
+                                       Word{"ut of\\", 3},
+                                       Word{"ut of\x1b", 3},
+                                       Word{"ut_of_m", 2},
+                                       Word{"ried to al", 0},
+                                       Word{"OOM", 0},
+                                       Word{"ALLOC_F", 4},
+                                       Word{"OF_MEM", 1},
+                                       Word{"OfMem", 1},
+                                       Word{"yAlloc", 0},
+                                       Word{"bad_al", 2},
+                                       Word{"ize exceed", 4},
+                                       Word{"ailed to al", 0},
+                                       Word{"mpting to", 0},
+                                       Word{"lable memory of", 10},
+                                       Word{"o available mem", 2},
+                                       Word{"than desired", 7},
+                                       Word{"KV cache", 0},
+                                       Word{"CUDA call", 1},
+                                       Word{"allocate mem", 3},
+                                       Word{"nough mem", 2},
+                                       Word{"t of GPU mem", 5},
+                                       Word{"amount of GPU", 0},
+                                       Word{"(out of", 0},
+                                       Word{"oom_kill", 0},
+                                       Word{"oom-kill", 0},
+                                       Word{"yError: Un", 0},
+                                       Word{"E_EXHAU", 0},
+                                       Word{"InUse at", 0},
+                                       Word{"Free  at", 0},
+                                       Word{"Free at", 0},
+                                       Word{"Chunk at", 0}};
+  static const format::AnyWord made(kAnchors);
+  return made;
+}
 std::span<const Phrase> phrases() noexcept { return kPhrases; }
 
 std::string_view name(What what) noexcept {
@@ -165,7 +230,7 @@ std::string_view describe(What what) noexcept {
 }
 
 std::string_view framework(Speaker speaker) noexcept {
-  constexpr std::array<std::string_view, 15> kNames{"PyTorch",
+  constexpr std::array<std::string_view, 18> kNames{"PyTorch",
                                                     "PyTorch (MPS)",
                                                     "CuPy",
                                                     "XLA (JAX, TensorFlow)",
@@ -175,6 +240,9 @@ std::string_view framework(Speaker speaker) noexcept {
                                                     "Numba",
                                                     "Paddle",
                                                     "vLLM",
+                                                    "SGLang",
+                                                    "CUDA.jl",
+                                                    "TensorRT",
                                                     "llama.cpp",
                                                     "NCCL",
                                                     "a CUDA library",

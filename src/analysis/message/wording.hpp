@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "format/any_word.hpp"
 #include "message/figure.hpp"
 
 namespace emm::message {
@@ -54,6 +55,9 @@ enum class Speaker : std::uint8_t {
   numba,
   paddle,
   vllm,
+  sglang,
+  julia,
+  tensorrt,
   llama,
   nccl,
   cublas,
@@ -77,6 +81,9 @@ struct Wording {
 };
 
 std::span<const Wording> wordings() noexcept;
+/// Words of which each wording's trigger, as it is printed, has one, and each line that lists a
+/// chunk of a BFC allocator. Lines that say anything else have them seldom.
+const format::AnyWord& anchors();
 std::span<const Phrase> phrases() noexcept;
 
 }  // namespace emm::message

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "format/json_value.hpp"
+#include "inspect/fit_check.hpp"
 #include "inspect/gap.hpp"
 #include "report/recorded.hpp"
 #include "report/replayed.hpp"
@@ -21,11 +22,11 @@ struct Part {
 
 /// Builds the part of a trace and of the managers that it was replayed on. The events go into the
 /// payload as columns, from which the page computes every number exactly. `known` is what a model
-/// knows of the recorded manager's blocks. `path` names the trace in the commands that the page
-/// suggests.
+/// knows of the recorded manager's blocks, `checks` are fit_checks() of the recording. `path` names
+/// the trace in the commands that the page suggests.
 Part trace_part(const Recorded& recorded, const trace::Lifetimes& lifetimes,
                 const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
-                std::string_view path);
+                const std::vector<inspect::FitCheck>& checks, std::string_view path);
 /// Builds the part of a result that another command wrote with --json. `value` names its schema.
 Part result_part(const format::JsonValue& value, std::string_view path);
 

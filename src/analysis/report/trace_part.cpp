@@ -429,6 +429,39 @@ void add_gap(Payload& places, const inspect::Recording& recording, inspect::GapW
   }
 }
 
+/// What each category has: a column of steps for each.
+void add_categories(Payload& payload, const inspect::Recording& recording) {
+  struct Written {
+    Column column;
+    std::uint32_t event = 0, changed = 0;
+    std::uint64_t bytes = 0, written = 0;
+  };
+  const auto& trace = recording.trace();
+  const auto& categories = recording.categories();
+  std::vector<Written> all(categories.names().size());
+  const auto write = [](Written& of) {
+    if (of.bytes == of.written) return;
+    of.column.add(of.changed - of.event);
+    of.column.add_signed(static_cast<std::int64_t>(of.bytes - of.written));
+    of.event = of.changed;
+    of.written = of.bytes;
+  };
+  for (const auto& step : categories.steps()) {
+    // As in Changes::step(); what follows the last event is counted to it.
+    auto event = std::min(step.event, static_cast<std::uint32_t>(trace.size() - 1));
+    if (event < trace.beginning()) event = 0;
+    while (recording.is_what_stays(event)) --event;
+    auto& of = all[step.category];
+    if (event != of.changed) write(of);
+    of.changed = event;
+    of.bytes = step.begins ? of.bytes + step.bytes : of.bytes - std::min(of.bytes, step.bytes);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    write(all[i]);
+    payload.add(text::format("category {}", i), all[i].column.bytes());
+  }
+}
+
 /// "torch 2.9.1, emmctl record 0.1.0": the framework, and the tool with its version.
 std::string recorded_with(const trace::Header& header) {
   auto out = header.framework;
@@ -470,7 +503,7 @@ std::string held_column(const Replayed& manager) {
 
 Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
                 const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
-                std::string_view path) {
+                const std::vector<inspect::FitCheck>& checks, std::string_view path) {
   const auto& trace = recorded.recording().trace();
   const auto profile = inspect::profile(recorded.recording(), lifetimes);
   const auto growth = inspect::growth(lifetimes);
@@ -505,6 +538,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     }
   }
   payload.add("site names", sites_json(trace, changes.sites()));
+  if (trace.size() > 0) add_categories(payload, recorded.recording());
   if (profile.backing) add_gap(places, recorded.recording(), gap, lifetimes);
 
   Part part;
@@ -524,12 +558,15 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
     json.value(inspect::name(static_cast<inspect::Beyond>(i)));
   json.end_array();
   const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
-  const auto checks = inspect::fit_checks(recorded.recording(), lifetimes, std::nullopt);
   put_devices(json, lifetimes, ooms);
   json.key("streams").begin_array();
   for (const auto& stream : trace.streams()) json.value(stream);
   json.end_array().key("pools").begin_array();
   for (const auto& pool : recorded.pools()) json.value(pool);
+  json.end_array();
+  json.key("categories").begin_array();
+  for (const auto& name : recorded.recording().categories().names())
+    json.value(text::printable(name, std::string::npos));
   json.end_array();
   json.key("iterations").begin_array();
   if (growth.source == inspect::Growth::Source::marks ||

@@ -25,7 +25,8 @@ class RemedyTrials {
                GapRemedies& found)
       : program_(program), interrupted_(interrupted), found_(found) {
     const auto today = outcome(program.settings, program);
-    found_.reserved = today.reserved;
+    found_.reserved = today.reserved;  // The recording tells when today's frees completed.
+    found_.lateness = lateness_of(program);
     found_.device_calls = today.device_calls;
   }
 
@@ -37,7 +38,7 @@ class RemedyTrials {
       auto tried = outcome(each, program_);
       tried.cause = cause;
       tried.how = how_of(each);
-      if (!best || tried.reserved < best->reserved) best = std::move(tried);
+      if (!best || key(tried) < key(*best)) best = std::move(tried);
     }
     if (best) add(std::move(*best));
   }
@@ -52,18 +53,27 @@ class RemedyTrials {
   GapRemedy outcome(const Settings& settings, const pytorch::Program& program) {
     GapRemedy tried;
     tried.reserved = found_.reserved;
+    tried.range = {.low = tried.reserved, .high = tried.reserved};
     if (interrupted_ != nullptr && interrupted_->load(std::memory_order_relaxed)) {
       found_.interrupted = true;
       return tried;
     }
-    const auto outcome = run(program, {.settings = settings});
+    const pytorch::RunOptions options{.settings = settings};
+    const auto outcome = run(program, options);
     // A setting with which a request fails does not help.
-    if (!outcome.fails_at) tried.reserved = outcome.reserved;
+    if (!outcome.fails_at) {
+      tried.reserved = outcome.reserved;
+      tried.range = reserved_after(as_late(program), options, outcome);
+    }
     tried.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
     return tried;
   }
   void add(GapRemedy remedy) {
-    if (remedy.reserved < found_.reserved) found_.remedies.push_back(std::move(remedy));
+    if (remedy.range.low < found_.reserved) found_.remedies.push_back(std::move(remedy));
+  }
+  /// The one that holds least as recorded is the best, then the one that holds least at most.
+  static std::pair<std::uint64_t, std::uint64_t> key(const GapRemedy& one) {
+    return {one.reserved, one.range.high};
   }
 
   const pytorch::Program& program_;
@@ -153,12 +163,16 @@ GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspe
     all.reserved += one.reserved;
     all.device_calls += one.device_calls;
     all.interrupted = all.interrupted || one.interrupted;
+    if (one.lateness.longest > all.lateness.longest) all.lateness = one.lateness;
   }
   for (std::size_t i = 0; i < programs.size(); ++i) {
     for (auto& each : found[i].remedies) {
       each.device = programs[i].device;
       // The other devices stay as they are today.
-      each.reserved += all.reserved - found[i].reserved;
+      const auto others = all.reserved - found[i].reserved;
+      each.reserved += others;
+      each.range.low += others;
+      each.range.high += others;
       each.device_calls += all.device_calls - found[i].device_calls;
       all.remedies.push_back(std::move(each));
     }
@@ -166,7 +180,23 @@ GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspe
   return all;
 }
 
-std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap) {
+namespace {
+
+/// "-12.00 MiB" or, of a range, "-12.00 to -4.00 MiB"; "+" is more than today.
+std::string saved_words(const GapRemedies& remedies, const GapRemedy& one) {
+  const auto signed_words = [&](std::uint64_t held) {
+    if (held == remedies.reserved) return std::string("0");
+    return held < remedies.reserved ? "-" + units::bytes(remedies.reserved - held)
+                                    : "+" + units::bytes(held - remedies.reserved);
+  };
+  auto best = signed_words(one.range.low);
+  const auto worst = signed_words(one.range.high);
+  return best == worst ? best : best + " to " + worst;
+}
+
+}  // namespace
+
+std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap, std::size_t width) {
   if (gap.parts.empty()) return {};
   const auto has_several = std::any_of(
       gap.parts.begin(), gap.parts.end(),
@@ -178,30 +208,37 @@ std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap) {
   auto out = std::string("\nWhat would lower it, each tried by a replay up to then\n");
   std::vector<std::vector<std::string>> rows;
   std::set<std::pair<inspect::Beyond, std::uint32_t>> seen;
+  bool any_range = false;
   for (const auto& part : gap.parts) {
     if (!seen.insert({part.cause, part.device}).second) continue;
     bool any = false;
     for (const auto& each : remedies.remedies) {
       if (each.cause != part.cause || (has_several && each.device != part.device)) continue;
-      rows.push_back({any ? std::string() : words(part),
-                      "-" + units::bytes(remedies.reserved - each.reserved), each.how});
+      rows.push_back({any ? std::string() : words(part), saved_words(remedies, each), each.how});
+      any_range = any_range || each.range.is_range();
       any = true;
     }
     if (!any) rows.push_back({words(part), "", "nothing that was tried"});
   }
-  return out + format::columns("lrl", rows);
+  out += format::columns("lrl", rows);
+  if (any_range) out += "\n" + format::wrapped(why_range(remedies.lateness), width);
+  return out;
 }
 
 std::string to_json(const GapRemedies& remedies) {
   std::string out;
   format::JsonWriter json(out);
   json.begin_object().member("event", remedies.event).member("reserved_bytes", remedies.reserved);
-  json.member("device_calls", remedies.device_calls).key("remedies").begin_array();
+  json.member("device_calls", remedies.device_calls);
+  write(json, remedies.lateness);
+  json.key("remedies").begin_array();
   for (const auto& each : remedies.remedies) {
     json.begin_object().member("cause", inspect::name(each.cause)).member("how", each.how);
     json.member("device", each.device);
     json.member("reserved_bytes", each.reserved);
-    json.member("saved_bytes", remedies.reserved - each.reserved);
+    json.member("reserved_low_bytes", each.range.low);
+    json.member("reserved_high_bytes", each.range.high);
+    json.member("saved_bytes", remedies.reserved - std::min(remedies.reserved, each.reserved));
     json.member("device_calls", each.device_calls).end_object();
   }
   json.end_array().end_object();

@@ -16,6 +16,7 @@ struct GapRemedy {
   std::uint32_t device = 0;
   std::string how;                 ///< The variable, line of code or habit.
   std::uint64_t reserved = 0;      ///< Bytes of all devices after the event, replayed with it.
+  Reserved range{};                ///< The same, whenever late frees complete.
   std::uint64_t device_calls = 0;  ///< Calls for memory until then.
 };
 
@@ -24,6 +25,7 @@ struct GapRemedies {
   std::uint64_t reserved = 0;       ///< With today's settings, by the same replay.
   std::uint64_t device_calls = 0;   ///< With today's settings.
   std::vector<GapRemedy> remedies;  ///< In the order of the causes' bytes.
+  Lateness lateness{};              ///< Of the device whose frees waited longest.
   bool interrupted = false;
 };
 
@@ -35,12 +37,13 @@ struct DeviceProgram {
 
 /// For each cause in `gap` and each device, replays the recording up to the event with changes that
 /// may lower it: other settings, and programs that avoid the cause. Of the settings for one cause,
-/// only the one that holds least is returned. What holds no less than today's is left out.
+/// only the one that holds least is returned. What holds no less than today's, whenever late frees
+/// complete, is left out.
 GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspect::Gap& gap,
                          const std::atomic<bool>* interrupted);
 
-/// For a person. Ends with a line feed.
-std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap);
+/// For a person, at most `width` columns wide but for names. Ends with a line feed.
+std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap, std::size_t width);
 /// Writes a JSON object.
 std::string to_json(const GapRemedies& remedies);
 

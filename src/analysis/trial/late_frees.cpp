@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocators/pytorch/policy.hpp"
+#include "base/text.hpp"
 
 namespace emm::trial {
 namespace {
@@ -78,6 +79,16 @@ Lateness lateness_of(const pytorch::Program& program) {
   return found;
 }
 
+std::string why_range(const Lateness& lateness) {
+  if (lateness.late == 0) return {};
+  return text::format(
+      "{} of {} frees completed late, up to {} requests after they were asked for: other streams "
+      "still used the blocks. With another setting that may be sooner or later, so figures are "
+      "ranges, from the next request to {} requests later.",
+      text::grouped(lateness.late), text::grouped(lateness.frees), text::grouped(lateness.longest),
+      text::grouped(lateness.longest));
+}
+
 std::vector<pytorch::Program> as_late(const pytorch::Program& program) {
   std::vector<pytorch::Program> all;
   const auto lateness = lateness_of(program);
@@ -120,6 +131,18 @@ Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::R
   if (counts.retries + counts.ooms != 0)
     reserved.low = std::min(reserved.low, held - std::min(held, largest));
   return reserved;
+}
+
+Reserved reserved_after(const std::vector<pytorch::Program>& late,
+                        const pytorch::RunOptions& options, const pytorch::Outcome& as_recorded) {
+  Reserved reserved{.low = as_recorded.reserved, .high = as_recorded.reserved};
+  for (const auto& each : late) add(reserved, run(each, options).reserved);
+  return reserved;
+}
+
+void write(format::JsonWriter& json, const Lateness& lateness) {
+  json.key("late_frees").begin_object().member("frees", lateness.frees);
+  json.member("late", lateness.late).member("longest_requests", lateness.longest).end_object();
 }
 
 void write(format::JsonWriter& json, const Reserved& reserved) {

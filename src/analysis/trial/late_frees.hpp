@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "allocators/pytorch/program.hpp"
@@ -27,6 +28,8 @@ struct Lateness {
   std::uint64_t longest = 0;
 };
 Lateness lateness_of(const pytorch::Program& program);
+/// Says why a figure is a range. Empty if no free was late.
+std::string why_range(const Lateness& lateness);
 
 /// The program with each late free completed at the first request after it, which is the earliest
 /// that PyTorch can notice, and after more and more requests, up to the longest that any waited.
@@ -41,6 +44,13 @@ Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::R
                      const pytorch::Program& program,
                      const pytorch::Allocator::Counts& as_recorded);
 
+/// Returns the least and the most that is reserved after the last call, whenever the late frees
+/// complete. `late` is as_late() of the program, `as_recorded` its run with `options`.
+Reserved reserved_after(const std::vector<pytorch::Program>& late,
+                        const pytorch::RunOptions& options, const pytorch::Outcome& as_recorded);
+
+/// Writes the member "late_frees".
+void write(format::JsonWriter& json, const Lateness& lateness);
 /// Writes the members "peak_reserved_low_bytes" and "peak_reserved_high_bytes".
 void write(format::JsonWriter& json, const Reserved& reserved);
 

@@ -14,10 +14,12 @@ struct Spare {
   std::string manager;  ///< As --manager takes it.
   std::string how;      ///< How to tell a program.
   bool is_today = false;
-  /// Served in every order of addresses that was tried. Empty if not even 2 MiB is.
+  /// Served in every order of addresses that was tried, and whenever late frees complete. Empty if
+  /// not even 2 MiB is.
   std::optional<std::uint64_t> bytes{};
-  /// The event that fails with 2 MiB more, in the likeliest order of addresses: its index in the
-  /// trace.
+  /// Served in one of these cases. Empty if not even 2 MiB is.
+  std::optional<std::uint64_t> most_bytes{};
+  /// The event that fails with 2 MiB more, in the likeliest case: its index in the trace.
   std::optional<std::uint64_t> limited_at{};
   std::uint64_t limited_size = 0;
 };
@@ -42,9 +44,10 @@ Result<std::vector<Spare>> spare(const pytorch::Program& program, const trace::T
 
 /// Writes at most `width` columns and `top` rows for a person.
 std::string to_text(const std::vector<Spare>& ranking, const Lifespan& lifespan,
-                    std::uint64_t capacity, const trace::Trace& trace, std::size_t top, int width);
+                    std::uint64_t capacity, const Lateness& lateness, const trace::Trace& trace,
+                    std::size_t top, int width);
 /// "emmctl.spare/1"
 std::string to_json(const std::vector<Spare>& ranking, const Lifespan& lifespan,
-                    std::uint64_t capacity, const trace::Trace& trace);
+                    std::uint64_t capacity, const Lateness& lateness, const trace::Trace& trace);
 
 }  // namespace emm::trial

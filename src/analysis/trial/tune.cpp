@@ -83,8 +83,14 @@ Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>
   }
   auto unlimited = settings;
   unlimited.drop_limit();
-  tuned.unlimited_reserved =
-      run(program, run_options(unlimited, pytorch::kNoLimit, question.limit)).counts.peak_reserved;
+  const auto without_limit = run_options(unlimited, pytorch::kNoLimit, question.limit);
+  tuned.unlimited_reserved = run(program, without_limit).counts.peak_reserved;
+  tuned.unlimited = {.low = tuned.unlimited_reserved, .high = tuned.unlimited_reserved};
+  for (const auto& each : late) {
+    const auto peak = run(each, without_limit).counts.peak_reserved;
+    tuned.unlimited.low = std::min(tuned.unlimited.low, peak);
+    tuned.unlimited.high = std::max(tuned.unlimited.high, peak);
+  }
   return tuned;
 }
 
@@ -328,6 +334,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
   const auto unlimited = run_timed(trace, setting, kCapacityMost);
   if (!unlimited) return unlimited.error();
   tuned.unlimited_reserved = unlimited->pass.peak_reserved_bytes;
+  tuned.unlimited = {.low = tuned.unlimited_reserved, .high = tuned.unlimited_reserved};
   const auto at = has_capacity ? run_timed(trace, setting, limit / kStep * kStep) : unlimited;
   if (!at) return at.error();
   tuned.served = replay::exit_code(*at) == 0 && at->outcomes.failed_as_recorded == 0;
@@ -617,6 +624,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       // The recording tells it.
       const auto peak = found[i].peak_reserved;
       found[i].reserved = {.low = peak, .high = peak};
+      const auto unlimited = found[i].unlimited_reserved;
+      if (unlimited == peak) found[i].unlimited = found[i].reserved;
     }
     told(settings.size());
   });

@@ -50,6 +50,7 @@ struct Tuned {
   std::uint64_t peak_reserved = 0;       ///< With late frees completed as recorded.
   Reserved reserved{};                   ///< Whenever they complete.
   std::uint64_t unlimited_reserved = 0;  ///< The peak of reserved bytes without any limit.
+  Reserved unlimited{};                  ///< The same, whenever late frees complete.
   std::uint64_t retries = 0;
   std::optional<std::uint64_t> device_calls{};  ///< For memory. Empty if they are not counted.
   /// The time of the driver's calls at the capacity if that serves the program, else at `fit`, by

@@ -116,21 +116,25 @@ std::string one_line(std::string lines) {
   return lines;
 }
 
+/// `words_of` writes one size.
+std::string range_words(const Reserved& range, std::string (*words_of)(std::uint64_t)) {
+  auto low = words_of(range.low);
+  const auto high = words_of(range.high);
+  return low == high ? low : low + " to " + high;
+}
 std::string reserved_words(const Tuned& one) {
-  const auto low = units::bytes(one.reserved.low), high = units::bytes(one.reserved.high);
-  return low == high ? units::bytes(one.peak_reserved) : low + " to " + high;
+  return range_words(one.reserved, [](std::uint64_t bytes) { return units::bytes(bytes); });
+}
+std::string unlimited_words(const Tuned& one) {
+  return range_words(one.unlimited, [](std::uint64_t bytes) { return units::bytes(bytes); });
 }
 
 /// Says why a figure is a range. Empty if no free was late.
 std::string late_words(const Tuning& tuning) {
-  const auto& lateness = tuning.lateness;
-  if (lateness.late == 0) return "";
-  auto words = text::format(
-      "{} of {} frees completed late, up to {} requests after they were asked for: other streams "
-      "still used the blocks. With another setting that may be sooner or later, so figures are "
-      "ranges, from the next request to {} requests later.",
-      text::grouped(lateness.late), text::grouped(lateness.frees), text::grouped(lateness.longest),
-      text::grouped(lateness.longest));
+  auto words = why_range(tuning.lateness);
+  if (words.empty()) return words;
+  words += " What is lost, retries and calls are those of frees that complete as recorded.";
+  if (tuning.pool_untried.empty()) words += " The pool's figures are those of frees without delay.";
   if (tuning.question.capacity == pytorch::kNoLimit)
     words += " The memory fraction is not known: it allows at least what the recording reserved.";
   return words;
@@ -181,7 +185,7 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
                     optional_bytes(one.fit_bytes()), time_words(one.lost_ns), reserved_words(one),
-                    units::bytes(one.unlimited_reserved), text::grouped(one.retries),
+                    unlimited_words(one), text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-"});
     end_row(rows.back(), text::grouped(one.stream_waits), names.front());
     for (std::size_t line = 1; line < names.size(); ++line) {
@@ -227,10 +231,12 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
     if (name.starts_with("pytorch:")) name.erase(0, std::string_view("pytorch:").size());
     auto names = name.size() > kWide ? lines_of(name) : std::vector<std::string>{name};
     if (one->is_today) names.back() += " (today)";
-    made.rows.push_back({limited || !one->served ? served_words(*one, trace) : "",
-                         one->fit ? size_beside(one->fit->high, tuning.question.capacity) : "-",
-                         time_words(one->lost_ns), units::short_bytes(one->unlimited_reserved),
-                         names.front()});
+    made.rows.push_back(
+        {limited || !one->served ? served_words(*one, trace) : "",
+         one->fit ? size_beside(one->fit->high, tuning.question.capacity) : "-",
+         time_words(one->lost_ns),
+         range_words(one->unlimited, [](std::uint64_t bytes) { return units::short_bytes(bytes); }),
+         names.front()});
     for (std::size_t line = 1; line < names.size(); ++line)
       made.rows.push_back({"", "", "", "", "  " + names[line]});
   }
@@ -251,7 +257,7 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
     out += text::format(
         "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
         served_words(one, trace), optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
-        reserved_words(one), units::bytes(one.unlimited_reserved), text::grouped(one.retries),
+        reserved_words(one), unlimited_words(one), text::grouped(one.retries),
         one.device_calls ? text::grouped(*one.device_calls) : "-", text::grouped(one.stream_waits),
         one_line(one.how), one.is_today ? " (today)" : "");
   }
@@ -370,9 +376,7 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   json.member("before_reserved_bytes", tuning.before_reserved);
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
-  json.key("late_frees").begin_object().member("frees", tuning.lateness.frees);
-  json.member("late", tuning.lateness.late);
-  json.member("longest_requests", tuning.lateness.longest).end_object();
+  write(json, tuning.lateness);
   write_inferred_limit(json, tuning.inferred_limit);
   write_advice(json, tuning);
   json.key("ranking").begin_array();
@@ -395,6 +399,8 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
     json.member("peak_reserved_bytes", one.peak_reserved);
     write(json, one.reserved);
     json.member("unlimited_reserved_bytes", one.unlimited_reserved);
+    json.member("unlimited_reserved_low_bytes", one.unlimited.low);
+    json.member("unlimited_reserved_high_bytes", one.unlimited.high);
     json.member("retries", one.retries);
     optional("lost_ns", one.lost_ns);
     optional("device_calls", one.device_calls);

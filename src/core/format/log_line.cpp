@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace emm::format {
 namespace {
@@ -191,14 +192,77 @@ LogLine without_prefix(std::string_view text, bool is_numbered) {
   return line;
 }
 
-Result<bool> LogLines::more() {
-  if (!chunk_.empty()) return true;
-  if (ended_) return false;
-  auto next = source_.next();
-  if (!next) return std::move(next).error();
-  chunk_ = *next;
-  ended_ = chunk_.empty();
-  return !ended_;
+/// Answers whether no word is near the text, which follows what was looked at.
+bool LogLines::is_far(std::string_view text) {
+  const bool is_plain = text.find('\0') == text.npos;  // Words of UTF-16 are not found.
+  // A word may begin in the text before.
+  constexpr std::size_t kSeam = 64;
+  const auto seam = passes_
+                        ? std::string(near_.substr(near_.size() - std::min(kSeam, near_.size())))
+                              .append(text.substr(0, kSeam))
+                        : std::string();
+  if (!is_plain || words_->is_in(text) || words_->is_in(seam)) {
+    near_until_ = read_ + text.size() + kLogNear;
+    return false;
+  }
+  return read_ >= std::max<std::uint64_t>(near_until_, kLogWhole);
+}
+
+/// Counts lines that are passed over. Keeps the last of them, should a word follow.
+void LogLines::pass_over(std::string_view lines) {
+  if (!passes_) {
+    ++gaps_;
+    near_.clear();
+  }
+  passes_ = true;
+  near_ += lines;
+  if (near_.size() <= kLogNear) return;
+  const auto end = near_.find('\n', near_.size() - kLogNear);
+  // Of a line that is longer, the end stays.
+  const auto passed =
+      std::string_view(near_).substr(0, end == near_.npos ? near_.size() - kLogNear : end + 1);
+  for (std::size_t at = 0; (at = passed.find('\n', at)) != passed.npos; ++at) ++number_;
+  near_.erase(0, passed.size());
+}
+
+Result<bool> LogLines::more(bool at_line_begin) {
+  while (chunk_.empty()) {
+    if (rest_.empty()) {
+      if (!ended_) {
+        auto next = source_.next();
+        if (!next) return std::move(next).error();
+        rest_ = *next;
+        ended_ = rest_.empty();
+      }
+      if (ended_) {
+        // What was passed over last may end without a line end, and no word is near it.
+        chunk_ = std::exchange(passes_, false) ? std::string_view(near_) : std::string_view();
+        return !chunk_.empty();
+      }
+    }
+    auto part = rest_;
+    if (words_ != nullptr) {
+      // Lines are passed over whole.
+      if (!at_line_begin && !passes_)
+        part = part.substr(0, std::min(part.find('\n'), part.size() - 1) + 1);
+      else
+        part = part.substr(0, kLogNear);
+    }
+    rest_.remove_prefix(part.size());
+    const bool is_far = words_ != nullptr && this->is_far(part) && (at_line_begin || passes_);
+    read_ += part.size();
+    if (is_far) {
+      pass_over(part);
+      continue;
+    }
+    if (std::exchange(passes_, false)) {
+      near_ += part;
+      chunk_ = near_;
+    } else {
+      chunk_ = part;
+    }
+  }
+  return true;
 }
 
 /// Cleans one line, or a part of one.
@@ -284,7 +348,7 @@ Result<bool> LogLines::next(LogLine& line) {
     bool goes_on = false;
     bool any = false;
     for (;;) {
-      auto left = more();
+      auto left = more(raw_.empty() && !continued_);
       if (!left) return std::move(left).error();
       if (!*left) break;
       any = true;

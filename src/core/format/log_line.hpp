@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "format/any_word.hpp"
 #include "format/byte_source.hpp"
 
 namespace emm::format {
@@ -22,6 +23,9 @@ struct LogLine {
 /// The longest part of a line that LogLines gives at once. A longer line comes in parts.
 inline constexpr std::size_t kLogPartBytes = std::size_t{16} << 10;
 
+inline constexpr std::size_t kLogNear = std::size_t{64} << 10;
+inline constexpr std::size_t kLogWhole = std::size_t{1} << 20;
+
 /// Takes the prefix off a line: timestamps, levels, ranks, process ids, `file.cc:479]`, pytest's
 /// `E   `, and the frames of boxes. What is no prefix stays. With `is_numbered`, a number and a
 /// colon are a rank, as `srun --label` writes it.
@@ -33,19 +37,32 @@ LogLine without_prefix(std::string_view line, bool is_numbered = true);
 class LogLines {
  public:
   explicit LogLines(ByteSource& source) noexcept : source_(source) {}
+  /// Passes over what is far from every word of `words`: of a long text it gives only lines that
+  /// lie within kLogNear bytes of one, and the first kLogWhole bytes. They must outlive it.
+  LogLines(ByteSource& source, const AnyWord& words) noexcept : source_(source), words_(&words) {}
 
   /// Returns false at the end.
   Result<bool> next(LogLine& line);
   /// The number of the last line in the file, from 1.
   std::uint64_t line_number() const noexcept { return number_; }
+  /// How often lines were passed over.
+  std::uint64_t gaps() const noexcept { return gaps_; }
   /// Were there bytes that no text has?
   bool is_binary() const noexcept { return is_binary_; }
 
  private:
-  Result<bool> more();
+  Result<bool> more(bool at_line_begin);
+  bool is_far(std::string_view text);
+  void pass_over(std::string_view lines);
   void take(std::string_view raw, bool goes_on);
 
   ByteSource& source_;
+  const AnyWord* words_ = nullptr;
+  std::string_view rest_;   // of what the source gave, not looked at yet
+  std::string near_;        // the last lines that were passed over, and what follows them
+  std::uint64_t read_ = 0;  // bytes that were looked at
+  std::uint64_t near_until_ = 0, gaps_ = 0;
+  bool passes_ = false;
   std::string_view chunk_;
   std::string raw_;                      // the part of a line that is not complete yet
   std::string clean_;                    // the last line, cleaned

@@ -105,6 +105,7 @@ namespace emm {
 extern constinit const inspect::StatisticsReader deepspeed_statistics{
     .name = "deepspeed",
     .summary = "DeepSpeed's lines of MA, Max_MA, CA and Max_CA, and its warnings of cache flushes",
+    .is_amid_text = true,
     .sniff = inspect::sniff_deepspeed,
     .read = inspect::read_deepspeed,
 };

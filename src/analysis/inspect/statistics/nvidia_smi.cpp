@@ -1,5 +1,7 @@
 // nvidia-smi --query-compute-apps and --query-gpu with --format=csv, once or with -l over time.
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +11,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "inspect/statistics.hpp"
+#include "inspect/statistics/smi_rows.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -62,18 +65,41 @@ struct SmiSeries {
   std::optional<Stated> least, most, last, total;
 };
 
-Result<Statistics> read_smi(format::ByteSource& source) {
-  std::map<std::string, SmiSeries> all;
+/// "2026/03/01 10:00:00.000"
+std::optional<std::int64_t> civil_ms(std::string_view text) {
+  constexpr std::size_t kParts = 7;
+  std::array<std::int64_t, kParts> parts{};
+  std::size_t part = 0;
+  for (std::size_t at = 0; at < text.size() && part < kParts; ++part) {
+    const auto digits = std::min(text.find_first_not_of("0123456789", at), text.size());
+    const auto number = text::to_u64(text.substr(at, digits - at));
+    if (!number || *number > 9999) return std::nullopt;
+    parts[part] = static_cast<std::int64_t>(*number);
+    at = digits + 1;
+  }
+  if (part + 1 < kParts) return std::nullopt;
+  const std::chrono::year_month_day day{std::chrono::year(static_cast<int>(parts[0])),
+                                        std::chrono::month(static_cast<unsigned>(parts[1])),
+                                        std::chrono::day(static_cast<unsigned>(parts[2]))};
+  if (!day.ok()) return std::nullopt;
+  const auto days = std::chrono::sys_days(day).time_since_epoch().count();
+  return (((days * 24 + parts[3]) * 60 + parts[4]) * 60 + parts[5]) * 1000 + parts[6];
+}
+
+}  // namespace
+
+Result<SmiFile> each_smi_row(format::ByteSource& source,
+                             const std::function<void(const SmiRow&)>& each) {
+  SmiFile file;
   std::optional<SmiColumns> at;
   format::LineReader lines(source);
   std::string_view line;
-  std::uint64_t cut = 0;
-  std::string first_time, last_time;
   auto more = lines.next(line);
   for (; more && *more; more = lines.next(line)) {
     if (text::trim(line).empty()) continue;
     if (const auto header = smi_columns(line)) {
       at = header;
+      file.of_processes = at->pid.has_value();
       continue;
     }
     if (!at) continue;
@@ -83,35 +109,52 @@ Result<Statistics> read_smi(format::ByteSource& source) {
                                               : std::string_view();
     };
     if (*at->used >= cells.size()) {
-      ++cut;
+      ++file.cut;
       continue;
     }
-    std::string name;
-    if (!cell(at->gpu).empty()) name = text::format("GPU {}", cell(at->gpu));
+    SmiRow row;
+    if (!cell(at->gpu).empty()) row.series = text::format("GPU {}", cell(at->gpu));
+    if (const auto number = text::to_u64(cell(at->gpu)); number && *number < 4096)
+      row.device = static_cast<std::uint32_t>(*number);
     if (at->pid)
-      name +=
-          text::format("{}process {} {}", name.empty() ? "" : ", ", cell(at->pid), cell(at->name));
-    if (name.empty()) name = std::string(cell(at->name));
-    if (!cell(at->time).empty()) {
-      if (first_time.empty()) first_time = cell(at->time);
-      last_time = cell(at->time);
-    }
-    auto& series = all[name];
-    ++series.samples;
-    if (const auto total = mib_of(cell(at->total))) series.total = total;
-    const auto used = mib_of(cell(at->used));
-    if (!used) {
-      ++series.unknown;
-      continue;
-    }
-    series.last = used;
-    if (!series.least || used->low < series.least->low) series.least = used;
-    if (!series.most || used->high > series.most->high) series.most = used;
+      row.series += text::format("{}process {} {}", row.series.empty() ? "" : ", ", cell(at->pid),
+                                 cell(at->name));
+    if (row.series.empty()) row.series = std::string(cell(at->name));
+    row.time = cell(at->time);
+    row.time_ms = civil_ms(row.time);
+    row.used = mib_of(cell(at->used));
+    row.total = mib_of(cell(at->total));
+    each(row);
   }
   if (!more) return std::move(more).error();
+  return file;
+}
+
+namespace {
+
+Result<Statistics> read_smi(format::ByteSource& source) {
+  std::map<std::string, SmiSeries> all;
+  std::string first_time, last_time;
+  const auto file = each_smi_row(source, [&](const SmiRow& row) {
+    if (!row.time.empty()) {
+      if (first_time.empty()) first_time = row.time;
+      last_time = row.time;
+    }
+    auto& series = all[row.series];
+    ++series.samples;
+    if (row.total) series.total = row.total;
+    if (!row.used) {
+      ++series.unknown;
+      return;
+    }
+    series.last = row.used;
+    if (!series.least || row.used->low < series.least->low) series.least = row.used;
+    if (!series.most || row.used->high > series.most->high) series.most = row.used;
+  });
+  if (!file) return file.error();
 
   Statistics out{.what = "nvidia-smi: what the driver counts, in whole MiB"};
-  const bool of_processes = at && at->pid;
+  const bool of_processes = file->of_processes;
   if (!first_time.empty() && first_time != last_time)
     out.what += text::format(", from {} to {}", first_time, last_time);
   for (const auto& [name, series] : all) {
@@ -139,16 +182,19 @@ Result<Statistics> read_smi(format::ByteSource& source) {
             "allocator reserved, and what libraries took past it."
           : "A device's figure is what all processes hold on it and what the driver keeps, and "
             "not what is live.");
-  if (cut != 0) out.unknown.push_back(text::format("{} rows: they are cut", cut));
+  if (file->cut != 0) out.unknown.push_back(text::format("{} rows: they are cut", file->cut));
   out.unknown.emplace_back(
       "how much of it an allocator has reserved, and how much of that is live: what lies outside "
-      "of the allocator is the most used less its peak reserved at the same time");
+      "of the allocator is the most used less its peak reserved at the same time. With a "
+      "recording, "
+      "`emmctl inspect RECORDING --beside` this file says that over time");
   out.unknown.emplace_back("what happened between two samples");
   if (!of_processes) out.unknown.emplace_back("which process holds it");
   out.next.emplace_back(
-      of_processes ? "emmctl inspect RECORDING: its peak reserved, to subtract from the most used"
-                   : "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,"
-                     "used_memory --format=csv -lms 100 > apps.csv");
+      of_processes
+          ? "emmctl inspect RECORDING --beside THIS_FILE: what lies outside of its allocator"
+          : "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,"
+            "used_memory --format=csv -lms 100 > apps.csv");
   return out;
 }
 

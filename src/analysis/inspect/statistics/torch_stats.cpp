@@ -149,6 +149,7 @@ namespace emm {
 extern constinit const inspect::StatisticsReader torch_stats_statistics{
     .name = "torch-stats",
     .summary = "torch.cuda.memory_stats() as JSON or printed; memory_stats() of a device of JAX",
+    .is_amid_text = true,
     .sniff = inspect::sniff_stats,
     .read = inspect::read_stats,
 };

@@ -92,6 +92,7 @@ namespace emm {
 extern constinit const inspect::StatisticsReader torch_summary_statistics{
     .name = "torch-summary",
     .summary = "torch.cuda.memory_summary(), amid any text",
+    .is_amid_text = true,
     .sniff =
         [](std::string_view prefix) {
           return prefix.find(inspect::kTitle) != prefix.npos ? 90 : 0;

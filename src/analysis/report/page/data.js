@@ -109,6 +109,7 @@ class Events {
     }
     this.managers = about.managers.map((manager, i) => new Map(manager.devices.map(
         device => [device, readSteps(columns.get(`reserved ${i} ${device}`))])));
+    this.categories = about.categories.map((name, i) => ({name, ...readSteps(columns.get(`category ${i}`))}));
     this.gap = [];
     const names = JSON.parse(new TextDecoder().decode(columns.get('site names')));
     this.siteNames = names.sites.map(site => site[0]);

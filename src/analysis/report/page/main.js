@@ -33,7 +33,8 @@ function setCurves() {
   const {events, device} = state, trace = events.about;
   state.liveSteps = liveSteps(events, device);
   const peak = state.peak = events.momentOf(state.liveSteps.over(0, events.count).event);
-  state.groups = new Groups(events, state.stack, device, peak);
+  state.categories = events.categories.length ? new Categories(events, state.liveSteps, peak) : null;
+  state.groups = state.stack === 'category' ? state.categories : new Groups(events, state.stack, device, peak);
   const lines = [];
   if (trace.has_backing) lines.push({name: 'reserved, as recorded', steps: reservedSteps(events, device), ...styleOf(0)});
   trace.managers.forEach((manager, i) => lines.push({name: `reserved by ${manager.name}`, steps: managerSteps(events.managers[i], device), ...styleOf(i + 1)}));
@@ -111,7 +112,7 @@ function setCursor(event, reveal = false) {
     slider.value = state.cursor;
     slider.setAttribute('aria-valuetext', `event ${grouped(state.cursor)}, ${inUnits(state.liveSteps.at(state.cursor))} live`);
   }
-  for (const at of document.querySelectorAll('section .at')) if (at.closest('#gap, #live, #map')) at.textContent = `after event ${grouped(state.cursor)}`;
+  for (const at of document.querySelectorAll('section .at')) if (at.closest('#gap, #categories, #live, #map')) at.textContent = `after event ${grouped(state.cursor)}`;
   clearTimeout(slow);
   if (events.memories < 400000) {
     if (!state.queued) state.queued = requestAnimationFrame(() => { state.queued = 0; showMoment(); });
@@ -121,6 +122,7 @@ function setCursor(event, reveal = false) {
 }
 
 function showMoment() {
+  if (state.categories) state.categories.show(state.cursor, state.peak, state.events, event => setCursor(event, true));
   if (state.gap) state.gap.show(state.cursor, state.device);
   state.live.show(state.cursor, state.device, state.groups, state);
   // Devices of several processes may have the same addresses: the map is of one.
@@ -152,6 +154,7 @@ async function chooseTrace(which) {
   $('trace').value = which;
   $('wait').hidden = false;
   figures();
+  showInactive(trace);
   showFailure(trace, about.results, event => {
     const {chart} = state, width = Math.max(chart.least(), chart.end() / 40);
     chart.setWindow(chart.x(event) - width / 2, chart.x(event) + width / 2);
@@ -167,7 +170,7 @@ async function chooseTrace(which) {
   }
   await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
   page.timings.preview = performance.now();
-  for (const id of ['memory', 'live', 'map']) $(id).hidden = true;
+  for (const id of ['memory', 'categories', 'live', 'map']) $(id).hidden = true;
   if (!trace.events) { $('wait').textContent = 'This trace has no events.'; return; }
   await wholePage();
   const events = state.events = await Events.read(trace, document.querySelectorAll('.payload')[which].textContent.trim());
@@ -181,7 +184,12 @@ async function chooseTrace(which) {
   $('memory').hidden = $('live').hidden = false;
   $('memory').classList.toggle('state', trace.is_state);
   const sited = events.siteNames.length > 1 || (events.siteNames[0] && !events.siteNames[0].startsWith('(no'));
-  state.stack = trace.devices.length > 1 ? 'device' : sited ? 'site' : 'size';
+  // A category's bytes are of no device: of several they cannot be told apart.
+  const categorised = events.categories.length > 0 && trace.devices.length < 2;
+  if (!categorised) events.categories = [];
+  state.stack = categorised ? 'category' : trace.devices.length > 1 ? 'device' : sited ? 'site' : 'size';
+  $('categories').hidden = !categorised;
+  $('stack').querySelector('[value=category]').hidden = !categorised;
   $('stack').querySelector('[value=device]').hidden = trace.devices.length < 2;
   $('stack').value = state.stack;
   state.live = new Live(events);

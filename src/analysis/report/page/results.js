@@ -82,6 +82,7 @@ function showFailure(about, results, goTo) {
   section.hidden = !failures.length && !about.explain_text && !failed.length && !elsewhere.length;
   if (section.hidden) return;
   body.replaceChildren();
+  section.querySelector('h2').textContent = failures.length || failed.length || elsewhere.length ? 'What failed' : 'What was held';
   const advice = explained && explained.remedies ? explained : about.advice || {}, {remedies} = advice;
   const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
   if (failures.length) {
@@ -124,6 +125,25 @@ function showFailure(about, results, goTo) {
         h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, inShort(each.words))))));
   }
   if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
+}
+
+/** What of the inactive memory PyTorch gives back before a request fails, and what is stuck, by pool, stream and device. */
+function showInactive(about) {
+  const section = document.getElementById('inactive'), body = section.querySelector('.body');
+  const devices = ((about.explain && about.explain.devices) || []).filter(({at_end: end}) => end.returnable_bytes !== null && end.inactive_bytes);
+  section.hidden = !devices.length;
+  if (section.hidden) return;
+  const several = about.explain.devices.length > 1, head = several ? ['Device'] : [], row = (device, ...rest) => several ? [device, ...rest] : rest;
+  const rows = devices.flatMap(({device, at_end: end}) => [
+    ...end.inactive.map(each => row(device, each.pool, each.stream === 0 ? 'default' : String(each.stream), amount(each.returnable_bytes), amount(each.stuck_bytes))),
+    row(device, h('b', {}, 'All'), '', amount(end.returnable_bytes), amount(end.stuck_bytes))]);
+  body.replaceChildren(
+      h('p', {class: 'prose'}, 'PyTorch gives what is returnable back before a request fails: segments that are wholly free, and whole free pages of expandable ones. The rest is stuck in segments that are partly in use.',
+        devices.some(({at_end: end}) => end.inactive.some(each => each.private && each.returnable_bytes)) ? ' A private pool keeps its memory as long as a graph or a MemPool uses it.' : ''),
+      table([...head, 'Pool', 'Stream', numeric('Returnable'), numeric('Stuck')], rows),
+      ...devices.filter(({at_end: end, capacity_bytes: capacity}) => capacity !== null && end.largest_request_bytes !== null).map(({device, at_end: end, capacity_bytes: capacity}) =>
+          h('p', {class: 'prose'}, `With ${inUnits(capacity)}${several ? ` on device ${device}` : ''}, `, end.largest_request_bytes ? ['the largest request that would be served is ', h('b', {title: exactly(end.largest_request_bytes)}, inUnits(end.largest_request_bytes)), '.'] : 'no request would be served.')),
+      ...(devices.some(({capacity_bytes: capacity}) => capacity === null) && about.is_state ? [h('p', {class: 'hint'}, 'A page that is made with --capacity SIZE says which request would be served.')] : []));
 }
 
 /** A small picture of a run: live as an area, reserved as a line, all on one scale. */

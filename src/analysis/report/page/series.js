@@ -109,6 +109,46 @@ const BANDS = [[4096, 'up to 4 KiB'], [65536, 'up to 64 KiB'], [1048576, 'up to 
 const LIVES = [[10, 'fewer than 10 events'], [100, '10 to 99 events'], [1000, '100 to 999 events'], [10000, '1,000 to 9,999 events'],
                [100000, '10,000 to 99,999 events'], [NEVER, '100,000 events or more'], [Infinity, 'to the end']];
 
+/** What memory is for, as the recording names it: parameters, gradients, activations. Bytes may go from one category to another while
+    their memory lives, so that a category is a curve and no set of memory. */
+class Categories {
+  constructor(events, live, peakEvent) {
+    const curves = events.categories.map(({name, event, value}) => ({name, steps: new Steps(Uint32Array.from(event), Float64Array.from(value))}));
+    curves.sort((a, b) => b.steps.at(peakEvent) - a.steps.at(peakEvent));
+    this.curves = curves;
+    this.live = live;
+    this.names = curves.map(({name}) => name);
+    this.of = new Uint8Array(events.memories);
+    // A writer may leave out the category of some memory.
+    const {event, count} = live;
+    this.hasOthers = false;
+    for (let i = 0, every = Math.max(1, Math.floor(count / 4096)); i < count && !this.hasOthers; i += every) this.hasOthers = this.rest(event[i]) > 0;
+    if (this.hasOthers) this.names.push('no category');
+  }
+
+  rest(event) { return Math.max(0, this.live.at(event) - this.curves.reduce((sum, {steps}) => sum + steps.at(event), 0)); }
+  at(event) {
+    const now = this.curves.map(({steps}) => steps.at(event));
+    if (this.hasOthers) now.push(this.rest(event));
+    return Float64Array.from(now);
+  }
+  colour(group) { return this.hasOthers && group === this.names.length - 1 ? 'other' : `c${group % GROUPS}`; }
+
+  /** The names, and what each has: at the cursor, at the peak of all, at its own peak, at the end. */
+  show(event, peakEvent, events, go) {
+    const last = events.count - 1, now = this.at(event), atPeak = this.at(peakEvent), atEnd = this.at(last), total = now.reduce((a, b) => a + b, 0);
+    const bytes = value => h('td', {class: 'n', title: exactly(value)}, inUnits(value));
+    document.getElementById('category-table').replaceChildren(
+        h('thead', {}, h('tr', {}, h('th', {}, 'Category'), h('th', {class: 'n'}, 'Live'), h('th', {class: 'n exact'}, 'Bytes'), h('th', {class: 'n'}, 'Share'), h('th', {class: 'n'}, 'At the peak'),
+                         h('th', {class: 'n'}, 'Own peak'), h('th', {class: 'n exact'}, 'After event'), h('th', {class: 'n'}, 'At the end'))),
+        h('tbody', {}, this.names.map((name, i) => {
+          const own = events.about.inspect.categories.find(each => each.name === name), at = own && own.peak_event;  // of moments between events, too
+          return h('tr', {}, h('td', {}, swatch(this.colour(i)), name), bytes(now[i]), h('td', {class: 'n exact'}, grouped(now[i])), h('td', {class: 'n'}, total ? `${(100 * now[i] / total).toFixed(1)} %` : ''), bytes(atPeak[i]),
+                   own ? bytes(own.peak_live_bytes) : h('td', {class: 'n'}), h('td', {class: 'n exact'}, own ? h('button', {onclick: () => go(at)}, grouped(at)) : ''), bytes(atEnd[i]));
+        })));
+  }
+}
+
 /** Divides memory into groups, at most GROUPS and all others. Knows what each group holds at any event. */
 class Groups {
   constructor(events, by, device, peakEvent) {
