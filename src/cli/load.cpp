@@ -153,13 +153,16 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
 void TraceArgument::offer(Arguments& arguments) {
   arguments.input("TRACE", path,
                   "The trace, in any format of `emmctl list formats`; - is standard input");
-  arguments.text("--from", format, "FORMAT", "The trace's format, if its content does not tell");
-  arguments.flag("--partial", partial, "Read a cut or damaged trace up to where the damage begins");
+  arguments.under(OptionHeading::input)
+      .text("--from", format, "FORMAT", "The trace's format, if its content does not tell");
+  arguments.under(OptionHeading::input)
+      .flag("--partial", partial, "Read a cut or damaged trace up to where the damage begins");
 }
 
 void offer_all_frames(Arguments& arguments, bool& all_frames) {
-  arguments.flag("--all-frames", all_frames,
-                 "Show whole call stacks, with the frames of the allocator and the framework");
+  arguments.under(OptionHeading::shown)
+      .flag("--all-frames", all_frames,
+            "Show whole call stacks, with the frames of the allocator and the framework");
 }
 
 namespace {

@@ -44,13 +44,15 @@ class Compare final : public CommandRun {
   explicit Compare(Arguments& arguments) {
     arguments.inputs("TRACE", paths_, "",
                      "The traces, in any format of `emmctl list formats`; - is standard input");
-    arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
-                   "A manager, as replay takes it; all for all bundled ones; repeatable. The times "
-                   "of the others are divided by those of the first. Without it, all bundled ones "
-                   "that serve requests while the device has room");
+    arguments.under(OptionHeading::manager)
+        .list("--manager", managers_, "NAME|FILE[:key=value,...]",
+              "A manager, as replay takes it; all for all bundled ones; repeatable. The times "
+              "of the others are divided by those of the first. Without it, all bundled ones "
+              "that serve requests while the device has room");
     deadline_.offer(arguments);
-    arguments.text("--device", device_, "DEVICE",
-                   "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "DEVICE",
+              "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.choice("--clock", clock_, {"device", "host"},
                      "The device's clock, which is a model on a simulated device; or the host's, "
                      "which measures what the managers themselves take");
@@ -66,17 +68,19 @@ class Compare final : public CommandRun {
     arguments.count("--passes", passes_, "N",
                     "Timed passes in each turn, after a first one; their median counts (5; more of "
                     "a short trace)");
-    arguments.list(
-        "--capacity", capacities_, "SIZE",
-        "Compare on simulated devices of this capacity; repeatable, one comparison each");
-    arguments.input("--baseline", baseline_, "A JSON that compare wrote before", false);
+    arguments.under(OptionHeading::device)
+        .list("--capacity", capacities_, "SIZE",
+              "Compare on simulated devices of this capacity; repeatable, one comparison each");
+    arguments.under(OptionHeading::input)
+        .input("--baseline", baseline_, "A JSON that compare wrote before", false);
     arguments.list("--fail-if", gates_, "CONDITION",
                    "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
                    "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "
                    "is worse'; repeatable");
-    arguments.text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
-    arguments.flag("--partial", partial_,
-                   "Read a cut or damaged trace up to where the damage begins");
+    arguments.under(OptionHeading::input)
+        .text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
+    arguments.under(OptionHeading::input)
+        .flag("--partial", partial_, "Read a cut or damaged trace up to where the damage begins");
     offer_all_frames(arguments, all_frames_);
     choice_.offer(arguments);
     arguments.output("--markdown", markdown_, "Writes a row of each manager as a Markdown table");

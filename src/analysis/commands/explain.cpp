@@ -27,22 +27,26 @@ class Explain final : public CommandRun {
  public:
   explicit Explain(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--event", event_, "N",
-                    "The event of the failure to explain, or the line of its message in a log; the "
-                    "first failure, if not given");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "What each device has, if the trace does not say it, or wrongly; for a trace "
-                   "without a failed request, ask whether one would fail with this");
+    arguments.under(OptionHeading::input)
+        .count("--event", event_, "N",
+               "The event of the failure to explain, or the line of its message in a log; the "
+               "first failure, if not given");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "What each device has, if the trace does not say it, or wrongly; for a trace "
+              "without a failed request, ask whether one would fail with this");
     choice_.offer(arguments);
-    arguments.count("--top", top_, "How many call sites to list");
-    arguments.count("--frames", frames_, "How many frames to show of each");
+    arguments.under(OptionHeading::shown).count("--top", top_, "How many call sites to list");
+    arguments.under(OptionHeading::shown)
+        .count("--frames", frames_, "How many frames to show of each");
     offer_all_frames(arguments, all_frames_);
     arguments.flag("--no-remedies", no_remedies_,
                    "Do not try, by replays of a PyTorch recording, what would have served the "
                    "request");
-    arguments.flag("--in-passes", in_passes_,
-                   "Read the file again and again, and hold no more than what is live; no remedies "
-                   "are tried then. So long traces are read");
+    arguments.under(OptionHeading::input)
+        .flag("--in-passes", in_passes_,
+              "Read the file again and again, and hold no more than what is live; no remedies "
+              "are tried then. So long traces are read");
     arguments.output("--json", json_,
                      "Writes the answer as JSON (emmctl.explain/2; of a log "
                      "emmctl.explain-message/1)");
@@ -252,7 +256,7 @@ extern constinit const Command explain_command{
     false,
     make_run<Explain>,
     Heading::ask,
-    {{{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
+    {{{"emmctl explain oom.pickle", "Says why a PyTorch run ran out of memory."},
       {"emmctl explain train.log", "Says what an out-of-memory message in a log comes to."}}}};
 
 }  // namespace emm

@@ -24,12 +24,15 @@ class Ranks final : public CommandRun {
     arguments.inputs("FILE", paths_, "",
                      "The recordings, one a rank, in any format of `emmctl list formats`; a folder "
                      "of them; or a glob");
-    arguments.text("--from", format_, "FORMAT", "The format, if the content does not tell");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "What each device has, where the recordings do not say");
+    arguments.under(OptionHeading::input)
+        .text("--from", format_, "FORMAT", "The format, if the content does not tell");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "What each device has, where the recordings do not say");
     arguments.count("--jobs", jobs_, "N", "Recordings to read at once (as many as processors)");
     more_.offer(arguments);
-    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many entries of each list to show");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.ranks/1)");
     arguments.footer(
         "Files whose names differ only in a number are the ranks of one run: the number after "

@@ -118,8 +118,9 @@ class Top final : public CommandRun {
  public:
   explicit Top(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--event", event_, "N",
-                    "Where the cursor begins. Without it, at the first failure, else at the peak");
+    arguments.under(OptionHeading::input)
+        .count("--event", event_, "N",
+               "Where the cursor begins. Without it, at the first failure, else at the peak");
     arguments.footer(
         "Where the output is no terminal, it is one screen. Keys: Left and Right move by one "
         "event, "

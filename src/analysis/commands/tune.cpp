@@ -19,8 +19,9 @@ class TuneRun final : public CommandRun {
  public:
   explicit TuneRun(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.text("--capacity", capacity_, "BYTES",
-                   "What the allocator may hold: of the device, less what others take there");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "BYTES",
+              "What the allocator may hold: of the device, less what others take there");
     arguments.text(
         "--for", for_, "'fits BYTES'",
         "Like --capacity BYTES, and exit with 1 where no setting serves the program with it");
@@ -33,16 +34,19 @@ class TuneRun final : public CommandRun {
         "other");
     arguments.flag("--by-fraction", by_fraction_,
                    "Limit the allocator by per_process_memory_fraction, on a device that has more");
-    arguments.text("--fraction", fraction_, "NUMBER",
-                   "per_process_memory_fraction of the recording, which no snapshot has; with "
-                   "--total");
-    arguments.text("--total", total_, "BYTES", "The device's memory when it was recorded");
+    arguments.under(OptionHeading::device)
+        .text("--fraction", fraction_, "NUMBER",
+              "per_process_memory_fraction of the recording, which no snapshot has; with "
+              "--total");
+    arguments.under(OptionHeading::device)
+        .text("--total", total_, "BYTES", "The device's memory when it was recorded");
     arguments.flag(
         "--all", fit_all_,
         "Search the smallest capacity of every setting. Without it, a trace of more than 200,000 "
         "requests and frees has only that of the best five");
     choice_.offer(arguments);
-    arguments.count("--top", top_, "How many settings to show with --more");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many settings to show with --more");
     arguments.count("--jobs", jobs_, "Threads; 0: as many as there are processors");
     arguments.output("--markdown", markdown_, "Writes the ranking as a Markdown table");
     arguments.output("--json", json_, "Writes the ranking as JSON (emmctl.tune/1)");

@@ -105,7 +105,7 @@ class Check final : public CommandRun {
   explicit Check(Arguments& arguments) {
     trace_.offer(arguments);
     gates_.offer(arguments, "leaked > 0");
-    arguments.count("--top", top_, "How many findings to list");
+    arguments.under(OptionHeading::shown).count("--top", top_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.flag("--fix", fix_,
                    "Write the trace again where its \"requires\" lacks what it uses: run.json "

@@ -32,14 +32,16 @@ class Generate final : public CommandRun {
     arguments.count("--live", options_.live, "N", "The most allocations that live at once");
     arguments.count("--threads", options_.threads, "N", "How many threads");
     arguments.count("--streams", options_.streams, "N", "How many streams");
-    arguments.text("--to", format_, "FORMAT",
-                   "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
-                   "formats` says is written");
+    arguments.under(OptionHeading::output)
+        .text("--to", format_, "FORMAT",
+              "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
+              "formats` says is written");
     arguments.count("--stacks", stacks_, "N",
                     "torch: distinct call stacks, of which each allocation has one");
     arguments.count("--depth", depth_, "N", "torch: frames of a stack");
-    arguments.count("--frames", shared_, "N",
-                    "torch: distinct frames, which stacks share; 0 gives each stack its own");
+    arguments.under(OptionHeading::shown)
+        .count("--frames", shared_, "N",
+               "torch: distinct frames, which stacks share; 0 gives each stack its own");
     arguments.flag(
         "--own-stacks", own_stacks_,
         "torch: each allocation writes its stack anew, as PyTorch does, so that the file is mostly "

@@ -166,7 +166,8 @@ class List final : public CommandRun {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
     arguments.input("FILE", file_,
                     "Of managers: those of this shared object, as --manager takes it", false);
-    arguments.flag("--more", more_, "Of clauses: each of them, not their groups");
+    arguments.under(OptionHeading::shown)
+        .flag("--more", more_, "Of clauses: each of them, not their groups");
     arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 
@@ -204,7 +205,7 @@ class List final : public CommandRun {
 
 extern constinit const Command list_command{
     "list",
-    "What there is: managers, adaptors, devices, formats, generators, clauses, gpus",
+    "List managers, adaptors, devices, formats and others",
     false,
     make_run<List>,
     Heading::about,

@@ -238,10 +238,10 @@ class RecordProgram final : public CommandRun {
     arguments.text("--on-signal", signal_, "SIGNAL",
                    "Records from when emmctl gets this signal, until the next or for --duration: "
                    "USR1, USR2, HUP or CONT");
-    arguments.text(
-        "--max-file-size", most_, "SIZE",
-        "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
-        "for each thread that records at the same time");
+    arguments.under(OptionHeading::output)
+        .text("--max-file-size", most_, "SIZE",
+              "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
+              "for each thread that records at the same time");
     arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
                      "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
                      "a program passes the library by");
@@ -251,8 +251,9 @@ class RecordProgram final : public CommandRun {
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
-    arguments.text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
-                   "Records the program without a GPU, as emmctl run --device sim runs it");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "sim[:gpu=NAME,capacity=SIZE,devices=N]",
+              "Records the program without a GPU, as emmctl run --device sim runs it");
     arguments.flag("--follow", follow_,
                    "Waits for the processes that the program leaves, such as a daemon, and records "
                    "them to their end; SIGTERM ends the waiting, and writes the traces");

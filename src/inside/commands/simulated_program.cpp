@@ -17,6 +17,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/temporary_folder.hpp"
 #include "commands/recorded_program.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
