@@ -6,12 +6,12 @@
 
 #include "base/text.hpp"
 #include "cli/tee_sink.hpp"
+#include "exchange/exporter.hpp"
 #include "format/json_writer.hpp"
 #include "trace/compact/near.hpp"
 #include "trace/compact/operation_row.hpp"
 #include "trace/compact/reader.hpp"
 #include "trace/curve.hpp"
-#include "trace/exporter.hpp"
 
 namespace emm::cli {
 namespace {

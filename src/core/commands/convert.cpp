@@ -5,10 +5,10 @@
 
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "exchange/exporter.hpp"
+#include "exchange/importers/rmm_devices.hpp"
 #include "format/whole_file.hpp"
 #include "trace/anonymize.hpp"
-#include "trace/exporter.hpp"
-#include "trace/importers/rmm_devices.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 

@@ -5,8 +5,8 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "exchange/exporters/torch_pickle.hpp"
 #include "format/whole_file.hpp"
-#include "trace/exporters/torch_pickle.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {

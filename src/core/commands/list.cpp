@@ -6,14 +6,14 @@
 #include "cli/listing.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "exchange/exporter.hpp"
+#include "exchange/importer.hpp"
 #include "format/columns.hpp"
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
 #include "plugin/child.hpp"
 #include "plugin/plugin.hpp"
-#include "trace/exporter.hpp"
 #include "trace/generate.hpp"
-#include "trace/importer.hpp"
 
 namespace emm {
 namespace {

@@ -29,13 +29,13 @@
 #include "cli/program_files.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
+#include "exchange/importer.hpp"
+#include "exchange/merge_levels.hpp"
 #include "format/whole_file.hpp"
 #include "raw/raw.hpp"
 #include "record/forwarding_library.hpp"
 #include "record/room_ahead.hpp"
-#include "trace/importer.hpp"
 #include "trace/live_bytes.hpp"
-#include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
