@@ -302,7 +302,7 @@ void offer_capacity(Arguments& arguments, std::string& into) {
   if (has_device && !has_capacity) {
     arguments.under(OptionHeading::device)
         .text("--capacity", into, "SIZE",
-              "What the simulated device has, short for --device sim:capacity=SIZE");
+              "The simulated device's memory, short for --device sim:capacity=SIZE");
   } else if (has_capacity && !has_device) {
     arguments.under(OptionHeading::device)
         .text("--device", into, "sim:capacity=SIZE", "The same as --capacity SIZE");

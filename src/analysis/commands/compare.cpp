@@ -57,14 +57,14 @@ class Compare final : public CommandRun {
                      "The device's clock, which is a model on a simulated device; or the host's, "
                      "which measures what the managers themselves take");
     arguments.text("--threshold", threshold_, "PERCENT",
-                   "Two are the same where all of the interval of their ratio is within this");
+                   "Two managers are the same if the whole interval of their ratio is within this");
     arguments.text(
         "--time", time_, "TIME",
         "With --clock host: how long to go on until each ratio of times is known to half "
         "of --threshold");
-    arguments.count("--rounds", rounds_, "N",
-                    "Turns of each manager, whatever they tell (as --time says; 1 on a simulated "
-                    "clock)");
+    arguments.count(
+        "--rounds", rounds_, "N",
+        "How many turns each manager takes (as many as --time allows; 1 on a simulated clock)");
     arguments.count("--passes", passes_, "N",
                     "Timed passes in each turn, after a first one; their median counts (5; more of "
                     "a short trace)");
@@ -74,9 +74,9 @@ class Compare final : public CommandRun {
     arguments.under(OptionHeading::input)
         .input("--baseline", baseline_, "A JSON that compare wrote before", false);
     arguments.list("--fail-if", gates_, "CONDITION",
-                   "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
-                   "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "
-                   "is worse'; repeatable");
+                   "Exit with 1 if the condition holds for a manager: 'reserved > 1.02x' (of the "
+                   "baseline), 'ns_per_event > 1.05x', 'failures > 0'; or beside the first "
+                   "manager: 'reserved is worse'; repeatable");
     arguments.under(OptionHeading::input)
         .text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
     arguments.under(OptionHeading::input)
@@ -91,15 +91,15 @@ class Compare final : public CommandRun {
                      "Writes the comparison as JSON (emmctl.compare/2; of several traces or "
                      "capacities emmctl.compare-set/1)");
     arguments.footer(
-        "Bytes and failures come from one pass with all checks, times from passes without them. "
-        "A verdict is better, worse or same where the interval of a ratio says so, else "
-        "inconclusive. "
-        "/live divides the reserved bytes by the peak of the live bytes, with the requests that "
-        "the recording refused; no manager needs less. /no-wait, shown for traces with streams, "
-        "divides them by what a manager needs that never waits for another stream. A sign beside a "
-        "ratio below 1 says how the manager came below it. A time fails a condition only where all "
-        "of its interval does; bytes are exact. Exit codes: 0 fine; 1 a manager failed "
-        "the trace, or a condition holds; 3 nothing could be judged; 128+n ended by signal n.");
+        "Bytes and failures come from one pass with all checks, times from passes without them. A "
+        "verdict is better, worse or same where the interval of a ratio says so, else "
+        "inconclusive. /live divides the reserved bytes by the peak of the live bytes, with the "
+        "requests that the recording refused; no manager needs less. /no-wait, shown for traces "
+        "with streams, divides the reserved bytes by the least that a manager needs if it never "
+        "waits for another stream. A sign beside a ratio below 1 says how the manager came below "
+        "1. A time fails a condition only if its whole interval does; bytes are exact. Exit codes: "
+        "0 fine; 1 a manager failed the trace, or a condition holds; 3 nothing could be judged; "
+        "128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {

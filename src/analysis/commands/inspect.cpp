@@ -37,13 +37,13 @@ class Inspect final : public CommandRun {
               "the first request that was refused, by its recorded addresses");
     arguments.under(OptionHeading::shown)
         .text("--at", at_, "EVENT",
-              "Say only what is live after that event, and where it lies: of a long compact "
-              "trace in a second");
+              "Say only what is live after that event, and where it lies; a long compact trace "
+              "takes a second");
     arguments.under(OptionHeading::shown)
         .text("--gap", gap_, "EVENT|peak|reserved|failure",
-              "Say what the recorded manager held beyond what was live after that event, to "
-              "the byte, by cause and call site; reserved is the peak of what it held. Of a "
-              "PyTorch recording also what would lower it, by replays");
+              "Say what the recorded manager held beyond what was live after that event, to the "
+              "byte, by cause and call site; reserved is the peak of what it held. For a PyTorch "
+              "recording, replays also show what would lower it");
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
     arguments.under(OptionHeading::input)
@@ -61,16 +61,17 @@ class Inspect final : public CommandRun {
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
     arguments.under(OptionHeading::input)
         .flag("--in-passes", in_passes_,
-              "Read the file two or three times, and hold no more than what is live; as is done "
-              "of long traces, but for --limit, --gap and --svg");
+              "Read the file two or three times and hold only what is live. Long traces are read "
+              "in this way anyway, except with --limit, --gap and --svg");
     arguments.under(OptionHeading::device)
-        .text("--capacity", capacity_, "SIZE",
-              "With --svg: what a device has, drawn as a line, if the trace does not say it");
+        .text(
+            "--capacity", capacity_, "SIZE",
+            "With --svg: the memory of a device, drawn as a line, if the trace does not state it");
     arguments.footer(
         "Sizes are as requested, and memory is live until the program asks for its end. Events are "
         "numbered from 0, by their place in the trace. Exit codes: 0 fine; 1 a condition of "
-        "--fail-if holds; 3 the trace has no "
-        "address of what is live at --map, or not what the manager held for --gap.");
+        "--fail-if holds; 3 the trace lacks the addresses that --map shows, or what the manager "
+        "held, which --gap compares.");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -42,7 +42,8 @@ class Sweep final : public CommandRun {
                    "A further word of each cell's command line; repeatable");
     arguments.count("--jobs", jobs_, "N",
                     "Cells that run at once (as many as processors; 1 in each task of an array)");
-    arguments.count("--tries", tries_, "How often a cell may fail before it is named and left");
+    arguments.count("--tries", tries_,
+                    "How often a cell may fail before the sweep names it and gives it up");
     arguments.choice("--engine", engine_, {"local", "slurm"},
                      "Run the cells here, or submit them to Slurm as job arrays");
     arguments.count("--chunk", chunk_, "N",

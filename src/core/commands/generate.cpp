@@ -42,10 +42,9 @@ class Generate final : public CommandRun {
     arguments.under(OptionHeading::shown)
         .count("--frames", shared_, "N",
                "torch: distinct frames, which stacks share; 0 gives each stack its own");
-    arguments.flag(
-        "--own-stacks", own_stacks_,
-        "torch: each allocation writes its stack anew, as PyTorch does, so that the file is mostly "
-        "frames; of --stacks 0 no two are alike");
+    arguments.flag("--own-stacks", own_stacks_,
+                   "torch: each allocation writes its stack anew, as PyTorch does, so that the "
+                   "file is mostly frames; with --stacks 0 no two stacks are alike");
     arguments.footer(
         "See `emmctl list generators` for what each kind is like. "
         "Exit codes: 0 written; 2 usage; 3 not written to the end, as on a full disk; 130 "

@@ -164,10 +164,11 @@ class List final : public CommandRun {
  public:
   explicit List(Arguments& arguments) {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
-    arguments.input("FILE", file_,
-                    "Of managers: those of this shared object, as --manager takes it", false);
+    arguments.input(
+        "FILE", file_,
+        "With managers: the shared object whose managers are listed, as --manager takes it", false);
     arguments.under(OptionHeading::shown)
-        .flag("--more", more_, "Of clauses: each of them, not their groups");
+        .flag("--more", more_, "With clauses: list each clause, not the groups");
     arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 

@@ -236,15 +236,15 @@ class RecordProgram final : public CommandRun {
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
-                   "Records from when emmctl gets this signal, until the next or for --duration: "
-                   "USR1, USR2, HUP or CONT");
+                   "Records from the time when emmctl gets this signal until it gets the signal "
+                   "again, or for --duration: USR1, USR2, HUP or CONT");
     arguments.under(OptionHeading::output)
         .text("--max-file-size", most_, "SIZE",
               "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
               "for each thread that records at the same time");
     arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
-                     "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
-                     "a program passes the library by");
+                     "How calls are seen: by a libcuda.so.1 that forwards them, by CUPTI's "
+                     "callbacks, or (auto) by CUPTI only if the program bypasses that library");
     arguments.choice("--stacks", stacks_, {"python", "native", "both"},
                      "Keeps the call stack of each call that gives or takes memory");
     arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");

@@ -132,8 +132,8 @@ class RunProgram final : public CommandRun {
               "Lists the functions that only returned success, with --device sim");
     arguments.under(OptionHeading::device)
         .text("--capacity", capacity_, "SIZE",
-              "The program sees devices with no more memory than that: what goes beyond is "
-              "refused, as the driver refuses");
+              "The program sees devices with this much memory; a request for more is refused as "
+              "the driver refuses it");
     arguments.under(OptionHeading::device)
         .list("--fault", faults_, "CALL:N|rate=R,seed=S",
               "The N-th call of that kind fails, or each with a probability; repeatable");

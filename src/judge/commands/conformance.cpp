@@ -23,15 +23,15 @@ class Conformance final : public CommandRun {
     manager_.offer(arguments);
     arguments.under(OptionHeading::manager)
         .choice("--as", as_, {"any", "host-only", "default"},
-                "What the manager is held to; where not given, what a bundled one of that "
-                "name promises, else any");
+                "The contract that the manager is held to. Without --as, what a bundled manager of "
+                "that name promises; for any other manager, any");
     arguments.list("--clause", globs_, "GLOB",
                    "Only the clauses whose id this names, as 'PD-*'; repeatable");
     arguments.choice("--level", level_, {"must", "should", "quirk"},
-                     "Clauses of this level, and those that bind more");
+                     "Only clauses of this level and of the levels that bind more");
     arguments.under(OptionHeading::device).text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.text("--seed", seed_, "N|random",
-                   "Of everything random; `random` takes another each time, and says which");
+                   "The seed of everything random; `random` takes a new seed and names it");
     arguments.flag("--thorough", thorough_,
                    "Takes minutes: 40 times as many random requests and programs");
     arguments.under(OptionHeading::manager)
