@@ -35,7 +35,7 @@ std::vector<std::string> places() {
   return all;
 }
 
-const PageOption* option_of(const Page& page, std::string_view name) {
+const Argument* option_of(const Page& page, std::string_view name) {
   for (const auto& option : page.options) {
     if (option.longest() == text::format("--{}", name)) return &option;
   }
@@ -53,11 +53,12 @@ std::optional<std::string> word_of(const JsonValue& value) {
 /// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
 /// something else in each command; that of `fit` means the same, so often as it is given. So does a
 /// --device that can only be simulated: it replaces --capacity, or takes a program's GPU away.
-bool is_for_all(const PageOption& option) {
-  return (!option.repeatable || option.help == kManagersHelp) && !option.value.starts_with("sim");
+bool is_for_all(const Argument& option) {
+  return (!option.is_repeatable() || option.help == kManagersHelp) &&
+         !option.value.starts_with("sim");
 }
 
-Status add(const std::string& path, const PageOption& option, const JsonValue& value,
+Status add(const std::string& path, const Argument& option, const JsonValue& value,
            Defaults& into) {
   const auto& name = option.longest();
   const auto refuse = [&](std::string_view expected) {
@@ -71,7 +72,7 @@ Status add(const std::string& path, const PageOption& option, const JsonValue& v
     return {};
   }
   const bool several = value.type == JsonValue::Type::array;
-  if (several && !option.repeatable) return refuse("one value");
+  if (several && !option.is_repeatable()) return refuse("one value");
   for (const auto& one : several ? std::span(value.elements) : std::span(&value, 1)) {
     const auto word = word_of(one);
     if (!word) return refuse("a string or a number");

@@ -7,9 +7,10 @@ namespace emm::cli {
 void Gates::offer(Arguments& arguments, std::string_view example) {
   std::vector<std::string_view> names;
   for (const auto& measure : measures_) names.push_back(measure.name);
-  arguments.list("--fail-if", given_, "CONDITION",
-                 text::format("Exit with 1 where it is so, as '{}'; of {}; repeatable", example,
-                              text::join(names)));
+  arguments.list(
+      "--fail-if", given_, "CONDITION",
+      text::format("Exit with 1 if the condition holds, such as '{}'; names are {}; repeatable",
+                   example, text::join(names)));
 }
 
 Status Gates::parse() {

@@ -6,12 +6,12 @@
 
 #include "base/text.hpp"
 #include "cli/tee_sink.hpp"
+#include "exchange/exporter.hpp"
 #include "format/json_writer.hpp"
 #include "trace/compact/near.hpp"
 #include "trace/compact/operation_row.hpp"
 #include "trace/compact/reader.hpp"
 #include "trace/curve.hpp"
-#include "trace/exporter.hpp"
 
 namespace emm::cli {
 namespace {
@@ -153,13 +153,16 @@ Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Im
 void TraceArgument::offer(Arguments& arguments) {
   arguments.input("TRACE", path,
                   "The trace, in any format of `emmctl list formats`; - is standard input");
-  arguments.text("--from", format, "FORMAT", "The trace's format, if its content does not tell");
-  arguments.flag("--partial", partial, "Read a cut or damaged trace up to where the damage begins");
+  arguments.under(OptionHeading::input)
+      .text("--from", format, "FORMAT", "The trace's format, if its content does not tell");
+  arguments.under(OptionHeading::input)
+      .flag("--partial", partial, "Read a cut or damaged trace up to where the damage begins");
 }
 
 void offer_all_frames(Arguments& arguments, bool& all_frames) {
-  arguments.flag("--all-frames", all_frames,
-                 "Show whole call stacks, with the frames of the allocator and the framework");
+  arguments.under(OptionHeading::shown)
+      .flag("--all-frames", all_frames,
+            "Show whole call stacks, with the frames of the allocator and the framework");
 }
 
 namespace {

@@ -33,148 +33,70 @@ namespace {
 using namespace emm;
 using namespace emm::cli;
 
-/// A command's arguments as options of a CLI11 subcommand.
-class Cli11Arguments final : public Arguments {
- public:
-  /// The files that the command declared. They are checked after all arguments are parsed.
-  struct Files {
-    struct Named {
-      std::string who;
-      std::string* path;
-    };
-    struct Listed {
-      std::string who;
-      std::vector<std::string>* paths;
-    };
-    std::vector<Named> inputs, outputs, folders;
-    std::vector<Listed> input_lists;
-    std::vector<std::string>* program = nullptr;
-    std::string* device = nullptr;    ///< --device
-    std::string* capacity = nullptr;  ///< --capacity, if the command has it
-    /// The value of --capacity or --device, whichever the command lacks and main() offers.
-    std::string offered{};
+/// Checks numbers here, because CLI11 would take -1 for the largest number.
+std::string whole_number(const std::string& given) {
+  return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
+}
+
+/// Makes an option of the CLI11 subcommand out of the argument.
+void register_argument(CLI::App& app, const Argument& argument) {
+  const auto name = text::join(argument.names, ",");
+  struct Visitor {
+    CLI::App& app;
+    const std::string& name;
+    CLI::Option* operator()(std::monostate) const { return nullptr; }
+    CLI::Option* operator()(bool* into) const { return app.add_flag(name, *into); }
+    CLI::Option* operator()(std::string* into) const { return app.add_option(name, *into); }
+    CLI::Option* operator()(std::uint64_t* into) const {
+      return app.add_option(name, *into)->check(whole_number);
+    }
+    CLI::Option* operator()(std::optional<std::uint64_t>* into) const {
+      return app.add_option(name, *into)->check(whole_number);
+    }
+    CLI::Option* operator()(std::vector<std::string>* into) const {
+      auto* const option = app.add_option(name, *into);
+      if (!name.starts_with('-')) return option;
+      return option->expected(1)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->allow_extra_args(false);  // the word after its value is the command's
+    }
   };
+  auto* const option = std::visit(Visitor{app, name}, argument.place);
+  if (option == nullptr) return;
+  if (!std::holds_alternative<bool*>(argument.place)) option->type_name(argument.value);
+  // the words of a program may stand behind `--`, which CLI11 does not see
+  option->required(argument.required && argument.use != Argument::Use::program);
+  if (argument.choices.empty()) return;
+  option->check([choices = argument.choices](const std::string& given) {
+    const bool known = std::find(choices.begin(), choices.end(), given) != choices.end();
+    return known ? std::string() : "'" + given + "' is not one of " + text::join(choices, "|");
+  });
+}
 
-  Cli11Arguments(CLI::App& app, Files& files) : app_(app), files_(files) {}
+/// A command as the command line offers it.
+struct OfferedCommand {
+  CLI::App* app;
+  Arguments arguments;
+  /// The value of --capacity or --device, whichever the command lacks (offer_capacity()).
+  std::string capacity{};
+  std::unique_ptr<CommandRun> run{};
 
-  void positional(std::string_view name, std::string& into, std::string_view help,
-                  bool required) override {
-    app_.add_option(std::string(name), into, std::string(help))->required(required)->type_name("");
-  }
-  void program(std::string_view name, std::vector<std::string>& into,
-               std::string_view help) override {
-    app_.add_option(std::string(name), into, std::string(help))->type_name("");
-    files_.program = &into;
-  }
-  void text(std::string_view name, std::string& into, std::string_view value,
-            std::string_view help) override {
-    EMM_ASSERT(!is_path(value));
-    add_text(name, into, value, help);
-  }
-  void add_text(std::string_view name, std::string& into, std::string_view value,
-                std::string_view help) {
-    app_.add_option(std::string(name), into, with_default(help, into))
-        ->type_name(std::string(value));
-    if (name == "--device") files_.device = &into;
-    if (name == "--capacity") files_.capacity = &into;
-  }
-  void input(std::string_view name, std::string& into, std::string_view help,
-             bool required) override {
-    if (name.starts_with('-')) {
-      add_text(name, into, "FILE", help);
-    } else {
-      positional(name, into, help, required);
+  /// Where the command takes the value of an option. Null if the command does not declare it.
+  std::string* place_of(std::string_view name) const {
+    for (const auto& argument : arguments.declared()) {
+      const auto* const into = std::get_if<std::string*>(&argument.place);
+      if (argument.longest() == name && into != nullptr && *into != &capacity) return *into;
     }
-    files_.inputs.push_back({std::string(name), &into});
+    return nullptr;
   }
-  void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
-              std::string_view help) override {
-    if (name.starts_with('-')) {
-      add_list(name, into, value, help);
-    } else {
-      app_.add_option(std::string(name), into, std::string(help))->required()->type_name("");
+  /// Where the command takes a program and its arguments. Null if it runs none.
+  std::vector<std::string>* program() const {
+    for (const auto& argument : arguments.declared()) {
+      if (argument.use == Argument::Use::program)
+        return std::get<std::vector<std::string>*>(argument.place);
     }
-    files_.input_lists.push_back({std::string(name), &into});
+    return nullptr;
   }
-  void output(std::string_view name, std::string& into, std::string_view help) override {
-    if (name.starts_with('-')) {
-      add_text(name, into, "FILE|-", help);
-    } else {
-      positional(name, into, help, false);
-    }
-    files_.outputs.push_back({longest(name), &into});
-  }
-  void output_file(std::string_view name, std::string& into, std::string_view help) override {
-    add_text(name, into, "FILE", help);
-    files_.outputs.push_back({longest(name), &into});
-  }
-  void output_folder(std::string_view name, std::string& into, std::string_view value,
-                     std::string_view help) override {
-    if (name.starts_with('-')) {
-      add_text(name, into, value, help);
-    } else {
-      positional(name, into, help, true);
-    }
-    files_.folders.push_back({longest(name), &into});
-  }
-  void list(std::string_view name, std::vector<std::string>& into, std::string_view value,
-            std::string_view help) override {
-    EMM_ASSERT(!is_path(value));
-    add_list(name, into, value, help);
-  }
-  void add_list(std::string_view name, std::vector<std::string>& into, std::string_view value,
-                std::string_view help) {
-    app_.add_option(std::string(name), into, std::string(help))
-        ->type_name(std::string(value))
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false);  // the word after its value is the command's
-  }
-  void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
-              std::string_view help) override {
-    const auto joined = text::join(choices, "|");
-    app_.add_option(std::string(name), into, with_default(help, into))
-        ->type_name(joined)
-        ->check([choices, joined](const std::string& given) {
-          for (const auto& known : choices) {
-            if (known == given) return std::string();
-          }
-          return "'" + given + "' is not one of " + joined;
-        });
-  }
-  void count(std::string_view name, std::uint64_t& into, std::string_view help) override {
-    app_.add_option(std::string(name), into, with_default(help, text::format("{}", into)))
-        ->type_name("N")
-        ->check(whole_number);
-  }
-  void count(std::string_view name, std::optional<std::uint64_t>& into, std::string_view value,
-             std::string_view help) override {
-    app_.add_option(std::string(name), into, std::string(help))
-        ->type_name(std::string(value))
-        ->check(whole_number);
-  }
-  void flag(std::string_view name, bool& into, std::string_view help) override {
-    app_.add_flag(std::string(name), into, std::string(help));
-  }
-  void footer(std::string_view words) override {
-    app_.footer(std::string(words));  // page.cpp lays it out
-  }
-
- private:
-  /// "--output" of "-o,--output".
-  static std::string longest(std::string_view names) {
-    return std::string(names.substr(names.rfind(',') + 1));
-  }
-  /// Checks numbers here, because CLI11 would take -1 for the largest number.
-  static std::string whole_number(const std::string& given) {
-    return text::to_u64(given) ? std::string() : "'" + given + "' is not a whole number";
-  }
-  static std::string with_default(std::string_view help, std::string_view value) {
-    return value.empty() ? std::string(help) : text::format("{} [{}]", help, value);
-  }
-
-  CLI::App& app_;
-  Files& files_;
 };
 
 /// The recordings in a folder that a killed `emmctl record` left. None if `path` is no such folder.
@@ -216,74 +138,88 @@ Status expect_file(const std::string& path, std::string_view command) {
               path, command);
 }
 
-/// Resolves the names of the files. Fails if an output is also an input or another output.
-Status look_at_files(const Cli11Arguments::Files& files, std::string_view command) {
-  for (const auto& [who, path] : files.inputs) {
-    if (path->empty()) continue;
-    if (auto named = name_rank(*path); !named) return named;
-    if (auto named = name_recording(*path); !named) return named;
-    if (auto file = expect_file(*path, command); !file) return file;
-    if (auto apart = run_files::reads(*path, who); !apart) return apart;
-  }
-  for (const auto& [who, paths] : files.input_lists) {
-    name_recordings(*paths);
-    for (auto& path : *paths) {
+/// Resolves the name of a file that is read.
+Status look_at_input(const Argument& input, std::string_view command) {
+  if (auto* const* paths = std::get_if<std::vector<std::string>*>(&input.place)) {
+    name_recordings(**paths);
+    for (auto& path : **paths) {
       if (auto named = name_rank(path); !named) return named;
-      if (auto apart = run_files::reads(path, who); !apart) return apart;
+      if (auto apart = run_files::reads(path, input.names.front()); !apart) return apart;
     }
+    return {};
   }
-  if (files.program != nullptr) register_program(*files.program);
-  for (const auto& [who, path] : files.outputs) {
-    if (path->empty()) continue;
-    if (auto named = name_rank(*path); !named) return named;
-    if (run_files::descriptor_named(*path) == STDOUT_FILENO) *path = "-";
-    if (auto apart = run_files::reserve(*path, who); !apart) return apart;
+  auto& path = *std::get<std::string*>(input.place);
+  if (path.empty()) return {};
+  if (auto named = name_rank(path); !named) return named;
+  if (auto named = name_recording(path); !named) return named;
+  if (auto file = expect_file(path, command); !file) return file;
+  return run_files::reads(path, input.names.front());
+}
+
+Status look_at_output(const Argument& output) {
+  auto& path = *std::get<std::string*>(output.place);
+  if (path.empty()) return {};
+  if (output.use == Argument::Use::folder)
+    return path == "none" ? Status() : run_files::reserve_folder(path, output.longest());
+  if (auto named = name_rank(path); !named) return named;
+  if (run_files::descriptor_named(path) == STDOUT_FILENO) path = "-";
+  return run_files::reserve(path, output.longest());
+}
+
+/// Resolves the names of the files. Fails if an output is also an input or another output. Inputs
+/// come first, because an output that is also one of them is the mistake.
+Status look_at_files(const OfferedCommand& offered) {
+  const auto& declared = offered.arguments.declared();
+  for (const auto& one : declared) {
+    if (one.use != Argument::Use::input) continue;
+    if (auto looked = look_at_input(one, offered.app->get_name()); !looked) return looked;
   }
-  for (const auto& [who, path] : files.folders) {
-    if (path->empty() || *path == "none") continue;
-    if (auto apart = run_files::reserve_folder(*path, who); !apart) return apart;
+  if (const auto* program = offered.program()) register_program(*program);
+  for (const auto use : {Argument::Use::output, Argument::Use::folder}) {
+    for (const auto& one : declared) {
+      if (one.use != use) continue;
+      if (auto looked = look_at_output(one); !looked) return looked;
+    }
   }
   return {};
 }
 
 /// --device sim:capacity=SIZE and --capacity SIZE mean the same. Passes either one to the option
 /// that the command has.
-Status apply_capacity(Cli11Arguments::Files& files) {
+Status apply_capacity(const OfferedCommand& offered) {
   constexpr std::string_view kOption = "capacity=";
-  if (files.offered.empty()) return {};
-  if (files.capacity == nullptr && files.device != nullptr) {
-    if (text::to_u64(files.offered)) {
-      if (auto size = units::parse_capacity(files.offered); !size) return size.error();
+  const std::string_view given = offered.capacity;
+  if (given.empty()) return {};
+  if (auto* const into = offered.place_of("--device")) {
+    if (text::to_u64(given)) {
+      if (auto size = units::parse_capacity(given); !size) return size.error();
     }
-    auto& device = *files.device;
+    auto& device = *into;
     const auto kind = std::string_view(device).substr(0, device.find(':'));
     if (device.empty()) {
-      return fail(Errc::usage, "--capacity {}: expected --device sim besides", files.offered);
+      return fail(Errc::usage, "--capacity {}: expected --device sim besides", given);
     }
     if (kind != "sim" && device != "auto") {
       return fail(Errc::usage, "--capacity with --device {}: expected a simulated device", device);
     }
     const auto options = kind.size() < device.size() ? device.substr(kind.size() + 1) : "";
     if (options.find(kOption) != std::string::npos) {
-      return fail(Errc::usage, "--capacity {} --device {}: expected one of them", files.offered,
-                  device);
+      return fail(Errc::usage, "--capacity {} --device {}: expected one of them", given, device);
     }
-    device =
-        text::format("sim:capacity={}{}{}", files.offered, options.empty() ? "" : ",", options);
+    device = text::format("sim:capacity={}{}{}", given, options.empty() ? "" : ",", options);
     return {};
   }
-  if (files.capacity == nullptr) return {};
-  const auto given = std::string_view(files.offered);
+  auto* const capacity = offered.place_of("--capacity");
+  if (capacity == nullptr) return {};
   const auto at = given.find(kOption);
   if (!given.starts_with("sim:capacity=") || given.find(',') != std::string_view::npos) {
     return fail(Errc::usage,
                 "--device {}: expected sim:capacity=SIZE, which is all that counts here", given);
   }
-  if (!files.capacity->empty()) {
-    return fail(Errc::usage, "--capacity {} --device {}: expected one of them", *files.capacity,
-                given);
+  if (!capacity->empty()) {
+    return fail(Errc::usage, "--capacity {} --device {}: expected one of them", *capacity, given);
   }
-  *files.capacity = given.substr(at + kOption.size());
+  *capacity = given.substr(at + kOption.size());
   return {};
 }
 
@@ -292,7 +228,7 @@ Status apply_capacity(Cli11Arguments::Files& files) {
 std::vector<std::string> with_defaults(const Page& page, const Defaults& defaults, int argc,
                                        char** argv) {
   std::vector<std::string> words(argv, argv + argc);
-  const auto given = [&](const PageOption& option) {
+  const auto given = [&](const Argument& option) {
     return std::any_of(words.begin() + 2, words.end(), [&](const std::string& word) {
       return std::any_of(option.names.begin(), option.names.end(), [&](const std::string& name) {
         return word == name || word.starts_with(name + "=");
@@ -341,9 +277,8 @@ std::string unknown_option(const Page& page, const std::vector<std::string>& wor
 
 /// Are there several files where the command takes one trace?
 bool names_several_files(const Page& page, const std::vector<std::string>& words) {
-  const bool takes_one =
-      std::any_of(page.positionals.begin(), page.positionals.end(),
-                  [](const PageOption& one) { return one.longest() == "TRACE"; });
+  const bool takes_one = std::any_of(page.positionals.begin(), page.positionals.end(),
+                                     [](const Argument& one) { return one.longest() == "TRACE"; });
   const auto files = std::count_if(words.begin() + 2, words.end(), [](const std::string& word) {
     std::error_code none;
     return !word.starts_with('-') && std::filesystem::exists(word, none);
@@ -387,26 +322,17 @@ int run(int argc, char** argv) {
   app.formatter_fn(
       [&](const CLI::App*, const std::string&, CLI::AppFormatMode) { return overview(width); });
 
-  struct Offered {
-    CLI::App* app;
-    std::unique_ptr<Cli11Arguments::Files> files;
-    std::unique_ptr<CommandRun> run;
-  };
-  std::vector<Offered> offered;
+  std::vector<std::unique_ptr<OfferedCommand>> offered;  // CLI11 keeps addresses of their fields
   for (const auto* command : bundled_commands()) {
     auto* sub = app.add_subcommand(std::string(command->name), std::string(command->summary));
     if (command->hidden) sub->group("");
-    auto files = std::make_unique<Cli11Arguments::Files>();
-    Cli11Arguments arguments(*sub, *files);
-    auto made = command->make(arguments);
-    if (files->device != nullptr && sub->get_option_no_throw("--capacity") == nullptr)
-      sub->add_option("--capacity", files->offered);
-    if (files->capacity != nullptr && files->device == nullptr)
-      sub->add_option("--device", files->offered);
+    auto& one = *offered.emplace_back(std::make_unique<OfferedCommand>(OfferedCommand{sub, {}}));
+    one.run = command->make(one.arguments);
+    offer_capacity(one.arguments, one.capacity);
+    for (const auto& argument : one.arguments.declared()) register_argument(*sub, argument);
     sub->formatter_fn([command, width](const CLI::App*, const std::string&, CLI::AppFormatMode) {
       return help_text(page_of(*command), width);
     });
-    offered.push_back({sub, std::move(files), std::move(made)});
   }
 
   const auto refuse = [&](std::string_view given) {
@@ -430,7 +356,10 @@ int run(int argc, char** argv) {
       return finish(console, exit_code_of(named.error()));
     }
     const auto what_is = what_is_or_null();
-    if (what_is == nullptr) return refuse(argv[1]);
+    if (what_is == nullptr) {
+      console.say("emmctl was built without the wing analysis, which says what a file is");
+      return finish(console, ExitCode::usage);
+    }
     const auto answer = what_is(path);
     if (!answer) {
       console.say(describe(answer.error()));
@@ -440,9 +369,10 @@ int run(int argc, char** argv) {
   }
   // The words after `--` belong to the program, whatever they look like.
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
-  for (const auto& [sub, files, command] : offered) {
-    if (files->program == nullptr || sub->get_name() != argv[1] || rest == argv + argc) continue;
-    for (auto word = rest + 1; word != argv + argc; ++word) files->program->emplace_back(*word);
+  for (const auto& one : offered) {
+    auto* const program = one->program();
+    if (program == nullptr || one->app->get_name() != argv[1] || rest == argv + argc) continue;
+    for (auto word = rest + 1; word != argv + argc; ++word) program->emplace_back(*word);
     argc = static_cast<int>(rest - argv);
   }
   run_files::begin();
@@ -489,12 +419,12 @@ int run(int argc, char** argv) {
                              page && !page->hidden ? text::format("{} ", page->name) : ""));
     return finish(console, ExitCode::usage);
   }
-  for (auto& [sub, files, command] : offered) {
-    if (!sub->parsed()) continue;
-    auto apart = apply_capacity(*files);
-    if (apart) apart = look_at_files(*files, sub->get_name());
-    auto code = apart ? command->run(console) : Result<ExitCode>(apart.error());
-    command.reset();  // closes what the command left open, which may fail
+  for (auto& one : offered) {
+    if (!one->app->parsed()) continue;
+    auto apart = apply_capacity(*one);
+    if (apart) apart = look_at_files(*one);
+    auto code = apart ? one->run->run(console) : Result<ExitCode>(apart.error());
+    one->run.reset();  // closes what the command left open, which may fail
     if (!code) {
       console.say(describe(code.error()));
       return finish(console, exit_code_of(code.error()), describe(code.error()));

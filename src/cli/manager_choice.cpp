@@ -11,22 +11,25 @@
 namespace emm::cli {
 
 void ManagerChoice::offer(Arguments& arguments) {
-  arguments.text(
-      "--manager", manager_, "NAME|FILE[:key=value,...]",
-      "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
-      "cupy:LIB,MALLOC,FREE. Without it $EMM_MEMORY_MANAGER, and without that default");
+  arguments.under(OptionHeading::manager)
+      .text("--manager", manager_, "NAME|FILE[:key=value,...]",
+            "The manager, of `emmctl list managers` or a shared object's; torch:LIB,ALLOC,FREE or "
+            "cupy:LIB,MALLOC,FREE. Without it $EMM_MEMORY_MANAGER, and without that default");
   offer_others(arguments);
 }
 
 void ManagerChoice::offer(Arguments& arguments, std::vector<std::string>& managers) {
-  arguments.list("--manager", managers, "NAME|FILE[:key=value,...]", kManagersHelp);
+  arguments.under(OptionHeading::manager)
+      .list("--manager", managers, "NAME|FILE[:key=value,...]", kManagersHelp);
   offer_others(arguments);
 }
 
 void ManagerChoice::offer_others(Arguments& arguments) {
-  arguments.list("--adaptor", adaptors_, "NAME[:key=value,...]",
-                 "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
-  arguments.text("--profile", profile_, "numba", "Short for the manager's option profile=numba");
+  arguments.under(OptionHeading::manager)
+      .list("--adaptor", adaptors_, "NAME[:key=value,...]",
+            "An adaptor over it, of `emmctl list adaptors`; repeatable, innermost first");
+  arguments.under(OptionHeading::manager)
+      .text("--profile", profile_, "numba", "Short for the manager's option profile=numba");
 }
 
 bool is_foreign(std::string_view manager) noexcept { return find_entry(manager) == nullptr; }
@@ -141,8 +144,9 @@ Result<ManagerFactory> choose_manager(const std::string& spec,
 }
 
 void CallDeadline::offer(Arguments& arguments) {
-  arguments.text("--deadline", seconds_, "SECONDS",
-                 "How long one call of a manager in a shared object may take");
+  arguments.under(OptionHeading::manager)
+      .text("--deadline", seconds_, "SECONDS",
+            "How long one call of a manager in a shared object may take");
 }
 
 Result<std::chrono::milliseconds> CallDeadline::time() const {

@@ -9,8 +9,9 @@ namespace emm::cli {
 class More {
  public:
   void offer(Arguments& arguments) {
-    arguments.flag("--more", all_, "Show all that is known, and not the answer alone");
-    arguments.flag("--bytes", bytes_, "Write sizes as exact bytes");
+    arguments.under(OptionHeading::shown)
+        .flag("--more", all_, "Show all that is known, and not the answer alone");
+    arguments.under(OptionHeading::shown).flag("--bytes", bytes_, "Write sizes as exact bytes");
   }
   /// Answers whether all is asked for. From here on sizes are written as --bytes says.
   bool apply() const {

@@ -3,111 +3,16 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "cli/what_is.hpp"
 #include "emm/manager_entry.hpp"
 #include "format/columns.hpp"
 
 namespace emm::cli {
 namespace {
 
-/// Collects the arguments that a command declares.
-class PageArguments final : public Arguments {
- public:
-  explicit PageArguments(Page& page) : page_(page) {}
-
-  void positional(std::string_view name, std::string&, std::string_view help,
-                  bool required) override {
-    add_positional(name, help, required);
-  }
-  void program(std::string_view name, std::vector<std::string>&, std::string_view help) override {
-    add_positional(name, help, true).repeatable = true;
-  }
-  void text(std::string_view name, std::string& into, std::string_view value,
-            std::string_view help) override {
-    add(name, value, help, into);
-  }
-  void input(std::string_view name, std::string&, std::string_view help, bool required) override {
-    auto& made =
-        name.starts_with('-') ? add(name, "FILE", help, {}) : add_positional(name, help, required);
-    made.file = true;
-  }
-  void inputs(std::string_view name, std::vector<std::string>& into, std::string_view value,
-              std::string_view help) override {
-    if (name.starts_with('-')) {
-      list(name, into, value, help);
-      page_.options.back().file = true;
-    } else {
-      auto& made = add_positional(name, help, true);
-      made.repeatable = made.file = true;
-    }
-  }
-  void output(std::string_view name, std::string& into, std::string_view help) override {
-    const bool option = name.starts_with('-');
-    auto& made = option ? add(name, "FILE|-", help, into) : add_positional(name, help, false);
-    made.file = true;
-    if (option) made.purpose = purpose_of("--output");
-  }
-  void output_file(std::string_view name, std::string& into, std::string_view help) override {
-    add(name, "FILE", help, into).file = true;
-  }
-  void output_folder(std::string_view name, std::string& into, std::string_view value,
-                     std::string_view help) override {
-    auto& made =
-        name.starts_with('-') ? add(name, value, help, into) : add_positional(name, help, true);
-    made.file = true;
-  }
-  void list(std::string_view name, std::vector<std::string>&, std::string_view value,
-            std::string_view help) override {
-    add(name, value, help, {}).repeatable = true;
-  }
-  void choice(std::string_view name, std::string& into, const std::vector<std::string>& choices,
-              std::string_view help) override {
-    add(name, text::join(choices, "|"), help, into).choices = choices;
-  }
-  void count(std::string_view name, std::uint64_t& into, std::string_view help) override {
-    add(name, "N", help, text::format("{}", into));
-  }
-  void count(std::string_view name, std::optional<std::uint64_t>&, std::string_view value,
-             std::string_view help) override {
-    add(name, value, help, {});
-  }
-  void flag(std::string_view name, bool&, std::string_view help) override {
-    add(name, {}, help, {});
-  }
-  void footer(std::string_view words) override { page_.footer = words; }
-
-  PageOption& add(std::string_view names, std::string_view value, std::string_view help,
-                  std::string_view otherwise) {
-    PageOption option{.names = {},
-                      .value = std::string(value),
-                      .help = std::string(help),
-                      .choices = {},
-                      .purpose = {}};
-    while (!names.empty()) {
-      const auto comma = std::min(names.find(','), names.size());
-      option.names.emplace_back(names.substr(0, comma));
-      names.remove_prefix(std::min(comma + 1, names.size()));
-    }
-    if (!otherwise.empty()) option.help += text::format(" [{}]", otherwise);
-    option.purpose = purpose_of(option.longest());
-    return page_.options.emplace_back(std::move(option));
-  }
-
- private:
-  PageOption& add_positional(std::string_view name, std::string_view help, bool required) {
-    return page_.positionals.emplace_back(PageOption{.names = {std::string(name)},
-                                                     .value = {},
-                                                     .help = std::string(help),
-                                                     .choices = {},
-                                                     .purpose = {},
-                                                     .positional = true,
-                                                     .required = required});
-  }
-
-  Page& page_;
-};
-
-bool has(const Page& page, std::string_view name) {
-  return std::any_of(page.options.begin(), page.options.end(),
+bool declares(const Arguments& arguments, std::string_view name) {
+  const auto& all = arguments.declared();
+  return std::any_of(all.begin(), all.end(),
                      [&](const auto& option) { return option.longest() == name; });
 }
 
@@ -131,16 +36,16 @@ std::vector<Page> all_pages() {
 std::string usage(const Page& page) {
   auto line = text::format("emmctl {} [OPTIONS]", page.name);
   for (const auto& one : page.positionals) {
-    const auto name = one.longest() + (one.repeatable ? "..." : "");
+    const auto name = one.longest() + (one.is_repeatable() ? "..." : "");
     line += one.required ? " " + name : " [" + name + "]";
   }
   return line;
 }
 
 /// "  -o, --output FILE|-"
-std::string left_of(const PageOption& option) {
-  auto left = option.names.size() == 1 && !option.positional ? "    " + option.names[0]
-                                                             : text::join(option.names, ", ");
+std::string left_of(const Argument& option) {
+  auto left = option.names.size() == 1 && !option.is_positional() ? "    " + option.names[0]
+                                                                  : text::join(option.names, ", ");
   if (!option.value.empty()) left += " " + option.value;
   return left;
 }
@@ -225,6 +130,17 @@ std::string quoted(std::string_view words) {  // for use inside '...'
   return out;
 }
 
+/// "the wings judge and inside": those that are not in this program. Empty if all are.
+std::string absent_wings() {
+  std::vector<std::string_view> wings;
+  for (const auto& absent : absent_commands()) {
+    if (wings.empty() || wings.back() != absent.wing) wings.push_back(absent.wing);
+  }
+  if (wings.empty()) return {};
+  return text::format("the {} {}", wings.size() == 1 ? "wing" : "wings",
+                      text::join(wings, " and "));
+}
+
 std::string names_of(const Page& page) {
   std::vector<std::string> names;
   for (const auto& option : page.options) {
@@ -234,7 +150,7 @@ std::string names_of(const Page& page) {
 }
 
 /// The possible values of an option, if they are known.
-std::vector<std::string> values_of(const PageOption& option) {
+std::vector<std::string> values_of(const Argument& option) {
   if (!option.choices.empty()) return option.choices;
   std::vector<std::string> values;
   if (option.longest() == "--manager" || option.longest() == "--against") {
@@ -327,10 +243,10 @@ std::string zsh() {
         const auto values = values_of(option);
         std::string value;
         if (!option.value.empty()) {
-          value = values.empty() ? option.file ? ":file:_files" : ": :"
+          value = values.empty() ? option.is_path() ? ":file:_files" : ": :"
                                  : text::format(":value:({})", text::join(values, " "));
         }
-        out += text::format("        '{}{}[{}]{}' \\\n", option.repeatable ? "*" : "", name,
+        out += text::format("        '{}{}[{}]{}' \\\n", option.is_repeatable() ? "*" : "", name,
                             plain(option.help), value);
       }
     }
@@ -370,7 +286,7 @@ std::string fish() {
       if (const auto values = values_of(option); !values.empty()) {
         out += text::format(" -x -a '{}'", text::join(values, " "));
       } else if (!option.value.empty()) {
-        out += option.file ? " -r -F" : " -x";
+        out += option.is_path() ? " -r -F" : " -x";
       }
       out += text::format(" -d '{}'\n", escaped(option.help));
     }
@@ -379,6 +295,19 @@ std::string fish() {
 }
 
 }  // namespace
+
+void offer_capacity(Arguments& arguments, std::string& into) {
+  const bool has_device = declares(arguments, "--device");
+  const bool has_capacity = declares(arguments, "--capacity");
+  if (has_device && !has_capacity) {
+    arguments.under(OptionHeading::device)
+        .text("--capacity", into, "SIZE",
+              "The simulated device's memory, short for --device sim:capacity=SIZE");
+  } else if (has_capacity && !has_device) {
+    arguments.under(OptionHeading::device)
+        .text("--device", into, "sim:capacity=SIZE", "The same as --capacity SIZE");
+  }
+}
 
 Page page_of(const Command& command) {
   Page page{.name = command.name,
@@ -392,13 +321,15 @@ Page page_of(const Command& command) {
   for (const auto& example : command.examples) {
     if (!example.command.empty()) page.examples.push_back(example);
   }
-  PageArguments arguments(page);
-  command.make(arguments);
-  if (has(page, "--device") && !has(page, "--capacity"))
-    arguments.add("--capacity", "SIZE", kCapacityHelp, {});
-  if (has(page, "--capacity") && !has(page, "--device"))
-    arguments.add("--device", "sim:capacity=SIZE", kDeviceHelp, {});
-  arguments.add("-h,--help", {}, "Show this page", {});
+  Arguments arguments;
+  const auto run = command.make(arguments);
+  std::string capacity;
+  offer_capacity(arguments, capacity);
+  bool asks_for_help = false;
+  arguments.under(OptionHeading::other).flag("-h,--help", asks_for_help, "Show this page");
+  for (const auto& one : arguments.declared())
+    (one.is_positional() ? page.positionals : page.options).push_back(one);
+  page.footer = arguments.footer();
   return page;
 }
 
@@ -411,11 +342,11 @@ std::string help_text(const Page& page, int width) {
   if (!page.examples.empty()) out += "\nExamples:\n";
   for (const auto& [command, what] : page.examples)
     out += text::format("  {}\n      {}\n", command, what);
-  for (const auto heading : purposes()) {
+  for (std::size_t heading = 0; heading < std::size(kOptionHeadings); ++heading) {
     bool begun = false;
     for (const auto& option : page.options) {
-      if (option.purpose != heading) continue;
-      if (!begun) out += text::format("\n{}:\n", heading);
+      if (static_cast<std::size_t>(option.heading) != heading) continue;
+      if (!begun) out += text::format("\n{}:\n", kOptionHeadings[heading]);
       begun = true;
       out += row(left_of(option), option.help, width);
     }
@@ -431,8 +362,7 @@ std::string no_such_command(std::string_view given) {
     return text::format("expected a command before {}: {}", given, text::join(known));
   for (const auto& absent : absent_commands()) {
     if (absent.name == given)
-      return text::format("{}: this emmctl was built without the {} wing (EMM_WINGS)", given,
-                          absent.wing);
+      return text::format("emmctl was built without the wing {}, which has {}", absent.wing, given);
   }
   if (const auto meant = text::nearest(given, known.data(), known.size()))
     return text::format("no command '{}', did you mean {}", given, *meant);
@@ -444,21 +374,35 @@ std::string overview(int width) {
       "emmctl says why a CUDA program ran out of memory, which memory manager serves it with "
       "less,\n"
       "and whether a manager keeps NBEP 7's contract. No GPU is needed: --device sim simulates "
-      "one.\n"
-      "\nUsage: emmctl COMMAND [OPTIONS]\n       emmctl FILE    says what a file is, and what one "
-      "can ask of it\n";
+      "one.\n";
+  if (const auto absent = absent_wings(); !absent.empty()) {
+    out = text::format(
+        "emmctl replays the allocations of CUDA programs on memory managers. It was built without "
+        "{}.\n",
+        absent);
+  }
+  out += "\nUsage: emmctl COMMAND [OPTIONS]\n";
+  if (what_is_or_null() != nullptr)
+    out += "       emmctl FILE    says what a file is, and what one can ask of it\n";
   const auto pages = all_pages();
   for (std::size_t heading = 0; heading < std::size(kHeadings); ++heading) {
-    out += text::format("\n{}:\n", kHeadings[heading]);
+    bool begun = false;
     for (const auto& page : pages) {
-      if (static_cast<std::size_t>(page.heading) == heading)
-        out += row(std::string(page.name), page.summary, width);
+      if (static_cast<std::size_t>(page.heading) != heading) continue;
+      if (!begun) out += text::format("\n{}:\n", kHeadings[heading]);
+      begun = true;
+      out += row(std::string(page.name), page.summary, width);
     }
   }
+  out += "\nExamples:\n";
+  for (const auto heading : {Heading::ask, Heading::judge}) {
+    const auto first = std::find_if(pages.begin(), pages.end(),
+                                    [&](const Page& page) { return page.heading == heading; });
+    if (first == pages.end() || first->examples.empty()) continue;
+    const auto& [command, what] = first->examples.front();
+    out += text::format("  {}\n      {}\n", command, what);
+  }
   return out +
-         "\nExamples:\n"
-         "  emmctl explain oom.pickle\n      Says why a PyTorch run ran out of memory.\n"
-         "  emmctl conformance --manager ./libemm-mine.so\n      Judges a memory manager.\n"
          "\n`emmctl help COMMAND` shows the options of a command; --version shows the version.\n";
 }
 
@@ -470,11 +414,11 @@ std::string manual(const Page& page, std::string_view version) {
   for (const auto& one : page.positionals)
     out += text::format(".TP\n.I {}\n{}\n", troff(one.longest()), troff(one.help));
   out += ".SH OPTIONS\n";
-  for (const auto heading : purposes()) {
+  for (std::size_t heading = 0; heading < std::size(kOptionHeadings); ++heading) {
     bool begun = false;
     for (const auto& option : page.options) {
-      if (option.purpose != heading) continue;
-      if (!begun) out += text::format(".SS {}\n", heading);
+      if (static_cast<std::size_t>(option.heading) != heading) continue;
+      if (!begun) out += text::format(".SS {}\n", kOptionHeadings[heading]);
       begun = true;
       out += text::format(".TP\n.BR \"{}\" \" {}\"\n{}\n", troff(text::join(option.names, ", ")),
                           troff(option.value), troff(option.help));
@@ -491,10 +435,12 @@ std::string manual_of_program(std::string_view version) {
       "Each command has a page of its own: emmctl\\-replay(1) is that of emmctl replay.\n";
   const auto pages = all_pages();
   for (std::size_t heading = 0; heading < std::size(kHeadings); ++heading) {
-    out += text::format(".SS {}\n", kHeadings[heading]);
+    bool begun = false;
     for (const auto& page : pages) {
-      if (static_cast<std::size_t>(page.heading) == heading)
-        out += text::format(".TP\n.BR emmctl\\-{} (1)\n{}\n", page.name, troff(page.summary));
+      if (static_cast<std::size_t>(page.heading) != heading) continue;
+      if (!begun) out += text::format(".SS {}\n", kHeadings[heading]);
+      begun = true;
+      out += text::format(".TP\n.BR emmctl\\-{} (1)\n{}\n", page.name, troff(page.summary));
     }
   }
   out +=

@@ -8,35 +8,19 @@
 
 namespace emm::cli {
 
-/// One option or positional of a command, for help, manual pages and completions.
-struct PageOption {
-  std::vector<std::string> names;  ///< "-o", "--output". A positional has one name, "TRACE".
-  std::string value;               ///< "FILE|-". Empty if it takes no value.
-  std::string help;
-  std::vector<std::string> choices;
-  std::string_view purpose;  ///< Its heading. Empty for a positional.
-  bool positional = false;
-  bool required = false;
-  bool repeatable = false;
-  bool file = false;  ///< Its value is a path.
-
-  const std::string& longest() const noexcept { return names.back(); }
-};
-
 /// All text about one command. `--help`, `emmctl help`, the manual pages and the completions are
 /// made from it.
 struct Page {
   std::string_view name;
   std::string_view summary;
   bool hidden = false;
-  std::vector<PageOption> positionals, options;
+  std::vector<Argument> positionals, options;
   std::string footer;
   Heading heading = Heading::about;
   std::vector<CommandExample> examples;
 };
 
-/// Collects the arguments of the command. Adds --help, and --capacity or --device if main() offers
-/// the other one.
+/// Collects the arguments of the command, and adds --help and what offer_capacity() adds.
 Page page_of(const Command& command);
 
 /// The text of `emmctl COMMAND --help`, in lines of at most `width` columns.
@@ -51,15 +35,8 @@ std::string manual_of_program(std::string_view version);
 /// The completion script for "bash", "zsh" or "fish".
 std::string completion(std::string_view shell);
 
-/// The heading of an option. It is the same in all commands.
-std::string_view purpose_of(std::string_view option);
-/// The headings of options, in the order of a page.
-const std::vector<std::string_view>& purposes();
-
-/// --device sim:capacity=SIZE and --capacity SIZE mean the same. If a command has only one of them,
-/// main() offers the other with this help.
-inline constexpr std::string_view kCapacityHelp =
-    "What the simulated device has, short for --device sim:capacity=SIZE";
-inline constexpr std::string_view kDeviceHelp = "The same as --capacity SIZE";
+/// --device sim:capacity=SIZE and --capacity SIZE mean the same. If the command declares only one
+/// of them, this declares the other one, whose value goes to `into`.
+void offer_capacity(Arguments& arguments, std::string& into);
 
 }  // namespace emm::cli

@@ -10,7 +10,7 @@
 
 #include "base/run_files.hpp"
 #include "base/text.hpp"
-#include "trace/importer.hpp"
+#include "exchange/importer.hpp"
 
 namespace emm::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "allocators/cupy_recording.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::allocators {
 namespace {

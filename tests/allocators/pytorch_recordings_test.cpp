@@ -10,9 +10,9 @@
 
 #include "allocators/pytorch/gap.hpp"
 #include "allocators/pytorch/program.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_value.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {

@@ -8,8 +8,8 @@
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/program.hpp"
 #include "allocators/pytorch/state.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {

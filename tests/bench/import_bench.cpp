@@ -9,12 +9,12 @@
 #include "base/assert.hpp"
 #include "base/prng.hpp"
 #include "base/text.hpp"
+#include "exchange/exporters/torch_pickle.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
 #include "format/rmm_csv.hpp"
-#include "trace/exporters/torch_pickle.hpp"
 #include "trace/generate.hpp"
-#include "trace/importer.hpp"
 #include "trace/trace.hpp"
 
 namespace emm {

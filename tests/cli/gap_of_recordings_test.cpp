@@ -16,9 +16,9 @@
 #include "allocators/pytorch/gap.hpp"
 #include "cli/tee_sink.hpp"
 #include "commands/known_blocks.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "inspect/gap.hpp"
-#include "trace/importer.hpp"
 
 namespace emm {
 namespace {

@@ -6,11 +6,11 @@
 #include <string_view>
 
 #include "base/assert.hpp"
+#include "exchange/check.hpp"
 #include "format/byte_sink.hpp"
 #include "tests/trace/random_operation.hpp"
-#include "trace/check.hpp"
-#include "trace/flat_line.hpp"
-#include "trace/operation_reader.hpp"
+#include "trace/json/flat_line.hpp"
+#include "trace/json/operation_reader.hpp"
 #include "trace/reader.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/assert.hpp"
+#include "exchange/check.hpp"
+#include "exchange/exporter.hpp"
+#include "exchange/importer.hpp"
+#include "exchange/importers/rmm_devices.hpp"
 #include "format/byte_sink.hpp"
 #include "trace/anonymize.hpp"
-#include "trace/check.hpp"
-#include "trace/exporter.hpp"
-#include "trace/importer.hpp"
-#include "trace/importers/rmm_devices.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "exchange/importer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/profile_text.hpp"
 #include "inspect/streamed_growth.hpp"
@@ -18,7 +19,6 @@
 #include "random_recording.hpp"
 #include "recorded.hpp"
 #include "trace/compact/live_operations.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "exchange/importer.hpp"
 #include "inspect/profile.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::inspect {
 namespace {

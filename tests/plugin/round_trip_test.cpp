@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <regex>
 
+#include "exchange/importer.hpp"
 #include "log/writer.hpp"
 #include "replay/device_stack.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::plugin {
 namespace {

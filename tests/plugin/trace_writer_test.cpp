@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "trace/check.hpp"
+#include "exchange/check.hpp"
 
 namespace emm::plugin {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "exchange/importer.hpp"
 #include "replay/device_stack.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::replay {
 namespace {

@@ -1,4 +1,4 @@
-#include "trace/check.hpp"
+#include "exchange/check.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,13 +5,13 @@
 #include <filesystem>
 
 #include "base/text.hpp"
+#include "exchange/check.hpp"
+#include "exchange/importer.hpp"
 #include "tests/trace/random_operation.hpp"
 #include "tests/trace/trace_text.hpp"
-#include "trace/check.hpp"
 #include "trace/compact/block_decoder.hpp"
 #include "trace/compact/block_encoder.hpp"
 #include "trace/generate.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::trace {
 namespace {

@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <map>
 
+#include "exchange/exporter.hpp"
 #include "format/byte_sink.hpp"
 #include "format/json_value.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/anonymize.hpp"
-#include "trace/exporter.hpp"
 #include "trace/generate.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"

@@ -8,7 +8,7 @@
 #include "format/json_value.hpp"
 #include "tests/trace/trace_text.hpp"
 #include "trace/field.hpp"
-#include "trace/operation_reader.hpp"
+#include "trace/json/operation_reader.hpp"
 
 namespace emm::trace {
 namespace {

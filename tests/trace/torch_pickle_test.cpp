@@ -1,4 +1,4 @@
-#include "trace/exporters/torch_pickle.hpp"
+#include "exchange/exporters/torch_pickle.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
+#include "exchange/importer.hpp"
 #include "format/byte_sink.hpp"
-#include "trace/importer.hpp"
 #include "trace/reader.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"

@@ -8,8 +8,8 @@
 #include "base/text.hpp"
 #include "tests/trace/random_operation.hpp"
 #include "tests/trace/trace_text.hpp"
-#include "trace/flat_line.hpp"
-#include "trace/operation_reader.hpp"
+#include "trace/json/flat_line.hpp"
+#include "trace/json/operation_reader.hpp"
 
 namespace emm::trace {
 namespace {

@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "base/text.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_value.hpp"
 #include "lines.hpp"
-#include "trace/importer.hpp"
 #include "trial/gap_remedies.hpp"
 #include "trial/spare.hpp"
 

@@ -62,7 +62,10 @@ if(EMM_SANITIZE)
 else()
   add_custom_target(emmctl_archive ALL DEPENDS ${archive})
 endif()
-add_custom_target(installed DEPENDS emmctl libemm libemm_python emm_recorder emmctl_archive)
+add_custom_target(installed DEPENDS emmctl emmctl_archive)
+if(TARGET libemm)
+  add_dependencies(installed libemm libemm_python emm_recorder)
+endif()
 if(TARGET standin)
   add_dependencies(installed standin standin_cudart)
 endif()
@@ -90,9 +93,11 @@ endif()
 set(EMM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/emmctl)
 set(EMM_PYTHON_DIR lib/python3/dist-packages CACHE STRING "Where the Python package is installed, below the prefix")
 install(TARGETS emmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# What `emmctl record` puts into a program.
-install(TARGETS emm_recorder LIBRARY DESTINATION lib/emmctl/record)
+if(TARGET libemm)  # EMM_WINGS may leave it out
+  install(TARGETS libemm libemm_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  # What `emmctl record` puts into a program.
+  install(TARGETS emm_recorder LIBRARY DESTINATION lib/emmctl/record)
+endif()
 # The stand-ins for libcuda and libcudart, which managers of others are judged on without a GPU. Programs ask for them also by the
 # names without a version, which are links.
 if(TARGET standin)

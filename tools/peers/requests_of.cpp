@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "exchange/importer.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
 #include "trace/generate.hpp"
-#include "trace/importer.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::peers {

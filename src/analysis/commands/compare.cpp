@@ -44,39 +44,43 @@ class Compare final : public CommandRun {
   explicit Compare(Arguments& arguments) {
     arguments.inputs("TRACE", paths_, "",
                      "The traces, in any format of `emmctl list formats`; - is standard input");
-    arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
-                   "A manager, as replay takes it; all for all bundled ones; repeatable. The times "
-                   "of the others are divided by those of the first. Without it, all bundled ones "
-                   "that serve requests while the device has room");
+    arguments.under(OptionHeading::manager)
+        .list("--manager", managers_, "NAME|FILE[:key=value,...]",
+              "A manager, as replay takes it; all for all bundled ones; repeatable. The times "
+              "of the others are divided by those of the first. Without it, all bundled ones "
+              "that serve requests while the device has room");
     deadline_.offer(arguments);
-    arguments.text("--device", device_, "DEVICE",
-                   "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "DEVICE",
+              "auto, sim[:capacity=..,devices=..,seed=..,costs=h200] or cuda[:N]");
     arguments.choice("--clock", clock_, {"device", "host"},
                      "The device's clock, which is a model on a simulated device; or the host's, "
                      "which measures what the managers themselves take");
     arguments.text("--threshold", threshold_, "PERCENT",
-                   "Two are the same where all of the interval of their ratio is within this");
+                   "Two managers are the same if the whole interval of their ratio is within this");
     arguments.text(
         "--time", time_, "TIME",
         "With --clock host: how long to go on until each ratio of times is known to half "
         "of --threshold");
-    arguments.count("--rounds", rounds_, "N",
-                    "Turns of each manager, whatever they tell (as --time says; 1 on a simulated "
-                    "clock)");
+    arguments.count(
+        "--rounds", rounds_, "N",
+        "How many turns each manager takes (as many as --time allows; 1 on a simulated clock)");
     arguments.count("--passes", passes_, "N",
                     "Timed passes in each turn, after a first one; their median counts (5; more of "
                     "a short trace)");
-    arguments.list(
-        "--capacity", capacities_, "SIZE",
-        "Compare on simulated devices of this capacity; repeatable, one comparison each");
-    arguments.input("--baseline", baseline_, "A JSON that compare wrote before", false);
+    arguments.under(OptionHeading::device)
+        .list("--capacity", capacities_, "SIZE",
+              "Compare on simulated devices of this capacity; repeatable, one comparison each");
+    arguments.under(OptionHeading::input)
+        .input("--baseline", baseline_, "A JSON that compare wrote before", false);
     arguments.list("--fail-if", gates_, "CONDITION",
-                   "Exit with 1 where a manager is so: 'reserved > 1.02x' of the baseline, "
-                   "'ns_per_event > 1.05x', 'failures > 0'; or beside the first manager: 'reserved "
-                   "is worse'; repeatable");
-    arguments.text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
-    arguments.flag("--partial", partial_,
-                   "Read a cut or damaged trace up to where the damage begins");
+                   "Exit with 1 if the condition holds for a manager: 'reserved > 1.02x' (of the "
+                   "baseline), 'ns_per_event > 1.05x', 'failures > 0'; or beside the first "
+                   "manager: 'reserved is worse'; repeatable");
+    arguments.under(OptionHeading::input)
+        .text("--from", from_, "FORMAT", "The traces' format, if their content does not tell");
+    arguments.under(OptionHeading::input)
+        .flag("--partial", partial_, "Read a cut or damaged trace up to where the damage begins");
     offer_all_frames(arguments, all_frames_);
     choice_.offer(arguments);
     arguments.output("--markdown", markdown_, "Writes a row of each manager as a Markdown table");
@@ -87,15 +91,15 @@ class Compare final : public CommandRun {
                      "Writes the comparison as JSON (emmctl.compare/2; of several traces or "
                      "capacities emmctl.compare-set/1)");
     arguments.footer(
-        "Bytes and failures come from one pass with all checks, times from passes without them. "
-        "A verdict is better, worse or same where the interval of a ratio says so, else "
-        "inconclusive. "
-        "/live divides the reserved bytes by the peak of the live bytes, with the requests that "
-        "the recording refused; no manager needs less. /no-wait, shown for traces with streams, "
-        "divides them by what a manager needs that never waits for another stream. A sign beside a "
-        "ratio below 1 says how the manager came below it. A time fails a condition only where all "
-        "of its interval does; bytes are exact. Exit codes: 0 fine; 1 a manager failed "
-        "the trace, or a condition holds; 3 nothing could be judged; 128+n ended by signal n.");
+        "Bytes and failures come from one pass with all checks, times from passes without them. A "
+        "verdict is better, worse or same where the interval of a ratio says so, else "
+        "inconclusive. /live divides the reserved bytes by the peak of the live bytes, with the "
+        "requests that the recording refused; no manager needs less. /no-wait, shown for traces "
+        "with streams, divides the reserved bytes by the least that a manager needs if it never "
+        "waits for another stream. A sign beside a ratio below 1 says how the manager came below "
+        "1. A time fails a condition only if its whole interval does; bytes are exact. Exit codes: "
+        "0 fine; 1 a manager failed the trace, or a condition holds; 3 nothing could be judged; "
+        "128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -20,24 +20,26 @@ class DiffRun final : public CommandRun {
   explicit DiffRun(Arguments& arguments) {
     arguments.input("A", before_.path, "The run before the change, in any format that is read");
     arguments.input("B", after_.path, "The run after it");
-    arguments.text("--from", before_.format, "FORMAT",
-                   "The format of both, if their content does not tell");
-    arguments.flag("--partial", before_.partial,
-                   "Read cut or damaged traces up to where the damage begins");
+    arguments.under(OptionHeading::input)
+        .text("--from", before_.format, "FORMAT",
+              "The format of both, if their content does not tell");
+    arguments.under(OptionHeading::input)
+        .flag("--partial", before_.partial,
+              "Read cut or damaged traces up to where the damage begins");
     arguments.list("--fail-if", conditions_, "CONDITION",
-                   "Exit with 1 where B is so: 'peak > 1.01x' of A's, 'peak > 8GiB', 'changes > "
-                   "0'; of peak, reserved, live_at_end, requests, refused and changes; repeatable");
+                   "Exit with 1 if the condition holds for B: 'peak > 1.01x' (of A's peak), 'peak "
+                   "> 8GiB', 'changes > 0'; names are peak, reserved, live_at_end, requests, "
+                   "refused and changes; repeatable");
     more_.offer(arguments);
-    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many entries of each list to show");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.diff/1)");
     arguments.footer(
-        "Requests are matched by call site and order, across what was inserted or left out; "
-        "without "
-        "call sites by size and order. Call sites are the same where their functions are, so that "
-        "lines may have moved. \"peak\" is of live bytes, \"reserved\" of what the recorded "
-        "manager "
-        "held. Exit codes: 0 fine; 1 a condition holds; 2 usage; 4 damaged input; 128+n ended by "
-        "signal n.");
+        "Requests are matched by call site and order, or, without call sites, by size and order; "
+        "inserted and missing requests do not end the match. Two call sites are the same if their "
+        "functions are the same; their line numbers may differ. \"peak\" is of live bytes, "
+        "\"reserved\" of what the recorded manager held. Exit codes: 0 fine; 1 a condition holds; "
+        "2 usage; 4 damaged input; 128+n ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -27,33 +27,38 @@ class Explain final : public CommandRun {
  public:
   explicit Explain(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--event", event_, "N",
-                    "The event of the failure to explain, or the line of its message in a log; the "
-                    "first failure, if not given");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "What each device has, if the trace does not say it, or wrongly; for a trace "
-                   "without a failed request, ask whether one would fail with this");
+    arguments.under(OptionHeading::input)
+        .count("--event", event_, "N",
+               "The failure to explain: its event, or the line of its message in a log. Without "
+               "--event, the first failure");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "The memory of each device, if the trace does not state it or states it wrongly. For "
+              "a trace without a failed request: ask whether a request would fail with this much");
     choice_.offer(arguments);
-    arguments.count("--top", top_, "How many call sites to list");
-    arguments.count("--frames", frames_, "How many frames to show of each");
+    arguments.under(OptionHeading::shown).count("--top", top_, "How many call sites to list");
+    arguments.under(OptionHeading::shown)
+        .count("--frames", frames_, "How many frames to show of each");
     offer_all_frames(arguments, all_frames_);
     arguments.flag("--no-remedies", no_remedies_,
                    "Do not try, by replays of a PyTorch recording, what would have served the "
                    "request");
-    arguments.flag("--in-passes", in_passes_,
-                   "Read the file again and again, and hold no more than what is live; no remedies "
-                   "are tried then. So long traces are read");
+    arguments.under(OptionHeading::input)
+        .flag("--in-passes", in_passes_,
+              "Read the file several times and hold only what is live, for long traces; no "
+              "remedies are tried");
     arguments.output("--json", json_,
                      "Writes the answer as JSON (emmctl.explain/2; of a log "
                      "emmctl.explain-message/1)");
     arguments.footer(
         "A log, a terminal's text or a pipe may be given in place of a trace: the out-of-memory "
-        "messages of PyTorch, TensorFlow, JAX, CuPy, RMM and others are found in it. "
-        "Exit codes: 0 explained; 3 nothing to explain: no recorded request failed for want of "
-        "memory, no --capacity is asked about, and what the manager held is not recorded. Where it "
-        "is, as in a snapshot of PyTorch, the state at the end is described: what is active, what "
-        "of the rest PyTorch gives back before a request fails, and what is stuck; with --capacity "
-        "also, of a state without history, the largest request that would be served.");
+        "messages of PyTorch, TensorFlow, JAX, CuPy, RMM and others are found in it. Exit codes: 0 "
+        "explained; 3 nothing to explain: no recorded request failed for want of memory, no "
+        "--capacity is asked about, and what the manager held is not recorded. If what the manager "
+        "held is recorded, as in a snapshot of PyTorch, explain describes the state at the end: "
+        "what is active, what PyTorch would give back before a request fails, and what is stuck. "
+        "With --capacity and a state without history, explain also names the largest request that "
+        "would be served.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -281,7 +286,7 @@ extern constinit const Command explain_command{
     false,
     make_run<Explain>,
     Heading::ask,
-    {{{"emmctl explain oom.pickle", "Says why the first request failed that failed."},
+    {{{"emmctl explain oom.pickle", "Says why a PyTorch run ran out of memory."},
       {"emmctl explain train.log", "Says what an out-of-memory message in a log comes to."}}}};
 
 }  // namespace emm

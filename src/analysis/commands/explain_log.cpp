@@ -4,8 +4,8 @@
 
 #include "base/text.hpp"
 #include "cli/file_kind.hpp"
+#include "exchange/importer.hpp"
 #include "message/answer.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::cli {
 

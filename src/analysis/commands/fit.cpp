@@ -28,20 +28,24 @@ class FitRun final : public CommandRun {
     arguments.inputs("TRACE", paths_, "",
                      "The trace, in any format of `emmctl list formats`; - is standard input; with "
                      "--together one of each process");
-    arguments.text("--from", trace_.format, "FORMAT",
-                   "The trace's format, if its content does not tell");
-    arguments.flag("--partial", trace_.partial,
-                   "Read a cut or damaged trace up to where the damage begins");
+    arguments.under(OptionHeading::input)
+        .text("--from", trace_.format, "FORMAT",
+              "The trace's format, if its content does not tell");
+    arguments.under(OptionHeading::input)
+        .flag("--partial", trace_.partial,
+              "Read a cut or damaged trace up to where the damage begins");
     arguments.flag("--together", together_,
                    "Answer for several processes that share one device: what serves them all "
                    "whatever their offset in time");
-    arguments.list("--against", against_, "NAME|FILE[:key=value,...]",
-                   "--together: a further manager to compare; repeatable (all bundled ones, if no "
-                   "manager is named)");
+    arguments.under(OptionHeading::manager)
+        .list("--against", against_, "NAME|FILE[:key=value,...]",
+              "--together: a further manager to compare; repeatable (all bundled ones, if no "
+              "manager is named)");
     manager_.offer(arguments, managers_);
     deadline_.offer(arguments);
-    arguments.flag("--as-recorded", as_recorded_,
-                   "Answer for what the recording served, without the requests that it refused");
+    arguments.under(OptionHeading::input)
+        .flag("--as-recorded", as_recorded_,
+              "Answer for what the recording served, without the requests that it refused");
     arguments.flag("--limit", limit_,
                    "Also search for a layout: what is enough if all requests are known beforehand "
                    "(slow where much is live)");

@@ -38,43 +38,52 @@ class Inspect final : public CommandRun {
  public:
   explicit Inspect(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.text("--map", map_, "EVENT|peak|failure",
-                   "Show where memory lay after that event, at the peak of what was live, or at "
-                   "the first request that was refused, by its recorded addresses");
-    arguments.text("--at", at_, "EVENT",
-                   "Say only what is live after that event, and where it lies: of a long compact "
-                   "trace in a second");
-    arguments.text("--gap", gap_, "EVENT|peak|reserved|failure",
-                   "Say what the recorded manager held beyond what was live after that event, to "
-                   "the byte, by cause and call site; reserved is the peak of what it held. Of a "
-                   "PyTorch recording also what would lower it, by replays");
-    arguments.input("--beside", beside_,
-                    "A CSV of nvidia-smi that was written while the program was recorded: say what "
-                    "lies outside of the allocator, over time",
-                    false);
+    arguments.under(OptionHeading::shown)
+        .text("--map", map_, "EVENT|peak|failure",
+              "Show where memory lay after that event, at the peak of what was live, or at "
+              "the first request that was refused, by its recorded addresses");
+    arguments.under(OptionHeading::shown)
+        .text("--at", at_, "EVENT",
+              "Say only what is live after that event, and where it lies; a long compact trace "
+              "takes a second");
+    arguments.under(OptionHeading::shown)
+        .text("--gap", gap_, "EVENT|peak|reserved|failure",
+              "Say what the recorded manager held beyond what was live after that event, to the "
+              "byte, by cause and call site; reserved is the peak of what it held. For a PyTorch "
+              "recording, replays also show what would lower it");
+    arguments.under(OptionHeading::shown)
+        .input("--beside", beside_,
+               "A CSV of nvidia-smi that was written while the program was recorded: say what lies "
+               "outside of the allocator, over time",
+               false);
     arguments.flag("--limit", limit_,
                    "Say what the program needs: proven bounds, and a layout that is enough");
-    arguments.flag("--as-recorded", as_recorded_,
-                   "With --limit: leave out the requests that the recording refused");
+    arguments.under(OptionHeading::input)
+        .flag("--as-recorded", as_recorded_,
+              "With --limit: leave out the requests that the recording refused");
     arguments.text("--search-time", search_time_, "TIME", "How long to search for a better layout");
     gates_.offer(arguments, "leaked > 0");
     choice_.offer(arguments);
-    arguments.count("--top", top_, "How many entries of each list to show");
-    arguments.count("--frames", frames_, "How many frames to show of each call site");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many entries of each list to show");
+    arguments.under(OptionHeading::shown)
+        .count("--frames", frames_, "How many frames to show of each call site");
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.inspect/2)");
     arguments.output("--svg", svg_, "Draws live bytes over events, and the map, as SVG");
-    arguments.flag(
-        "--in-passes", in_passes_,
-        "Read the file two or three times, and hold no more than what is live; as is done "
-        "of long traces, but for --limit, --gap and --svg");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "With --svg: what a device has, drawn as a line, if the trace does not say it");
+    arguments.under(OptionHeading::input)
+        .flag("--in-passes", in_passes_,
+              "Read the file two or three times and hold only what is live. Long traces are read "
+              "in this way anyway, except with --limit, --gap and --svg");
+    arguments.under(OptionHeading::device)
+        .text(
+            "--capacity", capacity_, "SIZE",
+            "With --svg: the memory of a device, drawn as a line, if the trace does not state it");
     arguments.footer(
         "Sizes are as requested, and memory is live until the program asks for its end. Events are "
         "numbered from 0, by their place in the trace. Exit codes: 0 fine; 1 a condition of "
-        "--fail-if holds; 3 the trace has no "
-        "address of what is live at --map, or not what the manager held for --gap.");
+        "--fail-if holds; 3 the trace lacks the addresses that --map shows, or what the manager "
+        "held, which --gap compares.");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -35,19 +35,23 @@ class Minimize final : public CommandRun {
                    "or need P % more than --against");
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "Memory of each simulated device (the trace's; else 2 MiB less than the program "
-                   "needs, if the recording was refused memory; else an H200's)");
-    arguments.flag(
-        "--as-recorded", as_recorded_,
-        "With oom: a request that the recording refused may fail, and is not the failure to keep");
-    arguments.text("--against", against_, "NAME[:key=value,...]",
-                   "With more:P: the manager that needs less");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "Memory of each simulated device (the trace's; else 2 MiB less than the program "
+              "needs, if the recording was refused memory; else an H200's)");
+    arguments.under(OptionHeading::input)
+        .flag("--as-recorded", as_recorded_,
+              "With oom: a request that the recording refused may fail, and is not the failure to "
+              "keep");
+    arguments.under(OptionHeading::manager)
+        .text("--against", against_, "NAME[:key=value,...]",
+              "With more:P: the manager that needs less");
     arguments.output(
         "-o,--output", output_,
         "The smaller trace: .json is one document, else JSON Lines; .gz and .zst pack; "
         "- is standard output");
-    arguments.text("--from", from_, "FORMAT", "The trace's format, if its content does not tell");
+    arguments.under(OptionHeading::input)
+        .text("--from", from_, "FORMAT", "The trace's format, if its content does not tell");
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes what was done as JSON (emmctl.minimize/1)");
     arguments.footer(

@@ -24,22 +24,26 @@ class Ranks final : public CommandRun {
     arguments.inputs("FILE", paths_, "",
                      "The recordings, one a rank, in any format of `emmctl list formats`; a folder "
                      "of them; or a glob");
-    arguments.text("--from", format_, "FORMAT", "The format, if the content does not tell");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "What each device has, where the recordings do not say");
+    arguments.under(OptionHeading::input)
+        .text("--from", format_, "FORMAT", "The format, if the content does not tell");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "The memory of each device, if the recordings do not state it");
     arguments.count("--jobs", jobs_, "N", "Recordings to read at once (as many as processors)");
     more_.offer(arguments);
-    arguments.count("--top", top_, "How many entries of each list to show");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many entries of each list to show");
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.ranks/1)");
     arguments.footer(
-        "Files whose names differ only in a number are the ranks of one run: the number after "
-        "\"rank\", or that before \"of\", or the one that differs. The tightest rank is the one "
-        "that a request failed on, else that with least room, else that whose device held most. A "
-        "JSON beside a recording, of the same name, may tell what the device held outside of the "
-        "allocator (\"outside_allocator_bytes\", or \"device_used_bytes\" and PyTorch's \"stats\") "
-        "and how many ranks there are (\"world\"). A rank that is damaged or missing is named, and "
-        "the others are compared. Exit codes: 0 fine; 2 usage; 4 a rank is damaged or missing; "
-        "128+n ended by signal n.");
+        "Files whose names differ only in a number are the ranks of one run. The number of a rank "
+        "stands after \"rank\" or before \"of\"; else it is the number that differs. The tightest "
+        "rank is the one where a request failed; if none failed, the one with the least room; if "
+        "no room is known, the one whose device held most. A JSON beside a recording, of the same "
+        "name, may tell what the device held outside of the allocator "
+        "(\"outside_allocator_bytes\", or \"device_used_bytes\" and PyTorch's \"stats\") and how "
+        "many ranks there are (\"world\"). A rank that is damaged or missing is named, and the "
+        "others are compared. Exit codes: 0 fine; 2 usage; 4 a rank is damaged or missing; 128+n "
+        "ended by signal n.");
   }
 
   Result<ExitCode> run(Console& console) override {

@@ -129,20 +129,23 @@ void ReportInputs::offer(Arguments& arguments) {
   arguments.inputs("INPUT", paths_, "",
                    "Traces and recordings in any format of `emmctl list formats`, what other "
                    "commands wrote with --json, and folders of sweeps; any mix of them");
-  arguments.list("--manager", managers_, "NAME|FILE[:key=value,...]",
-                 "Replay each trace on this manager too, and show what it reserved; repeatable");
-  arguments.text(
-      "--device", device_, "DEVICE",
-      "The device of these replays, as replay takes it; its capacity is also what a state of "
-      "PyTorch is asked about: the largest request that would be served");
+  arguments.under(OptionHeading::manager)
+      .list("--manager", managers_, "NAME|FILE[:key=value,...]",
+            "Replay each trace on this manager too, and show what it reserved; repeatable");
+  arguments.under(OptionHeading::device)
+      .text("--device", device_, "DEVICE",
+            "The device of these replays, as replay takes it; its capacity is also what a state of "
+            "PyTorch is asked about: the largest request that would be served");
   deadline_.offer(arguments);
-  arguments.text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
-  arguments.flag("--partial", partial_,
-                 "Read a cut or damaged trace up to where the damage begins");
+  arguments.under(OptionHeading::input)
+      .text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");
+  arguments.under(OptionHeading::input)
+      .flag("--partial", partial_, "Read a cut or damaged trace up to where the damage begins");
   arguments.flag("--tune", tune_,
                  "For recordings of PyTorch: also what other settings of its allocator would do, "
                  "as tune says it; done by itself where requests were refused");
-  arguments.text("--title", title_, "TEXT", "The page's title (that of the first input)");
+  arguments.under(OptionHeading::output)
+      .text("--title", title_, "TEXT", "The page's title (that of the first input)");
 }
 
 Result<std::string> ReportInputs::table() const {

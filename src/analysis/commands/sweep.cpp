@@ -28,19 +28,22 @@ class Sweep final : public CommandRun {
     arguments.text("--command", matrix_.command, "replay|fit|compare|tune",
                    "What each cell runs (replay)");
     arguments.inputs("--trace", matrix_.traces, "FILE|FOLDER|GLOB", "Traces; repeatable");
-    arguments.list("--manager", matrix_.managers, "NAME|FILE[:key=value,...]",
-                   "A manager, as replay takes it; repeatable");
+    arguments.under(OptionHeading::manager)
+        .list("--manager", matrix_.managers, "NAME|FILE[:key=value,...]",
+              "A manager, as replay takes it; repeatable");
     arguments.list("--setting", matrix_.settings, "key=value,...",
                    "Options that each manager gets; repeatable");
-    arguments.list("--capacity", matrix_.capacities, "SIZE",
-                   "A capacity of the simulated device; repeatable");
-    arguments.list("--device", matrix_.devices, "DEVICE",
-                   "A device, as replay takes it; repeatable");
+    arguments.under(OptionHeading::device)
+        .list("--capacity", matrix_.capacities, "SIZE",
+              "A capacity of the simulated device; repeatable");
+    arguments.under(OptionHeading::device)
+        .list("--device", matrix_.devices, "DEVICE", "A device, as replay takes it; repeatable");
     arguments.list("--option", matrix_.options, "WORD",
                    "A further word of each cell's command line; repeatable");
     arguments.count("--jobs", jobs_, "N",
                     "Cells that run at once (as many as processors; 1 in each task of an array)");
-    arguments.count("--tries", tries_, "How often a cell may fail before it is named and left");
+    arguments.count("--tries", tries_,
+                    "How often a cell may fail before the sweep names it and gives it up");
     arguments.choice("--engine", engine_, {"local", "slurm"},
                      "Run the cells here, or submit them to Slurm as job arrays");
     arguments.count("--chunk", chunk_, "N",

@@ -118,13 +118,14 @@ class Top final : public CommandRun {
  public:
   explicit Top(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.count("--event", event_, "N",
-                    "Where the cursor begins. Without it, at the first failure, else at the peak");
+    arguments.under(OptionHeading::input)
+        .count("--event", event_, "N",
+               "Where the cursor begins. Without it, at the first failure, else at the peak");
     arguments.footer(
-        "Where the output is no terminal, it is one screen. Keys: Left and Right move by one "
-        "event, "
-        "Up and Down by a fiftieth of what is shown, g and G to the ends, p to the peak, f to the "
-        "next failure; + and - zoom, 0 shows all, ? shows the keys, q ends. NO_COLOR is heeded.");
+        "If the output is not a terminal, top prints one screen. Keys: Left and Right move by one "
+        "event, Up and Down by a fiftieth of what is shown, g and G to the ends, p to the peak, f "
+        "to the next failure; + and - zoom, 0 shows all, ? shows the keys, q ends. NO_COLOR is "
+        "heeded.");
   }
 
   Result<ExitCode> run(Console& console) override {

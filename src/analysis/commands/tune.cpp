@@ -19,30 +19,34 @@ class TuneRun final : public CommandRun {
  public:
   explicit TuneRun(Arguments& arguments) {
     trace_.offer(arguments);
-    arguments.text("--capacity", capacity_, "BYTES",
-                   "What the allocator may hold: of the device, less what others take there");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "BYTES",
+              "What the allocator may hold: the device's memory less what other programs take");
     arguments.text(
         "--for", for_, "'fits BYTES'",
         "Like --capacity BYTES, and exit with 1 where no setting serves the program with it");
     arguments.list("--setting", settings_, "CONF",
                    "A value of PYTORCH_ALLOC_CONF to try, instead of some forty; repeatable");
-    arguments.text(
-        "--block", block_, "FROM[..TO]",
-        "Ask instead how large a block fits beside the program, as a cache of keys and values. "
-        "FROM and TO are numbers of events, or texts of marks: the block lives from one to the "
-        "other");
-    arguments.flag("--by-fraction", by_fraction_,
-                   "Limit the allocator by per_process_memory_fraction, on a device that has more");
-    arguments.text("--fraction", fraction_, "NUMBER",
-                   "per_process_memory_fraction of the recording, which no snapshot has; with "
-                   "--total");
-    arguments.text("--total", total_, "BYTES", "The device's memory when it was recorded");
+    arguments.text("--block", block_, "FROM[..TO]",
+                   "Ask instead how large a block fits beside the program, such as a cache of keys "
+                   "and values. The block lives from FROM to TO, each the number of an event or "
+                   "the text of a mark");
+    arguments.flag(
+        "--by-fraction", by_fraction_,
+        "Limit the allocator by per_process_memory_fraction; the device has more memory");
+    arguments.under(OptionHeading::device)
+        .text(
+            "--fraction", fraction_, "NUMBER",
+            "The recording's per_process_memory_fraction, which no snapshot states; needs --total");
+    arguments.under(OptionHeading::device)
+        .text("--total", total_, "BYTES", "The device's memory when it was recorded");
     arguments.flag(
         "--all", fit_all_,
-        "Search the smallest capacity of every setting. Without it, a trace of more than 200,000 "
-        "requests and frees has only that of the best five");
+        "Search the smallest capacity of every setting. Without --all, the capacities of only the "
+        "best five settings are searched if the trace has more than 200,000 requests and frees");
     choice_.offer(arguments);
-    arguments.count("--top", top_, "How many settings to show with --more");
+    arguments.under(OptionHeading::shown)
+        .count("--top", top_, "How many settings to show with --more");
     arguments.count("--jobs", jobs_, "Threads; 0: as many as there are processors");
     arguments.output("--markdown", markdown_, "Writes the ranking as a Markdown table");
     arguments.output("--json", json_, "Writes the ranking as JSON (emmctl.tune/1)");

@@ -11,7 +11,7 @@
 #include "base/text.hpp"
 #include "base/utf8.hpp"
 #include "cli/command.hpp"
-#include "commands/recorded_program.hpp"
+#include "cli/temporary_folder.hpp"
 #include "commands/report_inputs.hpp"
 
 extern char** environ;

@@ -5,9 +5,9 @@
 
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
+#include "exchange/importer.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::cli {
 namespace {

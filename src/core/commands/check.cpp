@@ -1,4 +1,4 @@
-#include "trace/check.hpp"
+#include "exchange/check.hpp"
 
 #include <unistd.h>
 
@@ -105,11 +105,11 @@ class Check final : public CommandRun {
   explicit Check(Arguments& arguments) {
     trace_.offer(arguments);
     gates_.offer(arguments, "leaked > 0");
-    arguments.count("--top", top_, "How many findings to list");
+    arguments.under(OptionHeading::shown).count("--top", top_, "How many findings to list");
     arguments.output("--json", json_, "Writes the findings as JSON (emmctl.check/1)");
     arguments.flag("--fix", fix_,
-                   "Write the trace again where its \"requires\" lacks what it uses: run.json "
-                   "becomes run.fixed.json, beside it");
+                   "If \"requires\" lacks a feature that the trace uses, write a corrected copy "
+                   "beside it: run.fixed.json of run.json");
     arguments.footer(
         "Exit codes: 0 no errors, though there may be warnings; 1 a condition of --fail-if holds; "
         "3 no errors in the part of a cut "

@@ -5,10 +5,10 @@
 
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "exchange/exporter.hpp"
+#include "exchange/importers/rmm_devices.hpp"
 #include "format/whole_file.hpp"
 #include "trace/anonymize.hpp"
-#include "trace/exporter.hpp"
-#include "trace/importers/rmm_devices.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 
@@ -54,16 +54,21 @@ class Convert final : public CommandRun {
                      "document, .jsonl in JSON Lines, .emmb in the compact form, "
                      ".csv RMM's log, .pickle a PyTorch snapshot; else JSON Lines; .gz and .zst "
                      "pack; - is standard output");
-    arguments.text("--from", from_, "FORMAT", "The input's format, if its content does not tell");
-    arguments.text("--to", to_, "FORMAT",
-                   "The format to write, whatever the name tells: one that `emmctl list formats` "
-                   "says is written");
-    arguments.inputs("--with", with_, "FILE",
-                     "RMM logs: the log of another device in the same run; repeatable");
-    arguments.flag("--anonymize", anonymize_,
-                   "Leave out frames, names, labels, addresses, the host and the command");
+    arguments.under(OptionHeading::input)
+        .text("--from", from_, "FORMAT", "The input's format, if its content does not tell");
+    arguments.under(OptionHeading::output)
+        .text("--to", to_, "FORMAT",
+              "The format to write, whatever the name tells: one that `emmctl list formats` "
+              "says is written");
+    arguments.under(OptionHeading::input)
+        .inputs("--with", with_, "FILE",
+                "RMM logs: the log of another device in the same run; repeatable");
+    arguments.under(OptionHeading::output)
+        .flag("--anonymize", anonymize_,
+              "Leave out frames, names, labels, addresses, the host and the command");
     arguments.output("--json", json_, "Writes the counts of rows as JSON (emmctl.import/1)");
-    arguments.flag("--partial", partial_, "Convert a damaged file up to where the damage begins");
+    arguments.under(OptionHeading::input)
+        .flag("--partial", partial_, "Convert a damaged file up to where the damage begins");
   }
 
   Result<ExitCode> run(Console& console) override {

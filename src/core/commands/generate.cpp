@@ -5,8 +5,8 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
+#include "exchange/exporters/torch_pickle.hpp"
 #include "format/whole_file.hpp"
-#include "trace/exporters/torch_pickle.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
@@ -32,18 +32,19 @@ class Generate final : public CommandRun {
     arguments.count("--live", options_.live, "N", "The most allocations that live at once");
     arguments.count("--threads", options_.threads, "N", "How many threads");
     arguments.count("--streams", options_.streams, "N", "How many streams");
-    arguments.text("--to", format_, "FORMAT",
-                   "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
-                   "formats` says is written");
+    arguments.under(OptionHeading::output)
+        .text("--to", format_, "FORMAT",
+              "What to write: emm, torch (a PyTorch snapshot), or another that `emmctl list "
+              "formats` says is written");
     arguments.count("--stacks", stacks_, "N",
                     "torch: distinct call stacks, of which each allocation has one");
     arguments.count("--depth", depth_, "N", "torch: frames of a stack");
-    arguments.count("--frames", shared_, "N",
-                    "torch: distinct frames, which stacks share; 0 gives each stack its own");
-    arguments.flag(
-        "--own-stacks", own_stacks_,
-        "torch: each allocation writes its stack anew, as PyTorch does, so that the file is mostly "
-        "frames; of --stacks 0 no two are alike");
+    arguments.under(OptionHeading::shown)
+        .count("--frames", shared_, "N",
+               "torch: distinct frames, which stacks share; 0 gives each stack its own");
+    arguments.flag("--own-stacks", own_stacks_,
+                   "torch: each allocation writes its stack anew, as PyTorch does, so that the "
+                   "file is mostly frames; with --stacks 0 no two stacks are alike");
     arguments.footer(
         "See `emmctl list generators` for what each kind is like. "
         "Exit codes: 0 written; 2 usage; 3 not written to the end, as on a full disk; 130 "

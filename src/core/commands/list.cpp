@@ -6,14 +6,14 @@
 #include "cli/listing.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
+#include "exchange/exporter.hpp"
+#include "exchange/importer.hpp"
 #include "format/columns.hpp"
 #include "format/json_writer.hpp"
 #include "log/writer.hpp"
 #include "plugin/child.hpp"
 #include "plugin/plugin.hpp"
-#include "trace/exporter.hpp"
 #include "trace/generate.hpp"
-#include "trace/importer.hpp"
 
 namespace emm {
 namespace {
@@ -164,9 +164,11 @@ class List final : public CommandRun {
  public:
   explicit List(Arguments& arguments) {
     arguments.positional("WHAT", what_, text::join(listing_names(), ", "));
-    arguments.input("FILE", file_,
-                    "Of managers: those of this shared object, as --manager takes it", false);
-    arguments.flag("--more", more_, "Of clauses: each of them, not their groups");
+    arguments.input(
+        "FILE", file_,
+        "With managers: the shared object whose managers are listed, as --manager takes it", false);
+    arguments.under(OptionHeading::shown)
+        .flag("--more", more_, "With clauses: list each clause, not the groups");
     arguments.output("--json", json_, "Writes the rows as JSON (emmctl.list/1)");
   }
 
@@ -204,7 +206,7 @@ class List final : public CommandRun {
 
 extern constinit const Command list_command{
     "list",
-    "What there is: managers, adaptors, devices, formats, generators, clauses, gpus",
+    "List managers, adaptors, devices, formats and others",
     false,
     make_run<List>,
     Heading::about,

@@ -34,16 +34,17 @@ class Replay final : public CommandRun {
     trace_.offer(arguments);
     manager_.offer(arguments);
     deadline_.offer(arguments);
-    arguments.text(
-        "--device", device_, "DEVICE",
-        "auto, sim[:capacity=..,devices=..,seed=..,costs=h200], cuda[:N] or cuda:local, the "
-        "launcher's rank on this machine");
-    arguments.list("--fault", faults_, "CALL:N|rate=..,seed=..",
-                   "Make the N-th call of a driver function fail, or calls at random at a rate; "
-                   "CALL is any, or a name such as mem_alloc (cuMemAlloc); repeatable");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "DEVICE",
+              "auto, sim[:capacity=..,devices=..,seed=..,costs=h200], cuda[:N] or cuda:local, the "
+              "launcher's rank on this machine");
+    arguments.under(OptionHeading::device)
+        .list("--fault", faults_, "CALL:N|rate=..,seed=..",
+              "Make the N-th call of a driver function fail, or calls at random at a rate; "
+              "CALL is any, or a name such as mem_alloc (cuMemAlloc); repeatable");
     arguments.output("--log", log_, "Write a row for each operation; - is standard output");
-    arguments.text("--log-format", log_format_, "FORMAT",
-                   "The log's format: rmm, rmm-legacy or emm");
+    arguments.under(OptionHeading::output)
+        .text("--log-format", log_format_, "FORMAT", "The log's format: rmm, rmm-legacy or emm");
     offer_all_frames(arguments, all_frames_);
     arguments.output("--json", json_, "Writes the summary as JSON (emmctl.replay/1)");
     arguments.output("--memory-map", memory_map_,
@@ -60,18 +61,20 @@ class Replay final : public CommandRun {
     arguments.choice("--clock", clock_, {"device", "host"},
                      "The device's clock, which is a model on a simulated device; or the host's, "
                      "which also measures what the manager itself takes, as --latency does");
-    arguments.count("--stop-at", stop_at_, "EVENT",
-                    "Stop before this event, counted from 0, and show the state");
+    arguments.under(OptionHeading::input)
+        .count("--stop-at", stop_at_, "EVENT",
+               "Stop before this event, counted from 0, and show the state");
     arguments.choice("--threads", threads_, {"trace", "recorded", "free"},
                      "trace: one thread, in the trace's order; recorded: each recorded thread on "
                      "its own, waiting for the ids and event records that it needs; free: the "
                      "same, waiting for the ids alone");
     arguments.text("--pace", pace_, "none|recorded|xF",
                    "Keep the recorded times, or run F times as fast, and report the lateness");
-    arguments.output_folder(
-        "--ranks", ranks_, "DIR|none",
-        "Where the ranks of one launch meet: they begin together, and one of them tells "
-        "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
+    arguments.under(OptionHeading::run)
+        .output_folder(
+            "--ranks", ranks_, "DIR|none",
+            "Where the ranks of one launch meet: they begin together, and one of them tells "
+            "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
     arguments.text("--ranks-wait", ranks_wait_, "TIME",
                    "How long a rank waits for the others to begin");
     arguments.list("--fail-on", fail_on_, "leak", "Exit with 1 for this too; repeatable");

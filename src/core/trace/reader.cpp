@@ -5,10 +5,10 @@
 
 #include "base/text.hpp"
 #include "trace/compact/reader.hpp"
-#include "trace/document_reader.hpp"
-#include "trace/flat_line.hpp"
-#include "trace/header_reader.hpp"
-#include "trace/operation_reader.hpp"
+#include "trace/json/document_reader.hpp"
+#include "trace/json/flat_line.hpp"
+#include "trace/json/header_reader.hpp"
+#include "trace/json/operation_reader.hpp"
 
 namespace emm::trace {
 namespace {

@@ -29,13 +29,13 @@
 #include "cli/program_files.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
+#include "exchange/importer.hpp"
+#include "exchange/merge_levels.hpp"
 #include "format/whole_file.hpp"
 #include "raw/raw.hpp"
 #include "record/forwarding_library.hpp"
 #include "record/room_ahead.hpp"
-#include "trace/importer.hpp"
 #include "trace/live_bytes.hpp"
-#include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {
@@ -236,26 +236,28 @@ class RecordProgram final : public CommandRun {
     arguments.text("--duration", duration_, "TIME",
                    "Records so long, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
-                   "Records from when emmctl gets this signal, until the next or for --duration: "
-                   "USR1, USR2, HUP or CONT");
-    arguments.text(
-        "--max-file-size", most_, "SIZE",
-        "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
-        "for each thread that records at the same time");
+                   "Records from the time when emmctl gets this signal until it gets the signal "
+                   "again, or for --duration: USR1, USR2, HUP or CONT");
+    arguments.under(OptionHeading::output)
+        .text("--max-file-size", most_, "SIZE",
+              "Keeps the newest calls: a process writes no more raw bytes than that, or 128 KiB "
+              "for each thread that records at the same time");
     arguments.choice("--through", through_, {"auto", "forwarding", "cupti"},
-                     "The way in: a libcuda.so.1 that forwards, CUPTI's callbacks, or CUPTI where "
-                     "a program passes the library by");
+                     "How calls are seen: by a libcuda.so.1 that forwards them, by CUPTI's "
+                     "callbacks, or (auto) by CUPTI only if the program bypasses that library");
     arguments.choice("--stacks", stacks_, {"python", "native", "both"},
                      "Keeps the call stack of each call that gives or takes memory");
     arguments.count("--stack-depth", depth_, "How many frames of a stack are kept: 1 to 64");
     arguments.choice("--level", level_, {"driver", "request", "both"},
                      "What is recorded: the calls that the program and its libraries make to the "
                      "driver; what Python asks of Numba, CuPy and PyTorch; or both as one trace");
-    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
-                   "Records the program without a GPU, as emmctl run --device sim runs it");
-    arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
-                   "With --device sim: what is assumed of masks and indices that only a kernel "
-                   "could tell");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
+              "Records the program without a GPU, as emmctl run --device sim runs it");
+    arguments.under(OptionHeading::device)
+        .text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
+              "With --device sim: what is assumed of masks and indices that only a kernel could "
+              "tell");
     arguments.flag("--follow", follow_,
                    "Waits for the processes that the program leaves, such as a daemon, and records "
                    "them to their end; SIGTERM ends the waiting, and writes the traces");

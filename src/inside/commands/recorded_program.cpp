@@ -19,6 +19,7 @@
 #include <ctime>
 
 #include "base/text.hpp"
+#include "cli/temporary_folder.hpp"
 #include "record/forwarding_library.hpp"
 
 namespace emm::cli {
@@ -229,17 +230,6 @@ Result<DriverShim> DriverShim::open(const std::string& folder, const std::string
     shim.is_elsewhere_ = true;
   }
   return shim;
-}
-
-Result<std::string> make_temporary_folder(std::string_view purpose) {
-  const char* const named = std::getenv("TMPDIR");
-  auto folder = text::format(
-      "{}/emmctl-{}-XXXXXX",
-      named != nullptr && *named == '/' && std::strpbrk(named, ":;") == nullptr ? named : "/tmp",
-      purpose);
-  if (mkdtemp(folder.data()) == nullptr)
-    return fail(Errc::io_error, "{}: {}", folder, std::strerror(errno));
-  return folder;
 }
 
 Status DriverShim::write(const std::vector<std::pair<std::string, std::string>>& variables) const {

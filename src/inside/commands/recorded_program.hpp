@@ -48,9 +48,6 @@ class DriverShim {
   std::vector<std::string> functions_;
 };
 
-/// Makes a folder in TMPDIR, else in /tmp. Its path contains no separator of path lists.
-Result<std::string> make_temporary_folder(std::string_view purpose);
-
 /// The absolute path of a library of ours beside this executable. Empty if there is none.
 std::string library_beside(const std::string& executable, const std::string& name);
 

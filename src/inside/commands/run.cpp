@@ -13,6 +13,7 @@
 #include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "cli/temporary_folder.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
 #include "driver/decorate/fault_injector.hpp"
@@ -122,21 +123,27 @@ class RunProgram final : public CommandRun {
   explicit RunProgram(Arguments& arguments) {
     arguments.program("PROGRAM", program_,
                       "The program and its arguments, best after --: it runs as itself");
-    arguments.text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
-                   "Runs the program without a GPU: its memory is real, and its kernels are "
-                   "skipped; list gpus names the cards");
-    arguments.output("--json", json_,
-                     "Writes the answer as JSON (emmctl.run/1), with --device sim");
-    arguments.flag("--explain-stubs", stubs_,
-                   "Lists the functions that only returned success, with --device sim");
-    arguments.text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
-                   "With --device sim: how much of a mask is true and how indices are spread that "
-                   "only a kernel could tell; uniform is half, and evenly");
-    arguments.text("--capacity", capacity_, "SIZE",
-                   "The program sees devices with no more memory than that: what goes beyond is "
-                   "refused, as the driver refuses");
-    arguments.list("--fault", faults_, "CALL:N|rate=R,seed=S",
-                   "The N-th call of that kind fails, or each with a probability; repeatable");
+    arguments.under(OptionHeading::device)
+        .text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
+              "Runs the program without a GPU: its memory is real, and its kernels are "
+              "skipped; list gpus names the cards");
+    arguments.under(OptionHeading::output)
+        .output("--json", json_, "Writes the answer as JSON (emmctl.run/1), with --device sim");
+    arguments.under(OptionHeading::shown)
+        .flag("--explain-stubs", stubs_,
+              "Lists the functions that only returned success, with --device sim");
+    arguments.under(OptionHeading::device)
+        .text(
+            "--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
+            "With --device sim: how much of a mask is true and how indices are spread that only a "
+            "kernel could tell; uniform is half, and evenly");
+    arguments.under(OptionHeading::device)
+        .text("--capacity", capacity_, "SIZE",
+              "The program sees devices with this much memory; a request for more is refused as "
+              "the driver refuses it");
+    arguments.under(OptionHeading::device)
+        .list("--fault", faults_, "CALL:N|rate=R,seed=S",
+              "The N-th call of that kind fails, or each with a probability; repeatable");
     arguments.footer(
         "With --device sim the program finds stand-ins for CUDA's libraries, and stderr tells at "
         "the end whether its memory fits. "

@@ -18,6 +18,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/temporary_folder.hpp"
 #include "commands/program_values.hpp"
 #include "commands/recorded_program.hpp"
 #include "driver/device_entry.hpp"

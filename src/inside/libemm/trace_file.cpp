@@ -1,7 +1,7 @@
 #include "libemm/trace_file.hpp"
 
 #include "libemm/monotonic_clock.hpp"
-#include "trace/header_reader.hpp"
+#include "trace/json/header_reader.hpp"
 
 namespace emm::libemm {
 

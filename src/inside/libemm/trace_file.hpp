@@ -11,8 +11,8 @@
 
 #include "format/byte_sink.hpp"
 #include "format/json_value.hpp"
+#include "trace/json/operation_reader.hpp"
 #include "trace/live_bytes.hpp"
-#include "trace/operation_reader.hpp"
 #include "trace/writer.hpp"
 
 namespace emm::libemm {

@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
+#include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "libemm/answer.hpp"
 #include "libemm/recording.hpp"
 #include "libemm/shared_managers.hpp"
 #include "libemm/trace_file.hpp"
 #include "plugin/abi.hpp"
-#include "trace/importer.hpp"
 
 namespace emm::libemm {
 namespace {

@@ -21,29 +21,33 @@ class Conformance final : public CommandRun {
  public:
   explicit Conformance(Arguments& arguments) {
     manager_.offer(arguments);
-    arguments.choice("--as", as_, {"any", "host-only", "default"},
-                     "What the manager is held to; where not given, what a bundled one of that "
-                     "name promises, else any");
+    arguments.under(OptionHeading::manager)
+        .choice("--as", as_, {"any", "host-only", "default"},
+                "The contract that the manager is held to. Without --as, what a bundled manager of "
+                "that name promises; for any other manager, any");
     arguments.list("--clause", globs_, "GLOB",
                    "Only the clauses whose id this names, as 'PD-*'; repeatable");
     arguments.choice("--level", level_, {"must", "should", "quirk"},
-                     "Clauses of this level, and those that bind more");
-    arguments.text("--device", device_, "DEVICE", "sim or cuda[:N]");
+                     "Only clauses of this level and of the levels that bind more");
+    arguments.under(OptionHeading::device).text("--device", device_, "DEVICE", "sim or cuda[:N]");
     arguments.text("--seed", seed_, "N|random",
-                   "Of everything random; `random` takes another each time, and says which");
+                   "The seed of everything random; `random` takes a new seed and names it");
     arguments.flag("--thorough", thorough_,
                    "Takes minutes: 40 times as many random requests and programs");
-    arguments.count(
-        "--deadline", deadline_s_,
-        "Seconds that a step of a clause may take, a request or a free; the clause may take ten "
-        "times as long");
-    arguments.flag("--more", more_,
-                   "Shows each clause that failed, what was not judged and why, and the driver "
-                   "calls");
+    arguments.under(OptionHeading::manager)
+        .count("--deadline", deadline_s_,
+               "Seconds that a step of a clause may take, a request or a free; the clause may take "
+               "ten "
+               "times as long");
+    arguments.under(OptionHeading::shown)
+        .flag("--more", more_,
+              "Shows each clause that failed, what was not judged and why, and the driver "
+              "calls");
     arguments.output("--json", json_, "Writes the verdicts as JSON (emmctl.conformance/1)");
     arguments.output("--junit", junit_, "Writes them as JUnit XML");
     arguments.output("--tap", tap_, "Writes them as TAP");
-    arguments.flag("--times", times_, "Says in JSON and JUnit how long each clause took");
+    arguments.under(OptionHeading::shown)
+        .flag("--times", times_, "Says in JSON and JUnit how long each clause took");
     arguments.output_folder(
         "--traces", traces_, "FOLDER",
         "Writes for each failure that a trace can show, FOLDER/CLAUSE.json; makes FOLDER");
@@ -174,7 +178,7 @@ extern constinit const Command conformance_command{
     false,
     make_run<Conformance>,
     Heading::judge,
-    {{{"emmctl conformance --manager ./libemm-mine.so", "Judges a manager by every clause."},
+    {{{"emmctl conformance --manager ./libemm-mine.so", "Judges a memory manager by every clause."},
       {"emmctl conformance --manager pool --clause 'IPC-*' --junit verdict.xml",
        "Judges some clauses, and writes JUnit for CI."}}}};
 

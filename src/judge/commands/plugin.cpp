@@ -53,9 +53,8 @@ class Plugin final : public CommandRun {
     arguments.positional(
         "ACTION", action_,
         "new: writes a project of a manager in a shared object, in the folder NAME");
-    arguments.output_folder("NAME", name_, {},
-                            "Of the manager; its library becomes libemm-NAME.so");
-    arguments.choice("--language", language_, {"c", "c++"}, "What it is written in");
+    arguments.output_folder("NAME", name_, {}, "The manager's name; its library is libemm-NAME.so");
+    arguments.choice("--language", language_, {"c", "c++"}, "The language of the project");
   }
 
   Result<ExitCode> run(Console& console) override {

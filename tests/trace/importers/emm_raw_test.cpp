@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "exchange/check.hpp"
+#include "exchange/importer.hpp"
+#include "exchange/merge_levels.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
 #include "raw/raw.hpp"
-#include "trace/check.hpp"
-#include "trace/importer.hpp"
-#include "trace/merge_levels.hpp"
 #include "trace/writer.hpp"
 
 namespace emm::trace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "trace/importer.hpp"
+#include "exchange/importer.hpp"
 
 namespace emm::trace {
 

@@ -1,4 +1,4 @@
-#include "trace/importers/live_table.hpp"
+#include "exchange/importers/live_table.hpp"
 
 #include <gtest/gtest.h>
 

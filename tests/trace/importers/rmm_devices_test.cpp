@@ -1,5 +1,5 @@
 // Logs of RMM, one a device, as one trace.
-#include "trace/importers/rmm_devices.hpp"
+#include "exchange/importers/rmm_devices.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include "base/utf8.hpp"
 #include "format/json_reader.hpp"
 #include "trace/field.hpp"
-#include "trace/operation_reader.hpp"
+#include "trace/json/operation_reader.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -14,7 +14,7 @@
 #include "trace/compact/block_decoder.hpp"
 #include "trace/compact/layout.hpp"
 #include "trace/event.hpp"
-#include "trace/header_reader.hpp"
+#include "trace/json/header_reader.hpp"
 
 namespace emm::trace {
 namespace {

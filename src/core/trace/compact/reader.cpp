@@ -12,7 +12,7 @@
 #include "format/hash64.hpp"
 #include "format/json_value.hpp"
 #include "trace/compact/operation_row.hpp"
-#include "trace/header_reader.hpp"
+#include "trace/json/header_reader.hpp"
 
 namespace emm::trace {
 namespace {
