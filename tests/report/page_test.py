@@ -401,6 +401,14 @@ def check_failure_and_results(folder):
         expect_same(browser.run("[...document.querySelectorAll('.result h2')].map(head => head.textContent.split(' ')[0])"), ["Compare", "Tune", "Replay", "Conformance"], "results")
         check_tables(browser)
         expect(all(part in words for part in ("What would have helped", "PYTORCH_ALLOC_CONF=", "Against today", "Why the manager held more")), f"the failure has remedies: {words}")
+        # What explain and tune advise first is the first thing to do, and can be copied.
+        advice, first = explained["advice"], browser.run("document.querySelector('.to-do li').innerText")
+        expect(re.sub(r" \([0-9,]+ bytes\)", "", advice["words"]) in first, f"the first advice: {first}")
+        pasted = browser.run("(one => [one.querySelector('code').textContent, one.querySelector('button').textContent])(document.querySelector('.pasted'))")
+        expect(pasted[0].startswith(("PYTORCH_", "import ", "unset ", "torch.")) and pasted[1] == "Copy", f"what is to be pasted: {pasted}")
+        copied = browser.run("(async () => { const button = document.querySelector('.pasted button'); button.click(); "
+                             "await new Promise(done => setTimeout(done, 300)); return button.textContent; })()")
+        expect(copied in ("Copied", "Not copied"), f"the button says {copied}")
         # What to do stands above all else, on the first screen of a telephone as well.
         for width, height in ((1280, 900), (400, 800)):
             browser.look(width, height)

@@ -51,15 +51,36 @@ function reservedOf(each) {
   return low === undefined || low === high ? amount(each.peak_reserved_bytes) : numeric(`${inUnits(low)} to ${inUnits(high)}`);
 }
 
-/** In a few lines and above all else: what would have served the request, and what the whole program needs least with. */
-function whatToDo(remedies, tuned) {
+/** Copies a text, also where the browser lends a page that is opened as a file no clipboard. */
+function copy(text) {
+  const bySelection = () => {
+    const area = h('textarea', {style: 'position:fixed;opacity:0'});
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    return done ? Promise.resolve() : Promise.reject();
+  };
+  return navigator.clipboard ? navigator.clipboard.writeText(text).catch(bySelection) : bySelection();
+}
+const isPasted = how => how.includes('=') || how.includes('(') || how.startsWith('unset ');
+/** What can be pasted, with a button that copies it. */
+function pasted(how) {
+  const button = h('button', {class: 'copy', title: 'Copy what is to be pasted'}, 'Copy');
+  const says = words => { button.textContent = words; setTimeout(() => { button.textContent = 'Copy'; }, 1500); };
+  button.onclick = () => copy(how).then(() => says('Copied'), () => says('Not copied'));
+  return h('span', {class: 'pasted'}, h('code', {}, breakable(how)), ' ', button);
+}
+
+/** In a few lines and above all else: what tune and explain advise first, and what would have served the one request. */
+function whatToDo(remedies, first) {
   const more = remedies.find(each => each.what.startsWith('today') && each.served), ways = remedies.filter(each => each.served && each !== more).slice(0, 2);
   const fits = each => each.fit_bytes ? `, and the whole program fits into ${inUnits(each.fit_bytes)}` : '';
-  const how = ({what, how}) => how.includes('=') || how.includes('(') ? h('code', {}, breakable(how)) : `${how} (${what})`;
-  const lines = ways.map(each => [how(each), `: serves this request${fits(each)}`]);
-  const today = tuned && tuned.ranking.find(each => each.today), best = tuned && tuned.ranking.find(each => each.served && !each.today && each.fit_bytes);
-  if (best && !ways.some(each => each.how === best.how) && (!today || !today.fit_bytes || best.fit_bytes < today.fit_bytes))
-    lines.push([h('code', {}, breakable(best.how)), `: the whole program fits into ${inUnits(best.fit_bytes)}`, today && today.fit_bytes ? `; today it needs ${inUnits(today.fit_bytes)}` : '']);
+  const lines = first ? [[`${inShort(first.words).textContent} `, isPasted(first.how) ? pasted(first.how) : null]] : [];
+  for (const each of ways) {
+    if (!first || each.how !== first.how) lines.push([isPasted(each.how) ? pasted(each.how) : `${each.how} (${each.what})`, `: serves this request${fits(each)}`]);
+  }
   if (more) lines.push([more.how, `: serves it with today's setting${fits(more)}`]);
   return lines.length ? [h('div', {class: 'to-do prose'}, h('h3', {}, 'What to do ', h('small', {}, 'each tried by a replay')), h('ol', {}, lines.map(line => h('li', {}, line))))] : [];
 }
@@ -87,7 +108,7 @@ function showFailure(about, results, goTo) {
   const tuned = results.map(result => result.content).find(content => content.schema.startsWith('emmctl.tune/') && content.trace === about.inspect.trace);
   if (failures.length) {
     const [failure] = failures;
-    body.append(...whatToDo(remedies || [], tuned));
+    body.append(...whatToDo(remedies || [], (tuned && tuned.advice) || advice.advice));
     body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), inShort(failure.words)),
         h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
   }
@@ -113,7 +134,7 @@ function showFailure(about, results, goTo) {
   if (tuned && failures.length) {
     const today = tuned.ranking.find(each => each.today), useful = settingsShown(tuned).filter(each => !each.today);
     body.append(h('h3', {}, 'Settings that serve every request, and the memory that they need'), table(['Do this', numeric('Serves all requests with'), numeric(today && today.fit_bytes ? 'Against today' : ''), numeric('Reserves without a limit')],
-        [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : h('code', {}, breakable(each.how)), amount(each.fit_bytes),
+        [...useful, ...(today ? [today] : [])].map(each => [each.today ? 'today' : pasted(each.how), amount(each.fit_bytes),
           numeric(today && today.fit_bytes && each.fit_bytes && !each.today ? `${(100 * (each.fit_bytes / today.fit_bytes - 1)).toFixed(1)} %` : ''), reservedOf(each)])));
   }
   if (advice.gap && advice.gap.length) {
