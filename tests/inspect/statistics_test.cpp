@@ -72,6 +72,39 @@ TEST(Statistics, ASummaryThatRoundsDownGivesRanges) {
   EXPECT_EQ(value(read, "requests that failed"), Stated::exactly(2));
 }
 
+TEST(Statistics, ASummaryMayHaveALaunchersWordsInFront) {
+  const auto plain = stated(golden("memory_summary.txt"));
+  for (const std::string_view prefix :
+       {"[rank3]: ", "2026-02-03T10:11:12.123456789Z ", "worker-1  | "}) {
+    const auto text = golden("memory_summary.txt");
+    std::string log;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto end = std::min(text.find('\n', at), text.size() - 1) + 1;
+      log.append(prefix).append(text.substr(at, end - at));
+      at = end;
+    }
+    EXPECT_EQ(stated(log).groups, plain.groups) << prefix;
+  }
+}
+
+TEST(Statistics, TheTablesOfNvidiaSmiAreRead) {
+  const auto of = stated(
+      "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: 13.0     |\n"
+      "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |        0 |\n"
+      "| N/A   35C    P0             120W / 700W |   70312MiB /  81559MiB |     97%  |\n"
+      "| Processes:                                                                  |\n"
+      "|  GPU   GI   CI              PID   Type   Process name            GPU Memory |\n"
+      "|    0   N/A  N/A            1234      C   python                    70300MiB |\n"
+      "|    0      77      C   /usr/bin/old                                    12MiB |\n");
+
+  ASSERT_EQ(of.groups.size(), 3u);
+  EXPECT_EQ(of.groups[0].name, "GPU 0");
+  EXPECT_EQ(of.groups[0].figures[0].value, (Stated{70311 * kMiB, 70313 * kMiB}));
+  EXPECT_EQ(of.groups[1].name, "GPU 0, process 1234 python");
+  EXPECT_EQ(of.groups[1].figures[0].value, (Stated{70299 * kMiB, 70301 * kMiB}));
+  EXPECT_EQ(of.groups[2].name, "GPU 0, process 77 /usr/bin/old");
+}
+
 TEST(Statistics, SaysThatAllOfAGapIsStuckWhereTheDigitsLeaveNothingElse) {
   const auto read = stated(
       "|  PyTorch CUDA memory summary, device ID 0  |\n"
