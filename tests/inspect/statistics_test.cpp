@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string>
 
+#include "trace/importer.hpp"
+
 namespace emm::inspect {
 namespace {
 
@@ -60,6 +62,17 @@ TEST(Statistics, KnowsEachFormatByItsContent) {
   EXPECT_EQ(reader_of(golden("after.prof")), "jax-profile");
   for (const std::string_view other : {"", "hello\n", "{}", "a,b\n1,2\n", "=========\n", "MA 3"})
     EXPECT_EQ(reader_of(other), "") << other;
+}
+
+TEST(Inputs, AreAllInTheTableOfTheDocs) {
+  std::ifstream file(EMM_SOURCE_DIR "/docs/inputs.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto has = [&](std::string_view name) {
+    return page.find('`' + std::string(name) + '`') != std::string::npos;
+  };
+  for (const auto* importer : trace::bundled_importers())
+    EXPECT_TRUE(has(importer->name)) << importer->name;
+  for (const auto* reader : statistics_readers()) EXPECT_TRUE(has(reader->name)) << reader->name;
 }
 
 TEST(Statistics, ASummaryThatRoundsDownGivesRanges) {
