@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string>
 
+#include "trace/importer.hpp"
+
 namespace emm::inspect {
 namespace {
 
@@ -62,6 +64,17 @@ TEST(Statistics, KnowsEachFormatByItsContent) {
     EXPECT_EQ(reader_of(other), "") << other;
 }
 
+TEST(Inputs, AreAllInTheTableOfTheDocs) {
+  std::ifstream file(EMM_SOURCE_DIR "/docs/inputs.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto has = [&](std::string_view name) {
+    return page.find('`' + std::string(name) + '`') != std::string::npos;
+  };
+  for (const auto* importer : trace::bundled_importers())
+    EXPECT_TRUE(has(importer->name)) << importer->name;
+  for (const auto* reader : statistics_readers()) EXPECT_TRUE(has(reader->name)) << reader->name;
+}
+
 TEST(Statistics, ASummaryThatRoundsDownGivesRanges) {
   const auto read = stated(golden("memory_summary.txt"));
 
@@ -70,6 +83,39 @@ TEST(Statistics, ASummaryThatRoundsDownGivesRanges) {
   EXPECT_EQ(value(read, "  returnable: in free segments"),
             (Stated{1998 * kMiB + 2, 2001 * kMiB - 1}));
   EXPECT_EQ(value(read, "requests that failed"), Stated::exactly(2));
+}
+
+TEST(Statistics, ASummaryMayHaveALaunchersWordsInFront) {
+  const auto plain = stated(golden("memory_summary.txt"));
+  for (const std::string_view prefix :
+       {"[rank3]: ", "2026-02-03T10:11:12.123456789Z ", "worker-1  | "}) {
+    const auto text = golden("memory_summary.txt");
+    std::string log;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto end = std::min(text.find('\n', at), text.size() - 1) + 1;
+      log.append(prefix).append(text.substr(at, end - at));
+      at = end;
+    }
+    EXPECT_EQ(stated(log).groups, plain.groups) << prefix;
+  }
+}
+
+TEST(Statistics, TheTablesOfNvidiaSmiAreRead) {
+  const auto of = stated(
+      "| NVIDIA-SMI 580.65.06    Driver Version: 580.65.06    CUDA Version: 13.0     |\n"
+      "|   0  NVIDIA H100 80GB HBM3          On  |   00000000:18:00.0 Off |        0 |\n"
+      "| N/A   35C    P0             120W / 700W |   70312MiB /  81559MiB |     97%  |\n"
+      "| Processes:                                                                  |\n"
+      "|  GPU   GI   CI              PID   Type   Process name            GPU Memory |\n"
+      "|    0   N/A  N/A            1234      C   python                    70300MiB |\n"
+      "|    0      77      C   /usr/bin/old                                    12MiB |\n");
+
+  ASSERT_EQ(of.groups.size(), 3u);
+  EXPECT_EQ(of.groups[0].name, "GPU 0");
+  EXPECT_EQ(of.groups[0].figures[0].value, (Stated{70311 * kMiB, 70313 * kMiB}));
+  EXPECT_EQ(of.groups[1].name, "GPU 0, process 1234 python");
+  EXPECT_EQ(of.groups[1].figures[0].value, (Stated{70299 * kMiB, 70301 * kMiB}));
+  EXPECT_EQ(of.groups[2].name, "GPU 0, process 77 /usr/bin/old");
 }
 
 TEST(Statistics, SaysThatAllOfAGapIsStuckWhereTheDigitsLeaveNothingElse) {

@@ -35,6 +35,7 @@ struct Figure {
 struct FigureGroup {
   std::string name;  ///< "device 0"
   std::vector<Figure> figures{};
+  bool operator==(const FigureGroup&) const = default;
 };
 
 /// A part of memory that has a name: of a call site, a process.

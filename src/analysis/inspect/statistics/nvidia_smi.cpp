@@ -59,6 +59,62 @@ std::optional<SmiColumns> smi_columns(std::string_view line) {
   return at.used ? std::optional(at) : std::nullopt;
 }
 
+/// The tables that nvidia-smi prints without options. A GPU has two lines, of which the second has
+/// its memory; each process has one.
+class SmiTable {
+ public:
+  std::optional<SmiRow> take(std::string_view line) {
+    line = text::trim(line);
+    if (!line.starts_with('|')) return std::nullopt;
+    line.remove_prefix(1);
+    if (line.find("Process name") != line.npos) in_processes_ = true;
+    const auto first = text::trim(line);
+    const auto number = text::to_u64(
+        first.substr(0, std::min(first.find_first_not_of("0123456789"), first.size())));
+    if (in_processes_) return number ? process(*number, first) : std::nullopt;
+    if (number && *number < 4096) gpu_ = static_cast<std::uint32_t>(*number);
+    return gpu_ ? memory(line) : std::nullopt;
+  }
+
+ private:
+  /// "| N/A   35C    P0    120W / 700W |   70312MiB /  81559MiB |"
+  std::optional<SmiRow> memory(std::string_view line) const {
+    const auto slash = line.find("MiB /");
+    if (slash == line.npos) return std::nullopt;
+    const auto before = line.substr(0, slash);
+    SmiRow row{.series = text::format("GPU {}", *gpu_), .device = gpu_};
+    row.used = mib_of(text::trim(before.substr(before.find_last_of(" |") + 1)));
+    row.total = mib_of(text::trim(line.substr(slash + 5)));
+    return row;
+  }
+  /// "|    0   N/A  N/A    1234      C   python    70300MiB |", and before 2020 without the two
+  /// N/A.
+  static std::optional<SmiRow> process(std::uint64_t gpu, std::string_view line) {
+    line = text::trim(line.substr(0, line.rfind('|')));
+    const auto last = line.rfind(' ');
+    if (last == line.npos || gpu >= 4096) return std::nullopt;
+    SmiRow row{.device = static_cast<std::uint32_t>(gpu)};
+    row.used = line.ends_with("MiB") ? mib_of(line.substr(last + 1)) : std::nullopt;
+    std::vector<std::string_view> words;
+    for (auto rest = line.substr(0, last); !(rest = text::trim(rest)).empty();) {
+      const auto end = std::min(rest.find(' '), rest.size());
+      words.push_back(rest.substr(0, end));
+      rest.remove_prefix(end);
+    }
+    for (std::size_t i = 1; i + 2 < words.size(); ++i) {
+      if (words[i].find_first_not_of("0123456789") != words[i].npos) continue;
+      row.series = text::format("GPU {}, process {} {}", gpu, words[i], words.back());
+      return row;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::uint32_t> gpu_;
+  bool in_processes_ = false;
+};
+
+constexpr std::string_view kSmiTable = "| NVIDIA-SMI ";
+
 /// What one GPU, or one process on it, has over time.
 struct SmiSeries {
   std::uint64_t samples = 0, unknown = 0;
@@ -92,11 +148,17 @@ Result<SmiFile> each_smi_row(format::ByteSource& source,
                              const std::function<void(const SmiRow&)>& each) {
   SmiFile file;
   std::optional<SmiColumns> at;
+  std::optional<SmiTable> table;
   format::LineReader lines(source);
   std::string_view line;
   auto more = lines.next(line);
   for (; more && *more; more = lines.next(line)) {
     if (text::trim(line).empty()) continue;
+    if (line.find(kSmiTable) != line.npos) table.emplace();
+    if (table) {
+      if (const auto row = table->take(line)) each(*row);
+      continue;
+    }
     if (const auto header = smi_columns(line)) {
       at = header;
       file.of_processes = at->pid.has_value();
@@ -199,6 +261,7 @@ Result<Statistics> read_smi(format::ByteSource& source) {
 }
 
 int sniff_smi(std::string_view prefix) {
+  if (prefix.find(kSmiTable) != prefix.npos) return 80;
   const auto line = prefix.substr(0, prefix.find('\n'));
   return line.find(',') != line.npos && smi_columns(line) &&
                  (line.find("MiB") != line.npos || line.find("memory") != line.npos)
@@ -213,7 +276,8 @@ namespace emm {
 
 extern constinit const inspect::StatisticsReader nvidia_smi_statistics{
     .name = "nvidia-smi",
-    .summary = "nvidia-smi --query-gpu or --query-compute-apps with --format=csv",
+    .summary = "nvidia-smi's tables, or --query-gpu or --query-compute-apps with --format=csv",
+    .is_amid_text = true,
     .sniff = inspect::sniff_smi,
     .read = inspect::read_smi,
 };

@@ -38,8 +38,12 @@ std::optional<std::uint64_t> count_after(std::string_view line, std::string_view
 std::vector<std::string_view> summary_cells(std::string_view line) {
   std::vector<std::string_view> cells;
   line = text::trim(line);
-  if (!line.starts_with('|')) return cells;
-  for (line.remove_prefix(1); !line.empty();) {
+  // A launcher may have put its words, and a bar of its own, in front.
+  auto begin = line.find('|');
+  while (begin != line.npos && text::trim(line.substr(begin + 1)).starts_with('|'))
+    begin = line.find('|', begin + 1);
+  if (begin == line.npos) return cells;
+  for (line.remove_prefix(begin + 1); !line.empty();) {
     const auto end = line.find('|');
     cells.push_back(text::trim(line.substr(0, end)));
     if (end == line.npos) break;
