@@ -105,8 +105,8 @@ enum class Call : std::uint16_t {
   about,       ///< Stack `address` made the thread's next record for request `size`.
   window,      ///< Recording begins, or begins again, with window `address`. Records of live memory
                ///< follow.
-  mem_peer_register,      ///< `extra` is the number of the peer's context.
-  mem_peer_unregister,    ///< Likewise.
+  preview_108,            ///< A call that only the first preview of CUDA 4.0 declared. Not written.
+  preview_109,            ///< Likewise.
   ipc_get_event_handle,   ///< `address` is the event, `extra` the handle's fingerprint.
   ipc_open_event_handle,  ///< Likewise.
   pool_set_access,  ///< `address` is the pool, `stream` the device that gets access, `extra` the
