@@ -30,14 +30,15 @@ constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
 using Group = std::uint64_t;
 constexpr Group kIsSite = std::uint64_t{1} << 63;
 
-bool has_sites(const Run& run) {
+bool has_sites(const RecordedRun& run) {
   return std::any_of(run.allocations.begin(), run.allocations.end(),
                      [](const Allocation& each) { return each.site != 0; });
 }
 
 /// Makes a key for each request. Requests without a call site are all alike if `nameless`, else
 /// those of one size are.
-std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size, bool nameless = false) {
+std::vector<std::uint64_t> keys_of(const RecordedRun& run, bool site, bool size,
+                                   bool nameless = false) {
   std::vector<std::uint64_t> keys;
   keys.reserve(run.allocations.size());
   for (const auto& each : run.allocations) {
@@ -59,14 +60,14 @@ Alignment by_place(std::size_t count_a, std::size_t count_b) {
 
 /// Matches requests by site and size if nearly all agree, else by site alone, because a batch may
 /// be larger.
-Alignment matched(const Run& a, const Run& b, bool sites) {
+Alignment matched(const RecordedRun& a, const RecordedRun& b, bool sites) {
   const auto shorter = std::min(a.allocations.size(), b.allocations.size());
   auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
   if (out.matched * 100 >= shorter * kPercentMatched) return out;
   if (sites) {
     // Requests of autograd's threads have no call site. If both runs have as many, only sizes
     // differ.
-    const auto nameless = [](const Run& run) {
+    const auto nameless = [](const RecordedRun& run) {
       return std::count_if(run.allocations.begin(), run.allocations.end(),
                            [](const Allocation& each) { return each.site == 0; });
     };
@@ -106,7 +107,7 @@ Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
   return length >= kLeast && length * 10 >= unmatched * 9 ? best : Stretch();
 }
 
-bool live_at_peak(const Run& run, const Allocation& each) noexcept {
+bool live_at_peak(const RecordedRun& run, const Allocation& each) noexcept {
   return each.birth <= run.peak_event && run.peak_event < each.death;
 }
 
@@ -127,7 +128,7 @@ struct Account {
 
 /// Returns how many births each step has, if all steps have the same number. Returns 0 if not, or
 /// if too few steps are known.
-std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& births) {
+std::uint64_t in_each_step(const RecordedRun& run, const std::vector<std::uint32_t>& births) {
   constexpr std::size_t kStepsLeast = 3;
   if (run.step_events.size() < kStepsLeast) return 0;
   std::uint64_t each = 0;
@@ -209,12 +210,12 @@ std::string_view name(Change change) noexcept {
   return "fewer";
 }
 
-Run run_of(const inspect::Recording& recording, Sites& sites) {
+RecordedRun run_of(const inspect::Recording& recording, Sites& sites) {
   using What = trace::Lifetime::What;
   const auto& trace = recording.trace();
   const trace::Lifetimes lifetimes(trace);
   SiteNumbers numbers(trace, sites);
-  Run run;
+  RecordedRun run;
   run.name = trace.source();
   run.events = trace.size();
   std::uint64_t live = 0, count = 0, reserved = 0;
@@ -297,7 +298,7 @@ class Comparing {
   /// Adds what the account of one call site or size says.
   void find(Group key, const Account& account);
   /// Adds a stretch of requests that only one run has.
-  void find_stretch(Change change, const Run& run, const Stretch& stretch,
+  void find_stretch(Change change, const RecordedRun& run, const Stretch& stretch,
                     const std::vector<std::uint32_t>& matches);
   /// Compares what was live at the two peaks, the greatest change first.
   void compare_peaks();
@@ -421,7 +422,7 @@ void Comparing::find(Group key, const Account& account) {
   }
 }
 
-void Comparing::find_stretch(Change change, const Run& run, const Stretch& stretch,
+void Comparing::find_stretch(Change change, const RecordedRun& run, const Stretch& stretch,
                              const std::vector<std::uint32_t>& matches) {
   if (stretch.end == 0) return;
   const auto& earliest = run.allocations[stretch.begin];
@@ -478,7 +479,7 @@ void Comparing::compare_peaks() {
 
 }  // namespace
 
-Diff diff(Run first, Run second) {
+Diff diff(RecordedRun first, RecordedRun second) {
   Diff out;
   out.a = std::move(first);
   out.b = std::move(second);
@@ -492,7 +493,7 @@ std::span<const MeasureName> diff_measures() noexcept { return kMeasures; }
 namespace {
 
 /// What a condition measures of one of the two runs.
-double measured(const Condition& condition, const Diff& diff, const Run& run) {
+double measured(const Condition& condition, const Diff& diff, const RecordedRun& run) {
   const auto measure = condition.measure();
   const auto changes = &run == &diff.a ? 0 : diff.findings.size();
   return static_cast<double>(measure == "peak"          ? run.peak_live

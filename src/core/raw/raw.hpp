@@ -16,8 +16,11 @@ namespace emm::record {
 
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
 inline constexpr std::uint32_t kVersion = 2;  ///< Version 1 had no FileHeader::full.
+/// Two pages: FileHeader fits, and a block begins at a page.
 inline constexpr std::size_t kHeaderBytes = 8192;
+/// A block holds 2,047 records of one thread.
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
+/// What FileHeader has room for.
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
 /// Stands for the handle of a context that has ended. Its number can go to another context of the
