@@ -62,7 +62,7 @@ std::string shown_lines(std::string_view lines) {
 
 /// The columns of a terminal. Nothing if `descriptor` is not a terminal.
 std::optional<std::size_t> columns_of(int descriptor) {
-  constexpr std::size_t kLeast = 40;
+  constexpr std::size_t kLeast = 40;  // no table can be read in less
   winsize size{};
   if (isatty(descriptor) == 0 || ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col < kLeast)
     return std::nullopt;
@@ -194,7 +194,7 @@ Status Console::finish() {
 }
 
 void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t total) {
-  constexpr std::uint64_t kSecond = 1'000'000'000;
+  constexpr std::uint64_t kSecond = 1'000'000'000;  // in ns; what is over sooner shows no progress
   if (!stderr_is_terminal_) return;
   const auto now = now_ns();
   if (what != counted_) {
@@ -217,7 +217,7 @@ void Console::progress(std::string_view what, std::uint64_t done, std::uint64_t 
 }
 
 void Console::step(std::string_view what) {
-  constexpr std::uint64_t kShort = 200'000'000;
+  constexpr std::uint64_t kShort = 200'000'000;  // in ns; nobody waits for less
   if (stderr_is_terminal_ && now_ns() - started_ns_ >= kShort) overwrite(what);
 }
 

@@ -253,8 +253,6 @@ int rare_kinds() {
   make("cuArrayCreate_v2", &array, &flat);
   make("cuArray3DCreate_v2", &block, &solid);
   make("cuMipmappedArrayCreate", &mipmap, &solid, 1u);
-  make("cuMemPeerRegister", pitched, context, 0u);
-  make("cuMemPeerUnregister", pitched, context);
   make("cuMemFree_v2", pitched);
   make("cuArrayDestroy", array);
   make("cuArrayDestroy", block);

@@ -7,9 +7,6 @@
 #include "record/library/params.hpp"
 
 struct cuCtxSynchronize_params {};  // none is published: it has no parameters
-// None is published of these either: nothing is read where CUPTI hands over none.
-using cuMemPeerRegister_params = emm::record::params::cuMemPeerRegister_params;
-using cuMemPeerUnregister_params = emm::record::params::cuMemPeerUnregister_params;
 
 namespace {
 

@@ -117,7 +117,7 @@ def every_kind(bench):
 
 
 RARE = """
-memalloc memalloc memalloc memalloc x-mem_peer_register x-mem_peer_unregister free free free
+memalloc memalloc memalloc memalloc free free free
 x-get_ipc_event_handle x-open_ipc_event_handle x-wait_ipc_event
 x-pool_set_attribute x-default_pool_trim pool_create x-pool_set_access x-device_set_pool memalloc x-pool_export x-pool_import
 x-pool_export_pointer x-pool_import_pointer x-free_imported free x-device_set_pool pool_destroy

@@ -57,7 +57,7 @@ class DiffRun final : public CommandRun {
     if (!stated) return std::move(stated).error();
     if (*stated) return **stated;
     fleet::Sites sites(fleet::SameSite::function);
-    fleet::Run runs[2];
+    fleet::RecordedRun runs[2];
     for (const int which : {0, 1}) {
       auto recording = load_recording(console, which == 0 ? before_ : after_);
       if (!recording) return std::move(recording).error();

@@ -12,11 +12,11 @@
 namespace emm::cli {
 namespace {
 
-struct Asked {
+struct Suggestion {
   std::string command, what;
 };
 
-FileAnswer listed(std::string what, const std::vector<Asked>& asked) {
+FileAnswer listed(std::string what, const std::vector<Suggestion>& asked) {
   FileAnswer answer{.what = std::move(what), .lines = "\nAsk of it:\n"};
   for (const auto& [command, question] : asked)
     answer.lines += text::format("  emmctl {}\n      {}\n", command, question);
@@ -43,7 +43,8 @@ FileAnswer of_result(const std::string& path, const std::string& schema) {
                 schema)};
   }
   const auto command = schema.substr(7, schema.find_first_of("/-", 7) - 7);
-  std::vector<Asked> asked{{text::format("report {} -o page.html", shown), "Makes a page of it."}};
+  std::vector<Suggestion> asked{
+      {text::format("report {} -o page.html", shown), "Makes a page of it."}};
   if (command == "compare") {
     asked.push_back(
         {text::format("compare TRACE --baseline {} --fail-if 'reserved > 1.02x'", shown),
@@ -65,7 +66,7 @@ FileAnswer of_library(const std::string& path) {
 
 FileAnswer of_recording(const std::string& path, const trace::Importer& importer) {
   const auto shown = text::shell_word(path);
-  std::vector<Asked> asked{
+  std::vector<Suggestion> asked{
       {text::format("inspect {}", shown), "Shows sizes, lifetimes, the peak and leaks."},
       {text::format("explain {}", shown), "Says why it ran out of memory, if it did."},
       {text::format("tune {}", shown),
@@ -95,7 +96,7 @@ FileAnswer of_statistics(const std::string& path, const inspect::StatisticsReade
 FileAnswer of_messages(const message::Messages& messages, const std::string& path) {
   const auto shown = text::shell_word(path);
   const auto& first = messages.all.front();
-  std::vector<Asked> asked{
+  std::vector<Suggestion> asked{
       {text::format("explain {}", shown), "Says why memory ran out, and what to record next."}};
   if (first.chunks) {
     asked.push_back({text::format("inspect {} --from {}", shown, kDumpFormat),

@@ -30,14 +30,15 @@ constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
 using Group = std::uint64_t;
 constexpr Group kIsSite = std::uint64_t{1} << 63;
 
-bool has_sites(const Run& run) {
+bool has_sites(const RecordedRun& run) {
   return std::any_of(run.allocations.begin(), run.allocations.end(),
                      [](const Allocation& each) { return each.site != 0; });
 }
 
 /// Makes a key for each request. Requests without a call site are all alike if `nameless`, else
 /// those of one size are.
-std::vector<std::uint64_t> keys_of(const Run& run, bool site, bool size, bool nameless = false) {
+std::vector<std::uint64_t> keys_of(const RecordedRun& run, bool site, bool size,
+                                   bool nameless = false) {
   std::vector<std::uint64_t> keys;
   keys.reserve(run.allocations.size());
   for (const auto& each : run.allocations) {
@@ -59,14 +60,14 @@ Alignment by_place(std::size_t count_a, std::size_t count_b) {
 
 /// Matches requests by site and size if nearly all agree, else by site alone, because a batch may
 /// be larger.
-Alignment matched(const Run& a, const Run& b, bool sites) {
+Alignment matched(const RecordedRun& a, const RecordedRun& b, bool sites) {
   const auto shorter = std::min(a.allocations.size(), b.allocations.size());
   auto out = align(keys_of(a, sites, true), keys_of(b, sites, true));
   if (out.matched * 100 >= shorter * kPercentMatched) return out;
   if (sites) {
     // Requests of autograd's threads have no call site. If both runs have as many, only sizes
     // differ.
-    const auto nameless = [](const Run& run) {
+    const auto nameless = [](const RecordedRun& run) {
       return std::count_if(run.allocations.begin(), run.allocations.end(),
                            [](const Allocation& each) { return each.site == 0; });
     };
@@ -106,7 +107,7 @@ Stretch stretch_of(const std::vector<std::uint32_t>& matches) {
   return length >= kLeast && length * 10 >= unmatched * 9 ? best : Stretch();
 }
 
-bool live_at_peak(const Run& run, const Allocation& each) noexcept {
+bool live_at_peak(const RecordedRun& run, const Allocation& each) noexcept {
   return each.birth <= run.peak_event && run.peak_event < each.death;
 }
 
@@ -127,7 +128,7 @@ struct Account {
 
 /// Returns how many births each step has, if all steps have the same number. Returns 0 if not, or
 /// if too few steps are known.
-std::uint64_t in_each_step(const Run& run, const std::vector<std::uint32_t>& births) {
+std::uint64_t in_each_step(const RecordedRun& run, const std::vector<std::uint32_t>& births) {
   constexpr std::size_t kStepsLeast = 3;
   if (run.step_events.size() < kStepsLeast) return 0;
   std::uint64_t each = 0;
@@ -209,12 +210,12 @@ std::string_view name(Change change) noexcept {
   return "fewer";
 }
 
-Run run_of(const inspect::Recording& recording, Sites& sites) {
+RecordedRun run_of(const inspect::Recording& recording, Sites& sites) {
   using What = trace::Lifetime::What;
   const auto& trace = recording.trace();
   const trace::Lifetimes lifetimes(trace);
   SiteNumbers numbers(trace, sites);
-  Run run;
+  RecordedRun run;
   run.name = trace.source();
   run.events = trace.size();
   std::uint64_t live = 0, count = 0, reserved = 0;
@@ -264,31 +265,62 @@ bool Diff::is_nothing() const noexcept {
          a.reserved == b.reserved && a.refused == b.refused;
 }
 
-Diff diff(Run first, Run second) {
-  Diff out;
-  out.a = std::move(first);
-  out.b = std::move(second);
-  const auto& a = out.a;
-  const auto& b = out.b;
-  out.by_site = has_sites(a) && has_sites(b);
-  const auto alignment = matched(a, b, out.by_site);
-  out.matched = alignment.matched;
-  const auto shorter = std::min(a.allocations.size(), b.allocations.size());
-  const bool alike = alignment.matched * 2 >= shorter;  // else they are other programs
-  const auto gone = alike ? stretch_of(alignment.of_a) : Stretch();
-  const auto come = alike ? stretch_of(alignment.of_b) : Stretch();
-  const auto group = [&](const Allocation& each) -> Group {
-    return out.by_site && each.site != 0 ? kIsSite | each.site : each.size;
-  };
-  std::map<Group, Account> accounts;
+namespace {
+
+/// The work of diff(): matches the requests of the two runs, keeps an account of each call site or
+/// size, and says what the accounts find.
+class Comparing {
+ public:
+  explicit Comparing(Diff& out) : out_(out), alignment_(matched(out.a, out.b, out.by_site)) {
+    out_.matched = alignment_.matched;
+    const auto shorter = std::min(out_.a.allocations.size(), out_.b.allocations.size());
+    if (alignment_.matched * 2 < shorter) return;  // they are other programs
+    gone_ = stretch_of(alignment_.of_a);
+    come_ = stretch_of(alignment_.of_b);
+  }
+
+  void run() {
+    account_for_first();
+    account_for_second();
+    for (const auto& [key, account] : accounts_) find(key, account);
+    find_stretch(Change::inserted, out_.b, come_, alignment_.of_b);
+    find_stretch(Change::removed, out_.a, gone_, alignment_.of_a);
+    out_.findings = findings_.take();
+    compare_peaks();
+  }
+
+ private:
+  Group group(const Allocation& each) const {
+    return out_.by_site && each.site != 0 ? kIsSite | each.site : each.size;
+  }
+  void account_for_first();
+  void account_for_second();
+  /// Adds what the account of one call site or size says.
+  void find(Group key, const Account& account);
+  /// Adds a stretch of requests that only one run has.
+  void find_stretch(Change change, const RecordedRun& run, const Stretch& stretch,
+                    const std::vector<std::uint32_t>& matches);
+  /// Compares what was live at the two peaks, the greatest change first.
+  void compare_peaks();
+
+  Diff& out_;
+  Alignment alignment_;
+  Stretch gone_{}, come_{};
+  std::map<Group, Account> accounts_;
+  Findings findings_;
+};
+
+void Comparing::account_for_first() {
+  const auto& a = out_.a;
+  const auto& b = out_.b;
   for (std::size_t i = 0; i < a.allocations.size(); ++i) {
     const auto& each = a.allocations[i];
-    const auto other = alignment.of_a[i];
+    const auto other = alignment_.of_a[i];
     // A matched request of another size belongs to its group in B.
-    auto& account = accounts[other == kUnmatched || (out.by_site && each.site != 0)
-                                 ? group(each)
-                                 : group(b.allocations[other])];
-    if (gone.has(i) && other == kUnmatched && each.death != kNever) continue;
+    auto& account = accounts_[other == kUnmatched || (out_.by_site && each.site != 0)
+                                  ? group(each)
+                                  : group(b.allocations[other])];
+    if (gone_.has(i) && other == kUnmatched && each.death != kNever) continue;
     ++account.count_a;
     if (each.death == kNever) {
       ++account.end_a;
@@ -297,11 +329,16 @@ Diff diff(Run first, Run second) {
     if (live_at_peak(a, each)) account.at_peak -= signed_of(each.size);
     if (other == kUnmatched) account.since_fewer = earlier(account.since_fewer, each.birth);
   }
+}
+
+void Comparing::account_for_second() {
+  const auto& a = out_.a;
+  const auto& b = out_.b;
   for (std::size_t i = 0; i < b.allocations.size(); ++i) {
     const auto& each = b.allocations[i];
-    auto& account = accounts[group(each)];
-    const auto other = alignment.of_b[i];
-    if (come.has(i) && other == kUnmatched && each.death != kNever) continue;
+    auto& account = accounts_[group(each)];
+    const auto other = alignment_.of_b[i];
+    if (come_.has(i) && other == kUnmatched && each.death != kNever) continue;
     ++account.count_b;
     const auto* before = other == kUnmatched ? nullptr : &a.allocations[other];
     if (each.death == kNever) {
@@ -328,82 +365,83 @@ Diff diff(Run first, Run second) {
       if (live_at_peak(a, *before)) account.larger_at_peak -= signed_of(before->size);
     }
   }
-  Findings findings;
-  for (const auto& [key, account] : accounts) {
-    const auto site = (key & kIsSite) != 0 ? static_cast<std::uint32_t>(key) : 0;
-    const auto times = [](std::uint64_t more, std::uint64_t less) {
-      return less == 0 ? 0 : static_cast<double>(more) / static_cast<double>(less);
-    };
-    // If A keeps all of a site too, such as parameters, B merely has more of them.
-    const bool kept = account.end_b > account.end_a && account.since_kept != kNever &&
-                      (account.count_a == 0 || account.end_a < account.count_a);
-    if (kept) {
-      findings.add(
-          Change::kept, 1,
-          {.site = site,
-           .count_a = account.end_a,
-           .count_b = account.end_b,
-           .bytes = account.end_bytes,
-           .since = account.since_kept,
-           .a_step = in_each_step(b, account.kept),
-           .again = account.kept.size() >= kAgainLeast &&
-                    std::uint64_t{2} * (account.kept.back() - account.kept.front()) >= b.events});
-    }
-    if (account.larger > 0) {
-      findings.add(Change::larger, times(account.matched_b, account.matched_a),
-                   {.site = site,
-                    .count_a = account.larger,
-                    .count_b = account.larger,
-                    .asked_a = account.matched_a,
-                    .asked_b = account.matched_b,
-                    .bytes = account.larger_at_peak,
-                    .since = account.since_larger});
-    }
-    const auto more = account.count_b > account.count_a;
-    const auto rest = account.at_peak - account.larger_at_peak;
-    const bool same_as_kept =
-        kept && account.count_b - account.count_a == account.end_b - account.end_a;
-    if (account.count_b != account.count_a && !same_as_kept) {
-      const auto change = !more                  ? Change::fewer
-                          : account.count_a == 0 ? Change::added
-                                                 : Change::more;
-      auto since = more ? account.since_more : account.since_fewer;
-      if (since == kNever) since = 0;
-      findings.add(change, times(account.count_b, account.count_a),
-                   {.site = site,
-                    .count_a = account.count_a,
-                    .count_b = account.count_b,
-                    .bytes = rest,
-                    .since = since});
-    } else if (rest > 0 && !kept && account.since_longer != kNever) {
-      findings.add(Change::longer, 1,
-                   {.site = site,
-                    .count_a = account.count_a,
-                    .count_b = account.count_b,
-                    .bytes = rest,
-                    .since = account.since_longer});
-    }
-  }
-  const auto add_stretch = [&](Change change, const Run& run, const Stretch& stretch,
-                               const std::vector<std::uint32_t>& matches) {
-    if (stretch.end == 0) return;
-    const auto& earliest = run.allocations[stretch.begin];
-    const auto& latest = run.allocations[stretch.end - 1];
-    const bool at_peak = earliest.birth <= run.peak_event && run.peak_event <= latest.birth;
-    findings.add({.change = change,
-                  .bytes = at_peak ? signed_of(b.peak_live) - signed_of(a.peak_live) : 0,
-                  .sites = {},
-                  .since = earliest.birth,
-                  .count = static_cast<std::uint64_t>(std::count(
-                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
-                      matches.begin() + static_cast<std::ptrdiff_t>(stretch.end), kUnmatched)),
-                  .until = latest.birth,
-                  .at_end = stretch.end == run.allocations.size()});
-  };
-  add_stretch(Change::inserted, b, come, alignment.of_b);
-  add_stretch(Change::removed, a, gone, alignment.of_a);
-  out.findings = findings.take();
+}
 
+void Comparing::find(Group key, const Account& account) {
+  const auto& b = out_.b;
+  const auto site = (key & kIsSite) != 0 ? static_cast<std::uint32_t>(key) : 0;
+  const auto times = [](std::uint64_t more, std::uint64_t less) {
+    return less == 0 ? 0 : static_cast<double>(more) / static_cast<double>(less);
+  };
+  // If A keeps all of a site too, such as parameters, B merely has more of them.
+  const bool kept = account.end_b > account.end_a && account.since_kept != kNever &&
+                    (account.count_a == 0 || account.end_a < account.count_a);
+  if (kept) {
+    findings_.add(
+        Change::kept, 1,
+        {.site = site,
+         .count_a = account.end_a,
+         .count_b = account.end_b,
+         .bytes = account.end_bytes,
+         .since = account.since_kept,
+         .a_step = in_each_step(b, account.kept),
+         .again = account.kept.size() >= kAgainLeast &&
+                  std::uint64_t{2} * (account.kept.back() - account.kept.front()) >= b.events});
+  }
+  if (account.larger > 0) {
+    findings_.add(Change::larger, times(account.matched_b, account.matched_a),
+                  {.site = site,
+                   .count_a = account.larger,
+                   .count_b = account.larger,
+                   .asked_a = account.matched_a,
+                   .asked_b = account.matched_b,
+                   .bytes = account.larger_at_peak,
+                   .since = account.since_larger});
+  }
+  const auto more = account.count_b > account.count_a;
+  const auto rest = account.at_peak - account.larger_at_peak;
+  const bool same_as_kept =
+      kept && account.count_b - account.count_a == account.end_b - account.end_a;
+  if (account.count_b != account.count_a && !same_as_kept) {
+    const auto change = !more ? Change::fewer : account.count_a == 0 ? Change::added : Change::more;
+    auto since = more ? account.since_more : account.since_fewer;
+    if (since == kNever) since = 0;
+    findings_.add(change, times(account.count_b, account.count_a),
+                  {.site = site,
+                   .count_a = account.count_a,
+                   .count_b = account.count_b,
+                   .bytes = rest,
+                   .since = since});
+  } else if (rest > 0 && !kept && account.since_longer != kNever) {
+    findings_.add(Change::longer, 1,
+                  {.site = site,
+                   .count_a = account.count_a,
+                   .count_b = account.count_b,
+                   .bytes = rest,
+                   .since = account.since_longer});
+  }
+}
+
+void Comparing::find_stretch(Change change, const RecordedRun& run, const Stretch& stretch,
+                             const std::vector<std::uint32_t>& matches) {
+  if (stretch.end == 0) return;
+  const auto& earliest = run.allocations[stretch.begin];
+  const auto& latest = run.allocations[stretch.end - 1];
+  const bool at_peak = earliest.birth <= run.peak_event && run.peak_event <= latest.birth;
+  findings_.add({.change = change,
+                 .bytes = at_peak ? signed_of(out_.b.peak_live) - signed_of(out_.a.peak_live) : 0,
+                 .sites = {},
+                 .since = earliest.birth,
+                 .count = static_cast<std::uint64_t>(std::count(
+                     matches.begin() + static_cast<std::ptrdiff_t>(stretch.begin),
+                     matches.begin() + static_cast<std::ptrdiff_t>(stretch.end), kUnmatched)),
+                 .until = latest.birth,
+                 .at_end = stretch.end == run.allocations.size()});
+}
+
+void Comparing::compare_peaks() {
+  const auto& a = out_.a;
+  const auto& b = out_.b;
   std::map<Group, AtPeaks> at_peaks;
   for (const auto& each : a.allocations) {
     if (!live_at_peak(a, each)) continue;
@@ -424,19 +462,29 @@ Diff diff(Run first, Run second) {
     } else {
       sum.size = key;
     }
-    const auto& account = accounts[key];
+    const auto& account = accounts_[key];
     auto since = earlier(account.since_larger, earlier(account.since_more, account.since_kept));
     if (since == kNever) since = account.since_longer;
     if (sum.bytes_b < sum.bytes_a && since == kNever) since = account.since_fewer;
     sum.differs = since != kNever;
     sum.since = sum.differs ? since : 0;
-    out.at_peaks.push_back(sum);
+    out_.at_peaks.push_back(sum);
   }
   const auto change = [](const AtPeaks& each) {
     return std::llabs(signed_of(each.bytes_b) - signed_of(each.bytes_a));
   };
-  std::stable_sort(out.at_peaks.begin(), out.at_peaks.end(),
+  std::stable_sort(out_.at_peaks.begin(), out_.at_peaks.end(),
                    [&](const auto& x, const auto& y) { return change(x) > change(y); });
+}
+
+}  // namespace
+
+Diff diff(RecordedRun first, RecordedRun second) {
+  Diff out;
+  out.a = std::move(first);
+  out.b = std::move(second);
+  out.by_site = has_sites(out.a) && has_sites(out.b);
+  Comparing(out).run();
   return out;
 }
 
@@ -445,7 +493,7 @@ std::span<const MeasureName> diff_measures() noexcept { return kMeasures; }
 namespace {
 
 /// What a condition measures of one of the two runs.
-double measured(const Condition& condition, const Diff& diff, const Run& run) {
+double measured(const Condition& condition, const Diff& diff, const RecordedRun& run) {
   const auto measure = condition.measure();
   const auto changes = &run == &diff.a ? 0 : diff.findings.size();
   return static_cast<double>(measure == "peak"          ? run.peak_live

@@ -20,7 +20,7 @@ struct Allocation {
 };
 
 /// One run of a program.
-struct Run {
+struct RecordedRun {
   std::string name;
   std::vector<Allocation> allocations;  ///< By birth, without what lived before the recording.
   std::uint64_t events = 0, refused = 0, steps = 0;
@@ -30,7 +30,7 @@ struct Run {
   std::optional<std::uint64_t> reserved;  ///< The peak of what its manager held.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> step_events{};  ///< First and last event.
 };
-Run run_of(const inspect::Recording& recording, Sites& sites);
+RecordedRun run_of(const inspect::Recording& recording, Sites& sites);
 
 /// How the runs differ in a finding.
 enum class Change : std::uint8_t {
@@ -79,7 +79,7 @@ struct AtPeaks {
 
 /// How run B differs from run A.
 struct Diff {
-  Run a, b;
+  RecordedRun a, b;
   std::uint64_t matched = 0;
   bool by_site = false;           ///< Requests were matched by call site; else by size.
   std::vector<Finding> findings;  ///< By bytes, the most first.
@@ -87,7 +87,7 @@ struct Diff {
 
   bool is_nothing() const noexcept;
 };
-Diff diff(Run a, Run b);
+Diff diff(RecordedRun a, RecordedRun b);
 
 /// Returns what --fail-if may measure of two runs, in the grammar of `compare`.
 std::span<const MeasureName> diff_measures() noexcept;

@@ -215,7 +215,7 @@ std::string to_json(const Diff& diff, const Sites& sites,
     json.key("call_site");
     number == 0 ? json.null() : json.value(sites.name(number));
   };
-  const auto run = [&](std::string_view name, const Run& of) {
+  const auto run = [&](std::string_view name, const RecordedRun& of) {
     json.key(name)
         .begin_object()
         .member("trace", of.name)

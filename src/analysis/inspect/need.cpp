@@ -13,17 +13,19 @@
 namespace emm::inspect {
 namespace {
 
-constexpr double kGap = 0.01;
+// The search for a layout ends when the capacity that is enough is within 1 % of the proven bound.
+constexpr double kGapAccepted = 0.01;
 
 /// The requests to one device.
-struct Part {
+struct RequestsOfDevice {
   std::vector<limit::Buffer> buffers;
   std::uint64_t refused = 0;
 };
 
-std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace::Asked asked) {
+std::map<std::uint32_t, RequestsOfDevice> parts_of(const trace::Lifetimes& lifetimes,
+                                                   trace::Asked asked) {
   const auto& trace = lifetimes.trace();
-  std::map<std::uint32_t, Part> parts;
+  std::map<std::uint32_t, RequestsOfDevice> parts;
   for (const auto& lifetime : lifetimes.all()) {
     if (lifetime.what != trace::Lifetime::What::device) continue;
     const auto end = lifetime.death == trace::kNever ? std::uint64_t{trace.size()}
@@ -42,7 +44,7 @@ std::map<std::uint32_t, Part> parts_of(const trace::Lifetimes& lifetimes, trace:
   return parts;
 }
 
-Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const Part& part,
+Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const RequestsOfDevice& part,
            trace::Asked asked) {
   Need need;
   need.device = device;
@@ -81,8 +83,8 @@ std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
                         std::uint64_t search_ns, trace::Asked asked) {
   std::vector<Need> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked)) {
-    const auto bracket =
-        limit::minimal_capacity(part.buffers, kGap, {.clock = &clock, .time_ns = search_ns});
+    const auto bracket = limit::minimal_capacity(part.buffers, kGapAccepted,
+                                                 {.clock = &clock, .time_ns = search_ns});
     auto need = bound(lifetimes, device, part, asked);
     need.laid_out = true;
     need.lower = bracket.lower;

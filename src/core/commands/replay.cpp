@@ -150,67 +150,8 @@ class Replay final : public CommandRun {
                   pace_, trace.source());
     }
 
-    const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
-      std::vector<std::string> said;
-      auto stack = DeviceStack::create({.device = device_,
-                                        .trace = &trace,
-                                        .manager = *manager,
-                                        .faults = faults_,
-                                        .profile = manager_.profile(),
-                                        .peer_program = console.program()},
-                                       &said);
-      if (!stack) return std::move(stack).error();
-      for (const auto& line : said) console.say(line);
-      MeasuredStack measured(**stack);
-      const bool by_host = clock_ == "host";
-      auto& timed = by_host ? static_cast<replay::Stack&>(measured) : **stack;
-      log::RecordSink* log = nullptr;
-      if (at.open_log) {
-        auto opened = at.open_log(log::LogOptions::of(timed.clock()));
-        if (!opened) return std::move(opened).error();
-        log = *opened;
-      }
-
-      replay::ReplayOptions options;
-      options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop
-                                         : replay::ReplayOptions::OnOom::record;
-      options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
-                        : threads_ == "free"   ? replay::ReplayOptions::Threads::free
-                                               : replay::ReplayOptions::Threads::trace;
-      options.pace = *pace;
-      options.repeat = static_cast<unsigned>(repeat_);
-      // The time of each operation is the manager's own time.
-      options.latency = latency_ || by_host;
-      options.verify = verify_;
-      options.stop_at = stop_at_;
-      options.interrupted = at.interrupted;
-      options.progress = at.progress;
-      options.kept = at.kept;
-      if (walked->streamed != nullptr) {
-        options.need = [&](std::size_t begin, std::size_t end) {
-          return walked->streamed->need(begin, end);
-        };
-      }
-      MemoryMaps maps;
-      const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
-      if (wants_maps) {
-        options.look = [&](const log::ContextStatistics& statistics, std::uint32_t device,
-                           const std::optional<MemoryMap>& map) {
-          maps.add(statistics, device, map);
-        };
-      }
-      replay::Engine engine(trace, timed, options, log);
-      auto summary = engine.run();
-      if (!summary) return summary;
-      for (const auto& fault : (*stack)->unused_faults()) {
-        summary->notes.push_back(
-            text::format("--fault {} failed no call: the run made too few", fault));
-      }
-      if (wants_maps) {
-        at.words.push_back(maps.to_json(*summary));
-        at.words.push_back(maps.to_svg(*summary));
-      }
-      return summary;
+    const auto work = [&](const RunEnvironment& at) {
+      return execute(console, *walked, *manager, *pace, at);
     };
     const OpenLog open_log = [&](const log::LogOptions& options) -> Result<log::RecordSink*> {
       auto opened = log::open_log(log_, log_format_, trace, options);
@@ -247,42 +188,129 @@ class Replay final : public CommandRun {
     }
     for (auto& note : walked->loaded.notes) summary->notes.push_back(std::move(note));
 
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, log::to_json(*summary)); !written)
-        return std::move(written).error();
+    if (auto written = write_results(console, *summary, words, trace); !written)
+      return std::move(written).error();
+    return tell(console, *summary);
+  }
+
+  /// The options of the engine that the command line tells.
+  replay::ReplayOptions options_at(double pace) const {
+    replay::ReplayOptions options;
+    options.on_oom = on_oom_ == "stop" ? replay::ReplayOptions::OnOom::stop
+                                       : replay::ReplayOptions::OnOom::record;
+    options.threads = threads_ == "recorded" ? replay::ReplayOptions::Threads::recorded
+                      : threads_ == "free"   ? replay::ReplayOptions::Threads::free
+                                             : replay::ReplayOptions::Threads::trace;
+    options.pace = pace;
+    options.repeat = static_cast<unsigned>(repeat_);
+    // The time of each operation is the manager's own time.
+    options.latency = latency_ || clock_ == "host";
+    options.verify = verify_;
+    options.stop_at = stop_at_;
+    return options;
+  }
+
+  /// Builds the device and the manager, and replays the trace on them. It may be in a process of
+  /// its own: what is to be written afterwards goes into `at.words`.
+  Result<log::Summary> execute(Console& console, const WalkedTrace& walked,
+                               const ManagerFactory& manager, double pace,
+                               const RunEnvironment& at) {
+    const auto& trace = walked.trace();
+    std::vector<std::string> said;
+    auto stack = DeviceStack::create({.device = device_,
+                                      .trace = &trace,
+                                      .manager = manager,
+                                      .faults = faults_,
+                                      .profile = manager_.profile(),
+                                      .peer_program = console.program()},
+                                     &said);
+    if (!stack) return std::move(stack).error();
+    for (const auto& line : said) console.say(line);
+    MeasuredStack measured(**stack);
+    const bool by_host = clock_ == "host";
+    auto& timed = by_host ? static_cast<replay::Stack&>(measured) : **stack;
+    log::RecordSink* log = nullptr;
+    if (at.open_log) {
+      auto opened = at.open_log(log::LogOptions::of(timed.clock()));
+      if (!opened) return std::move(opened).error();
+      log = *opened;
     }
-    if (!svg_.empty() && summary->course.empty()) {
+
+    auto options = options_at(pace);
+    options.interrupted = at.interrupted;
+    options.progress = at.progress;
+    options.kept = at.kept;
+    if (walked.streamed != nullptr) {
+      options.need = [&](std::size_t begin, std::size_t end) {
+        return walked.streamed->need(begin, end);
+      };
+    }
+    MemoryMaps maps;
+    const bool wants_maps = !memory_map_.empty() || !map_svg_.empty();
+    if (wants_maps) {
+      options.look = [&](const log::ContextStatistics& statistics, std::uint32_t device,
+                         const std::optional<MemoryMap>& map) {
+        maps.add(statistics, device, map);
+      };
+    }
+    replay::Engine engine(trace, timed, options, log);
+    auto summary = engine.run();
+    if (!summary) return summary;
+    for (const auto& fault : (*stack)->unused_faults()) {
       summary->notes.push_back(
+          text::format("--fault {} failed no call: the run made too few", fault));
+    }
+    if (wants_maps) {
+      at.words.push_back(maps.to_json(*summary));
+      at.words.push_back(maps.to_svg(*summary));
+    }
+    return summary;
+  }
+
+  /// Writes the files that the command line asks for, but for the log. `words` has the memory map
+  /// as JSON and as SVG, if the run came to its end.
+  Status write_results(Console& console, log::Summary& summary,
+                       const std::vector<std::string>& words, const trace::Trace& trace) const {
+    if (!json_.empty()) {
+      if (auto written = console.write(json_, log::to_json(summary)); !written) return written;
+    }
+    if (!svg_.empty() && summary.course.empty()) {
+      summary.notes.push_back(
           text::format("{} was not written: it is drawn of a run to its end on one thread", svg_));
     }
     const auto write = [&](const std::string& path, std::string_view written) -> Status {
       return path.empty() ? Status() : console.write(path, written);
     };
     if (!words.empty()) {
-      if (auto written = write(memory_map_, words[0]); !written) return std::move(written).error();
-      if (auto written = write(map_svg_, words[1]); !written) return std::move(written).error();
+      if (auto written = write(memory_map_, words[0]); !written) return written;
+      if (auto written = write(map_svg_, words[1]); !written) return written;
     }
-    if (!svg_.empty() && !summary->course.empty()) {
-      const auto picture = log::replay_picture(*summary, trace, capacity_of(*summary),
+    if (!svg_.empty() && !summary.course.empty()) {
+      const auto picture = log::replay_picture(summary, trace, capacity_of(summary),
                                                trace::Lifetimes(trace).peak_of_backing());
-      if (auto written = write(svg_, picture); !written) return std::move(written).error();
+      if (auto written = write(svg_, picture); !written) return written;
     }
+    return {};
+  }
+
+  /// Says how it went, and answers with the exit code.
+  ExitCode tell(Console& console, const log::Summary& summary) {
     // stdout gets one result: the JSON, the map or the log if one was sent there, else the summary.
-    const auto text = log::to_text(*summary, console.width(), all_frames_, speaks_utf8());
+    const auto text = log::to_text(summary, console.width(), all_frames_, speaks_utf8());
     if (json_ == "-" || log_ == "-" || memory_map_ == "-" || svg_ == "-" || map_svg_ == "-") {
-      if (replay::found_failure(*summary, !fail_on_.empty()))
+      if (replay::found_failure(summary, !fail_on_.empty()))
         console.say("failures were found; see the result");
     } else {
       if (!gathers_) console.result(text);
     }
-    if (gathers_) answer_ = log::to_json(*summary);
-    console.aside(summary->reports);
-    if (summary->abnormal) console.say(summary->abnormal->words);
-    if (summary->interrupted)
+    if (gathers_) answer_ = log::to_json(summary);
+    console.aside(summary.reports);
+    if (summary.abnormal) console.say(summary.abnormal->words);
+    if (summary.interrupted)
       console.say("interrupted; the log and the summary hold what was done until then");
-    const auto code = static_cast<ExitCode>(replay::exit_code(*summary, !fail_on_.empty()));
+    const auto code = static_cast<ExitCode>(replay::exit_code(summary, !fail_on_.empty()));
     if (code != ExitCode::inconclusive) return code;
-    console.say(summary->pass.events == 0
+    console.say(summary.pass.events == 0
                     ? "nothing was judged: the trace has no operations"
                     : "nothing was judged: the manager declined every allocation");
     return code;

@@ -16,8 +16,11 @@ namespace emm::record {
 
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
 inline constexpr std::uint32_t kVersion = 2;  ///< Version 1 had no FileHeader::full.
+/// Two pages: FileHeader fits, and a block begins at a page.
 inline constexpr std::size_t kHeaderBytes = 8192;
+/// A block holds 2,047 records of one thread.
 inline constexpr std::size_t kBlockBytes = std::size_t{128} << 10;
+/// What FileHeader has room for.
 inline constexpr std::size_t kDevicesMost = 16;
 inline constexpr std::size_t kContextsMost = 200;
 /// Stands for the handle of a context that has ended. Its number can go to another context of the
@@ -105,8 +108,8 @@ enum class Call : std::uint16_t {
   about,       ///< Stack `address` made the thread's next record for request `size`.
   window,      ///< Recording begins, or begins again, with window `address`. Records of live memory
                ///< follow.
-  mem_peer_register,      ///< `extra` is the number of the peer's context.
-  mem_peer_unregister,    ///< Likewise.
+  preview_108,            ///< A call that only the first preview of CUDA 4.0 declared. Not written.
+  preview_109,            ///< Likewise.
   ipc_get_event_handle,   ///< `address` is the event, `extra` the handle's fingerprint.
   ipc_open_event_handle,  ///< Likewise.
   pool_set_access,  ///< `address` is the pool, `stream` the device that gets access, `extra` the

@@ -7,6 +7,8 @@
 namespace emm::replay {
 namespace {
 
+// Memory of up to kWhole bytes is filled whole. Larger memory is filled at both edges, and in
+// between at kProbes places of kProbe bytes.
 constexpr std::uint64_t kWhole = 65'536;
 constexpr std::uint64_t kEdge = 4096;
 constexpr std::uint64_t kProbes = 64;

@@ -14,6 +14,7 @@ using trace::Event;
 using trace::Op;
 using trace::Outcome;
 
+// A summary lists as many; all are counted.
 constexpr std::size_t kViolationsKept = 100;
 
 bool fails(Outcome outcome) noexcept {

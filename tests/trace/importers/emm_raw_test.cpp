@@ -127,19 +127,25 @@ std::vector<std::string> lines_of(const std::string& text) {
   return found;
 }
 
-std::vector<std::string> imported(const Raw& raw) {
+struct WithCounts {
+  std::string text;
+  ImportCounts counts;
+};
+WithCounts import_with_counts(const Raw& raw) {
   const auto bytes = raw.bytes();
   const auto source = format::ByteSource::memory(bytes);
-  std::string text;
-  const auto out = format::ByteSink::to_string(text);
+  WithCounts made;
+  const auto out = format::ByteSink::to_string(made.text);
   const auto writer = make_writer(*out, Form::lines);
   const auto importer = find_importer("emm-raw");
   EXPECT_TRUE(importer);
-  const auto counts = (*importer)->read(*source, *writer, {});
+  auto counts = (*importer)->read(*source, *writer, {});
   EXPECT_TRUE(counts) << describe(counts.error());
+  if (counts) made.counts = *std::move(counts);
   EXPECT_TRUE(out->close());
-  return lines_of(text);
+  return made;
 }
+std::vector<std::string> imported(const Raw& raw) { return lines_of(import_with_counts(raw).text); }
 
 TEST(RawRecording, EachStackIsDefinedBeforeItsFirstCall) {
   Raw raw;
@@ -464,6 +470,18 @@ TEST(RawRecording, ACallThatFailedSaysWhichItWasAndOfWhat) {
                 R"({"op":"x-failed","code":400,"api":"cuStreamWaitEvent","addr":"0xe0"})",
                 R"({"op":"x-failed","code":400,"api":"cuMemPoolDestroy","addr":"0xa0"})",
                 R"({"op":"end","lost":0,"events":4,"live":0,"live_bytes":0})"}));
+}
+
+TEST(RawRecording, EveryCallThatHasANumberIsKnown) {
+  for (auto call = Call::mem_alloc; call != Call::count_;
+       call = static_cast<Call>(static_cast<std::uint16_t>(call) + 1)) {
+    if (call == Call::frame_text || call == Call::stack || call == Call::about) continue;
+    Raw raw;
+    raw.add(1, call).address = 0x1000;
+    for (const auto& note : import_with_counts(raw).counts.notes) {
+      EXPECT_EQ(note.find("later version"), std::string::npos) << static_cast<int>(call);
+    }
+  }
 }
 
 class Files : public testing::Test {

@@ -27,7 +27,7 @@ std::optional<BadField> parse(std::string_view line, PlacementRow& row) {
 }
 
 int sniff_allocator_sim(std::string_view prefix) {
-  constexpr std::size_t kLines = 20;
+  constexpr std::size_t kLines = 20;  // headings and comments come first
   std::size_t seen = 0, good = 0;
   first_lines(prefix, kLines, [&](std::string_view line) {
     PlacementRow row;

@@ -26,7 +26,7 @@ std::optional<BfcRow> bfc_row(std::string_view line) {
 }
 
 int sniff_bfc_dump(std::string_view prefix) {
-  constexpr std::size_t kLines = 2000;
+  constexpr std::size_t kLines = 2000;  // a program's log has other lines before the dump
   std::size_t chunks = 0, others = 0;
   first_lines(prefix, kLines, [&](std::string_view text) {
     const auto row = bfc_row(text);

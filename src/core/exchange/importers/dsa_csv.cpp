@@ -211,7 +211,7 @@ std::optional<BadField> parse(const format::CsvLine& values,
 }
 
 int sniff_dsa_csv(std::string_view prefix) {
-  constexpr std::size_t kLines = 20;
+  constexpr std::size_t kLines = 20;  // headings and comments come first
   std::size_t seen = 0, rows = 0;
   auto headed = false, begins_with_row = false;
   const auto four = without_header();

@@ -39,7 +39,7 @@ std::optional<BadField> parse_ops_line(std::string_view text, OpsLine& line) {
 }
 
 int sniff_ops_list(std::string_view prefix) {
-  constexpr std::size_t kLines = 20;
+  constexpr std::size_t kLines = 20;  // headings and comments come first
   std::size_t seen = 0, good = 0, operations = 0;
   first_lines(prefix, kLines, [&](std::string_view text) {
     OpsLine line;

@@ -69,7 +69,7 @@ ArenaRow arena_row(std::string_view line) {
 }
 
 int sniff_ort_arena(std::string_view prefix) {
-  constexpr std::size_t kLines = 4000;
+  constexpr std::size_t kLines = 4000;  // a program's log has other lines before the dump
   std::size_t grown = 0;
   first_lines(prefix, kLines, [&](std::string_view line) {
     const auto what = arena_row(line).what;

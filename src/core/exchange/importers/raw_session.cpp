@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include "base/text.hpp"
@@ -19,6 +20,49 @@ using record::Record;
 namespace {
 
 constexpr std::uint8_t kNoDevice = 255;
+/// Record::extra of the calls that get and set a device's pool.
+constexpr std::uint64_t kDefaultOfDevice = 1, kOfHost = 2;
+
+/// A row of passed_on.def.
+struct PassedOn {
+  enum class Kind : std::uint8_t { none, number, hex, handle, new_pool, pool, pool_device, stream };
+  struct MemberRow {
+    Kind kind = Kind::none;
+    std::string_view name{};
+    std::uint64_t Record::*part = nullptr;
+  };
+  static constexpr std::size_t kMembersMost = 4;
+
+  Call call;
+  std::string_view name;
+  MemberRow members[kMembersMost];
+};
+constexpr PassedOn kPassedOn[] = {
+#define NUMBER(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::number, name, &Record::from }
+#define HEX(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::hex, name, &Record::from }
+#define HANDLE(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::handle, name, &Record::from }
+#define NEW_POOL(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::new_pool, name, &Record::from }
+#define POOL(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::pool, name, &Record::from }
+#define POOL_DEVICE(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::pool_device, name, &Record::from }
+#define STREAM(name, from) \
+  PassedOn::MemberRow { PassedOn::Kind::stream, name, &Record::from }
+#define EMM_PASSED_ON(call, name, ...) {Call::call, name, {__VA_ARGS__}},
+#include "raw/passed_on.def"
+#undef EMM_PASSED_ON
+#undef STREAM
+#undef POOL_DEVICE
+#undef POOL
+#undef NEW_POOL
+#undef HANDLE
+#undef HEX
+#undef NUMBER
+};
 
 Outcome outcome_of(std::int32_t code) noexcept {
   switch (code) {
@@ -270,178 +314,91 @@ std::uint64_t RawSession::device_of(const Record& record) const {
   return record.device != kNoDevice ? record.device : 0;
 }
 
+/// What a call that is passed on changes for the calls after it: memory, handles and events of
+/// others end without an operation of ours.
+void RawSession::note_foreign(const Record& record) {
+  const auto address = record.address;
+  switch (record.call) {
+    case Call::pool_import:
+      pools_.erase(address);
+      break;
+    case Call::pool_import_pointer:
+    case Call::external_map_buffer:
+    case Call::external_map_array:
+      foreign_memory_.insert(address);
+      break;
+    case Call::mem_import:
+      if (const auto own = physical_.find(address); own != physical_.end()) {
+        ++own->second.handles;
+      } else {
+        ++foreign_handles_[address];
+      }
+      break;
+    case Call::multicast_create:
+      foreign_handles_[address] = 1;
+      break;
+    case Call::ipc_open_event_handle:
+      foreign_events_.insert(address);
+      break;
+    default:
+      break;
+  }
+}
+
 /// Keeps a call for which the trace format has no operation, with its facts, and its code if it
 /// failed.
 Status RawSession::keep(const Record& record) {
+  const auto row = std::find_if(std::begin(kPassedOn), std::end(kPassedOn),
+                                [&](const PassedOn& one) { return one.call == record.call; });
+  if (row == std::end(kPassedOn)) return leave_out();
   const bool worked = record.result == 0;
+  if (worked) note_foreign(record);
   MemberText say;
   const auto made = common(record, Op::extension);
   if (made.has(Member::device)) say.number("device", made.device);
-  const auto& [address, size, other, extra] =
-      std::tie(record.address, record.size, record.stream, record.extra);
-  const auto handle = [](std::uint64_t fingerprint) {
-    return text::format("h{}", text::hex(fingerprint));
-  };
-  switch (record.call) {
-    case Call::module_load:
-      return extension(record, "x-module_load", say.hex("module", address));
-    case Call::module_unload:
-      return extension(record, "x-module_unload", say.hex("module", address));
-    case Call::ctx_create:
-      return extension(record, "x-ctx_create",
-                       say.hex("handle", address).number("on_device", other));
-    case Call::ctx_attach:
-      return extension(record, "x-ctx_attach", say.hex("handle", address));
-    case Call::ctx_detach:
-      return extension(record, "x-ctx_detach", say.hex("handle", address));
-    case Call::green_ctx_create:
-      return extension(record, "x-green_ctx_create",
-                       say.hex("handle", address).number("on_device", other));
-    case Call::green_ctx_destroy:
-      return extension(record, "x-green_ctx_destroy", say.hex("handle", address));
-
-    case Call::device_set_pool:
-      return extension(record, extra == 2 ? "x-host_set_pool" : "x-device_set_pool",
-                       say.word("pool", pool_name(address)).number("on_device", other));
-    case Call::pool_set_attribute:
-      say.word("pool", pool_name(address)).number("attribute", extra).hex("value", size);
-      if (const auto of = default_pools_.find(address); of != default_pools_.end())
-        say.number("on_device", of->second);
-      return extension(record, "x-pool_set_attribute", say);
-    case Call::pool_set_access:
-      return extension(
-          record, "x-pool_set_access",
-          say.word("pool", pool_name(address)).number("to_device", other).number("flags", extra));
-    case Call::pool_export:
-      return extension(record, "x-pool_export",
-                       say.word("pool", pool_name(address)).number("kind", extra));
-    case Call::pool_import:
-      if (worked) {
-        pools_.erase(address);
-        say.word("pool", pool_name(address));
-      }
-      return extension(record, "x-pool_import", say.number("kind", extra));
-    case Call::pool_export_pointer:
-      return extension(record, "x-pool_export_pointer",
-                       say.hex("addr", address).word("handle", handle(extra)));
-    case Call::pool_import_pointer:
-      if (worked) foreign_memory_.insert(address);
-      return extension(
-          record, "x-pool_import_pointer",
-          say.hex("addr", address).word("pool", pool_name(other)).word("handle", handle(extra)));
-    case Call::graph_mem_trim:
-      return extension(record, "x-graph_mem_trim", say.number("on_device", other));
-
-    case Call::mem_set_access:
-      return extension(record, "x-mem_set_access",
-                       say.hex("addr", address)
-                           .number("size", size)
-                           .number("to_device", other)
-                           .number("flags", extra));
-    case Call::mem_export:
-      return extension(record, "x-mem_export", say.hex("memory", address).number("kind", extra));
-    case Call::mem_import:
-      if (const auto own = physical_.find(address); worked && own != physical_.end()) {
-        ++own->second.handles;
-      } else if (worked) {
-        ++foreign_handles_[address];
-      }
-      return extension(record, "x-mem_import", say.hex("memory", address).number("kind", extra));
-    case Call::mem_export_range:
-      return extension(record, "x-mem_export_range",
-                       say.hex("addr", address).number("size", size).number("kind", extra));
-    case Call::mem_map_array:
-      return extension(record, "x-mem_map_array",
-                       say.number("count", size)
-                           .hex("array", address)
-                           .hex("memory", extra)
-                           .word("stream", stream_or_legacy(other)));
-    case Call::multicast_create:
-      if (worked) foreign_handles_[address] = 1;
-      return extension(record, "x-multicast_create",
-                       say.hex("memory", address).number("size", size).number("devices", extra));
-    case Call::multicast_add_device:
-      return extension(record, "x-multicast_add_device",
-                       say.hex("memory", address).number("on_device", other));
-    case Call::multicast_bind_mem:
-      return extension(record, "x-multicast_bind_mem",
-                       say.hex("memory", address)
-                           .number("size", size)
-                           .number("offset", other)
-                           .hex("bound", extra));
-    case Call::multicast_bind_address:
-      return extension(record, "x-multicast_bind_addr",
-                       say.hex("memory", address)
-                           .number("size", size)
-                           .number("offset", other)
-                           .hex("addr", extra));
-    case Call::multicast_unbind:
-      return extension(record, "x-multicast_unbind",
-                       say.hex("memory", address)
-                           .number("size", size)
-                           .number("offset", extra)
-                           .number("on_device", other));
-    case Call::mem_map:
-      return extension(record, "x-mem_map",
-                       say.hex("addr", address)
-                           .number("size", size)
-                           .number("offset", extra)
-                           .hex("memory", other));
-    case Call::mem_unmap:
-      return extension(record, "x-mem_unmap", say.hex("addr", address).number("size", size));
-    case Call::mem_release:
-      return extension(record, "x-mem_release", say.hex("memory", address));
-
-    case Call::mem_peer_register:
-      return extension(record, "x-mem_peer_register",
-                       say.hex("addr", address).number("peer_context", extra));
-    case Call::mem_peer_unregister:
-      return extension(record, "x-mem_peer_unregister",
-                       say.hex("addr", address).number("peer_context", extra));
-    case Call::ipc_get_event_handle:
-      return extension(record, "x-get_ipc_event_handle",
-                       say.hex("event", address).word("handle", handle(extra)));
-    case Call::ipc_open_event_handle:
-      if (worked) foreign_events_.insert(address);
-      return extension(record, "x-open_ipc_event_handle",
-                       say.hex("event", address).word("handle", handle(extra)));
-    case Call::external_import:
-      return extension(record, "x-external_import",
-                       say.hex("external", address).number("size", size).number("type", extra));
-    case Call::external_map_buffer:
-    case Call::external_map_array:
-      if (worked) foreign_memory_.insert(address);
-      return extension(record,
-                       record.call == Call::external_map_buffer ? "x-external_map_buffer"
-                                                                : "x-external_map_array",
-                       say.hex("addr", address)
-                           .number("size", size)
-                           .hex("external", other)
-                           .number("offset", extra));
-    case Call::external_destroy:
-      return extension(record, "x-external_destroy", say.hex("external", address));
-    case Call::mem_free:
-    case Call::mem_free_async:
-    case Call::array_destroy:
-      if (record.call == Call::mem_free_async) say.word("stream", stream_or_legacy(other));
-      return extension(record, "x-free_imported", say.hex("addr", address));
-
-    case Call::stream_wait_value:
-      return extension(record, "x-stream_wait_value",
-                       say.word("stream", stream_or_legacy(other))
-                           .hex("addr", address)
-                           .hex("value", size)
-                           .number("flags", extra));
-    case Call::stream_wait_event:
-      return extension(record, "x-wait_ipc_event",
-                       say.word("stream", stream_or_legacy(other)).hex("event", address));
-    case Call::event_synchronize:
-      return extension(record, "x-wait_ipc_event", say.hex("event", address));
-    default:
-      ++unknown_calls_;
-      run_.other();
-      return {};
+  for (const auto& member : row->members) {
+    const auto value = member.part != nullptr ? record.*member.part : 0;
+    switch (member.kind) {
+      case PassedOn::Kind::none:
+        break;
+      case PassedOn::Kind::number:
+        say.number(member.name, value);
+        break;
+      case PassedOn::Kind::hex:
+        say.hex(member.name, value);
+        break;
+      case PassedOn::Kind::handle:
+        say.word(member.name, text::format("h{}", text::hex(value)));
+        break;
+      case PassedOn::Kind::new_pool:
+        if (worked) say.word(member.name, pool_name(value));
+        break;
+      case PassedOn::Kind::pool:
+        say.word(member.name, pool_name(value));
+        break;
+      case PassedOn::Kind::pool_device:
+        if (const auto of = default_pools_.find(value); of != default_pools_.end())
+          say.number(member.name, of->second);
+        break;
+      case PassedOn::Kind::stream:
+        say.word(member.name, stream_or_legacy(value));
+        break;
+    }
   }
+  const bool of_host = record.call == Call::device_set_pool && record.extra == kOfHost;
+  return extension(record, of_host ? "x-host_set_pool" : row->name, say);
+}
+
+/// Counts a call that the trace needs no operation for.
+Status RawSession::pass_over() {
+  run_.other();
+  return {};
+}
+
+/// Counts a record that this version does not know.
+Status RawSession::leave_out() {
+  ++unknown_calls_;
+  return pass_over();
 }
 
 Status RawSession::refused(const Record& record, std::string_view name) {
@@ -988,12 +945,8 @@ Status RawSession::begin_window(const Record& record) {
   return {};
 }
 
-Status RawSession::take(const RawCall& call) {
-  const auto& record = call.record;
-  thread_ = call.thread;
-  request_ = call.request;
-  if (!std::exchange(any_, true)) default_thread_ = thread_;
-  if (auto defined = define_site(call.site); !defined) return defined;
+/// Memory that a call gives or takes back, and how much there is.
+std::optional<Status> RawSession::take_memory(const Record& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::mem_alloc:
@@ -1021,7 +974,25 @@ Status RawSession::take(const RawCall& call) {
                       record.extra != 0 ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync");
     case Call::mem_free_async:
       return free(record, device_memory_, "cuMemFreeAsync");
+    case Call::mem_get_info: {
+      auto made = common(record, Op::get_memory_info);
+      put_result(made, record);
+      if (!failed) {
+        made.free = record.address;
+        made.total = record.size;
+        made.members = made.members | Members(Member::free, Member::total);
+      }
+      return emit(made);
+    }
+    default:
+      return std::nullopt;
+  }
+}
 
+/// Pools of stream-ordered memory.
+std::optional<Status> RawSession::take_pool(const Record& record) {
+  const bool failed = record.result != 0;
+  switch (record.call) {
     case Call::pool_create:
       if (!failed) pools_.erase(record.address);
       return pool_operation(record, Op::pool_create);
@@ -1031,17 +1002,24 @@ Status RawSession::take(const RawCall& call) {
       return pool_operation(record, Op::pool_trim);
     case Call::device_get_pool:
       // The current pool of a device is its default pool until the program sets another.
-      if (!failed &&
-          (record.extra == 1 || (record.extra == 0 && current_pools_.count(record.stream) == 0 &&
-                                 pools_.count(record.address) == 0)))
+      if (!failed && (record.extra == kDefaultOfDevice ||
+                      (record.extra == 0 && current_pools_.count(record.stream) == 0 &&
+                       pools_.count(record.address) == 0)))
         default_pools_[record.address] = record.stream;
-      if (!failed && record.extra == 2) host_pools_.insert(record.address);
-      run_.other();
-      return {};
+      if (!failed && record.extra == kOfHost) host_pools_.insert(record.address);
+      return pass_over();
     case Call::device_set_pool:
-      if (!failed && record.extra != 2) current_pools_[record.stream] = record.address;
+      if (!failed && record.extra != kOfHost) current_pools_[record.stream] = record.address;
       return keep(record);
+    default:
+      return std::nullopt;
+  }
+}
 
+/// Physical memory, address ranges, and mappings of one to the other.
+std::optional<Status> RawSession::take_physical(const Record& record) {
+  const bool failed = record.result != 0;
+  switch (record.call) {
     case Call::mem_create:
       return create_physical(record);
     case Call::mem_release: {
@@ -1056,27 +1034,34 @@ Status RawSession::take(const RawCall& call) {
       } else if (!failed) {
         ++foreign_handles_[record.address];
       }
-      run_.other();
-      return {};
+      return pass_over();
     case Call::mem_map:
       return map(record);
     case Call::mem_unmap:
       return unmap(record);
+    case Call::mem_address_reserve:
+      return reserve(record);
+    case Call::mem_address_free: {
+      if (failed) return refused(record, "cuMemAddressFree");
+      auto made = common(record, Op::address_free);
+      const bool known = put_range(made, record.address);
+      ranges_.erase(record.address);
+      if (!known) {
+        run_.unmatched();
+        return Status();
+      }
+      made.members.remove(Member::offset);
+      return emit(made);
+    }
+    default:
+      return std::nullopt;
+  }
+}
 
-    case Call::ipc_get_mem_handle:
-      return export_handle(record);
-    case Call::ipc_open_mem_handle:
-      return extension(record, "x-open_ipc_handle",
-                       text::format("\"handle\":\"h{}\",\"addr\":\"{}\"", text::hex(record.extra),
-                                    text::hex(record.address)));
-    case Call::ipc_close_mem_handle:
-      return extension(record, "x-close_ipc_handle",
-                       text::format("\"addr\":\"{}\"", text::hex(record.address)));
-    case Call::peer_enable:
-      return peer_operation(record, Op::peer_enable);
-    case Call::peer_disable:
-      return peer_operation(record, Op::peer_disable);
-
+/// Streams, events, host functions and kernels: what orders work.
+std::optional<Status> RawSession::take_stream_order(const Record& record) {
+  const bool failed = record.result != 0;
+  switch (record.call) {
     case Call::stream_create:
       return stream_operation(record, Op::stream_create);
     case Call::stream_destroy:
@@ -1094,9 +1079,28 @@ Status RawSession::take(const RawCall& call) {
         events_.erase(record.address);
         foreign_events_.erase(record.address);
       }
-      run_.other();
-      return {};
+      return pass_over();
+    case Call::event_create:
+      return pass_over();
+    case Call::host_function: {
+      if (failed) return refused(record, "cuLaunchHostFunc");
+      auto made = common(record, Op::host_function);
+      put_stream(made, record);
+      return emit(made);
+    }
+    case Call::kernels:
+      return extension(record, "x-kernels",
+                       text::format("\"stream\":\"{}\",\"count\":{}",
+                                    stream_or_legacy(record.stream), record.size));
+    default:
+      return std::nullopt;
+  }
+}
 
+/// Captures and graphs.
+std::optional<Status> RawSession::take_graph(const Record& record) {
+  const bool failed = record.result != 0;
+  switch (record.call) {
     case Call::capture_begin:
       if (failed) return refused(record, "cuStreamBeginCapture");
       capturing_[lane_of(record)] = lane_of(record);
@@ -1116,8 +1120,7 @@ Status RawSession::take(const RawCall& call) {
       if (failed) return refused(record, "cuGraphInstantiate");
       const auto known = graphs_.find(record.extra);
       executables_[record.address] = known != graphs_.end() ? known->second : 0;
-      run_.other();
-      return {};
+      return pass_over();
     }
     case Call::graph_launch: {
       if (failed) return refused(record, "cuGraphLaunch");
@@ -1131,36 +1134,37 @@ Status RawSession::take(const RawCall& call) {
       constexpr std::uint64_t kAllocation = 10, kFree = 11;  // CUgraphNodeType
       if (record.call == Call::graph_add_node && record.stream != kAllocation &&
           record.stream != kFree) {
-        run_.other();
-        return {};
+        return pass_over();
       }
       return extension(
           record, "x-graph_node",
           text::format("\"size\":{},\"addr\":\"{}\"", record.size, text::hex(record.address)));
     }
-    case Call::host_function: {
-      if (failed) return refused(record, "cuLaunchHostFunc");
-      auto made = common(record, Op::host_function);
-      put_stream(made, record);
-      return emit(made);
-    }
-    case Call::kernels:
-      return extension(record, "x-kernels",
-                       text::format("\"stream\":\"{}\",\"count\":{}",
-                                    stream_or_legacy(record.stream), record.size));
+    case Call::graph_destroy:
+      if (!failed) graphs_.erase(record.address);
+      return pass_over();
+    case Call::graph_exec_destroy:
+      if (!failed) executables_.erase(record.address);
+      return pass_over();
+    default:
+      return std::nullopt;
+  }
+}
 
+/// Contexts, and what one device or process opens to another.
+std::optional<Status> RawSession::take_context(const Record& record) {
+  const bool failed = record.result != 0;
+  switch (record.call) {
     case Call::ctx_retain:
       if (!failed) {
         ++retained_[record.stream];
         primaries_[record.stream] = record.address;
       }
-      run_.other();
-      return {};
+      return pass_over();
     case Call::ctx_release: {
       auto& held = retained_[record.stream];
       if (failed || held == 0 || --held != 0) {
-        run_.other();
-        return {};
+        return pass_over();
       }
       return end_context(record, Op::context_destroy, primary_context(record.stream));
     }
@@ -1185,87 +1189,39 @@ Status RawSession::take(const RawCall& call) {
       if (--attached->second == 0) attached_.erase(attached);
       return keep(record);
     }
-
-    case Call::mem_get_info: {
-      auto made = common(record, Op::get_memory_info);
-      put_result(made, record);
-      if (!failed) {
-        made.free = record.address;
-        made.total = record.size;
-        made.members = made.members | Members(Member::free, Member::total);
-      }
-      return emit(made);
-    }
-
-    case Call::mem_address_reserve:
-      return reserve(record);
-    case Call::mem_address_free: {
-      if (failed) return refused(record, "cuMemAddressFree");
-      auto made = common(record, Op::address_free);
-      const bool known = put_range(made, record.address);
-      ranges_.erase(record.address);
-      if (!known) {
-        run_.unmatched();
-        return {};
-      }
-      made.members.remove(Member::offset);
-      return emit(made);
-    }
-    case Call::pool_set_attribute:
-    case Call::pool_set_access:
-    case Call::pool_export:
-    case Call::pool_import:
-    case Call::pool_export_pointer:
-    case Call::pool_import_pointer:
-    case Call::graph_mem_trim:
-    case Call::mem_set_access:
-    case Call::mem_export:
-    case Call::mem_import:
-    case Call::mem_export_range:
-    case Call::mem_map_array:
-    case Call::multicast_create:
-    case Call::multicast_add_device:
-    case Call::multicast_bind_mem:
-    case Call::multicast_bind_address:
-    case Call::multicast_unbind:
-    case Call::mem_peer_register:
-    case Call::mem_peer_unregister:
-    case Call::ipc_get_event_handle:
-    case Call::ipc_open_event_handle:
-    case Call::external_import:
-    case Call::external_map_buffer:
-    case Call::external_map_array:
-    case Call::external_destroy:
-    case Call::stream_wait_value:
-    case Call::green_ctx_create:
-    case Call::green_ctx_destroy:
-    case Call::module_load:
-    case Call::module_unload:
-      return keep(record);
-    case Call::graph_destroy:
-      if (!failed) graphs_.erase(record.address);
-      run_.other();
-      return {};
-    case Call::graph_exec_destroy:
-      if (!failed) executables_.erase(record.address);
-      run_.other();
-      return {};
-    case Call::event_create:
-      run_.other();
-      return {};
-    case Call::window:
-      return begin_window(record);
-    case Call::none:
-    case Call::thread:
-    case Call::frame_text:
-    case Call::stack:
-    case Call::about:
-    case Call::count_:
-      break;
+    case Call::ipc_get_mem_handle:
+      return export_handle(record);
+    case Call::ipc_open_mem_handle:
+      return extension(record, "x-open_ipc_handle",
+                       text::format("\"handle\":\"h{}\",\"addr\":\"{}\"", text::hex(record.extra),
+                                    text::hex(record.address)));
+    case Call::ipc_close_mem_handle:
+      return extension(record, "x-close_ipc_handle",
+                       text::format("\"addr\":\"{}\"", text::hex(record.address)));
+    case Call::peer_enable:
+      return peer_operation(record, Op::peer_enable);
+    case Call::peer_disable:
+      return peer_operation(record, Op::peer_disable);
+    default:
+      return std::nullopt;
   }
-  ++unknown_calls_;
-  run_.other();
-  return {};
+}
+
+Status RawSession::take(const RawCall& call) {
+  const auto& record = call.record;
+  thread_ = call.thread;
+  request_ = call.request;
+  if (!std::exchange(any_, true)) default_thread_ = thread_;
+  if (auto defined = define_site(call.site); !defined) return defined;
+  if (record.call == Call::window) return begin_window(record);
+  if (record.call == Call::preview_108 || record.call == Call::preview_109) return pass_over();
+  // `keep` takes what has no state but a row in passed_on.def.
+  for (const auto step :
+       {&RawSession::take_memory, &RawSession::take_stream_order, &RawSession::take_graph,
+        &RawSession::take_physical, &RawSession::take_pool, &RawSession::take_context}) {
+    if (auto taken = (this->*step)(record)) return *std::move(taken);
+  }
+  return keep(record);
 }
 
 Result<ImportCounts> RawSession::finish(std::uint64_t lost) {

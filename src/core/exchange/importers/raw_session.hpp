@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -76,7 +77,17 @@ class RawSession {
   /// Emits an operation of a kind that only this recorder knows.
   Status extension(const record::Record& record, std::string_view name, std::string members);
 
+  // Each takes the calls of one kind, and returns nothing of a call of another kind.
+  std::optional<Status> take_memory(const record::Record& record);
+  std::optional<Status> take_pool(const record::Record& record);
+  std::optional<Status> take_physical(const record::Record& record);
+  std::optional<Status> take_stream_order(const record::Record& record);
+  std::optional<Status> take_graph(const record::Record& record);
+  std::optional<Status> take_context(const record::Record& record);
   Status keep(const record::Record& record);
+  void note_foreign(const record::Record& record);
+  Status pass_over();
+  Status leave_out();
   /// The name of a pool; "default" for a device's default pool.
   std::string pool_name(std::uint64_t pool);
   std::string stream_or_legacy(std::uint64_t handle);

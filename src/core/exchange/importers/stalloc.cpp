@@ -46,7 +46,7 @@ std::optional<BadField> parse_stalloc_line(std::string_view text, StallocLine& l
 }
 
 int sniff_stalloc(std::string_view prefix) {
-  constexpr std::size_t kLines = 20;
+  constexpr std::size_t kLines = 20;  // headings and comments come first
   std::size_t seen = 0, good = 0, phases = 0;
   first_lines(prefix, kLines, [&](std::string_view text) {
     StallocLine line;
