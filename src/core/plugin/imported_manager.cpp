@@ -20,6 +20,7 @@
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "plugin/abi.hpp"
+#include "plugin/python_class.hpp"
 #include "plugin/running_call.hpp"
 
 namespace emm::plugin {
@@ -83,6 +84,7 @@ Result<Plugin> load(std::string_view spec, std::string& options) {
   constexpr std::string_view kTorch = "torch:", kCupy = "cupy:";
   if (spec.starts_with(kTorch)) return load_torch_functions(spec.substr(kTorch.size()));
   if (spec.starts_with(kCupy)) return load_cupy_functions(spec.substr(kCupy.size()));
+  if (is_python_class(spec)) return load_python_class(spec, options);
   const auto parts = split(spec);
   options = parts.options;
   return load_plugin(parts.name);
