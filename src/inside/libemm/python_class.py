@@ -32,7 +32,22 @@ try:
 except ImportError as error:
     no_numba = "%s has no Numba (%s): expected a Python with it; EMM_PYTHON names another" % (PYTHON, error)
 
-said = threading.local()
+
+
+class Said:
+    """What each thread was told last. Not threading.local, which a thread of C's loses after each call."""
+
+    def __init__(self):
+        self.__dict__["_by_thread"] = {}
+
+    def __getattr__(self, name):
+        return self._by_thread.get((threading.get_ident(), name))
+
+    def __setattr__(self, name, value):
+        self._by_thread[threading.get_ident(), name] = value
+
+
+said = Said()
 managers, numbers, tokens = {}, itertools.count(1), itertools.count(1)
 kept = []  # the functions, which the C side calls
 
@@ -238,7 +253,7 @@ def destroy(number):
 
 @ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)
 def last_error(buffer, size):
-    words = getattr(said, "words", "").encode()
+    words = (said.words or "").encode()
     if size > 0:
         part = words[:size - 1] + b"\0"
         ctypes.memmove(buffer, part, len(part))
