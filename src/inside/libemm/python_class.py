@@ -88,7 +88,7 @@ def asked(result, *arguments):
     """Makes a function of the C side's. An exception becomes a status and words."""
     def decorate(function):
         def call(*given):
-            said.words, said.raised = "", None
+            said.raised = None  # the words stay until the next failure
             try:
                 answer = function(*given)
             except Refused as error:
