@@ -220,6 +220,17 @@ std::string ImportedManager::last_error() const {
   return error_of(EMM_UNKNOWN_ERROR, "last_error").message;
 }
 
+std::string ImportedManager::ask_class(std::string_view question) const {
+  std::string answer;
+  run("ask", [&] { answer = ask_python_class(plugin_, self_, std::string(question)); });
+  return answer;
+}
+
+std::string ImportedManager::story_of_class() const {
+  const RunningCall running("story");
+  return story_of_python_class(plugin_);
+}
+
 Error ImportedManager::error_of(emm_status status, const char* slot) const {
   Error error{.code = meaning_of(status), .native = status, .call = slot};
   if (plugin_.table.last_error == nullptr) return error;

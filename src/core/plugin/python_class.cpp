@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "plugin/abi.hpp"
+#include "plugin/child.hpp"
 #include "plugin/standin.hpp"
 
 namespace emm::plugin {
@@ -17,6 +19,18 @@ constexpr const char* kLibrary = "libemm-python-class.so";
 Result<Plugin> load_library() {
   const auto beside = folder_of_program() + "../lib/" + kLibrary;
   return load_plugin(access(beside.c_str(), F_OK) == 0 ? beside : "python-class");
+}
+
+template <class Function>
+Function function_of(const Plugin& plugin, const char* name) {
+  if (plugin.library == nullptr) return nullptr;
+  return reinterpret_cast<Function>(dlsym(plugin.library, name));
+}
+
+void call(const char* function) {
+  const auto library = load_library();
+  if (!library) return;
+  if (const auto call = function_of<void (*)()>(*library, function)) call();
 }
 
 }  // namespace
@@ -41,20 +55,33 @@ void lead_python_to_standins() {
   if (folder.empty()) return;
   const char* given = std::getenv("LD_LIBRARY_PATH");
   const std::string_view path = given != nullptr ? given : "";
-  if (!path.starts_with(folder))
-    setenv("LD_LIBRARY_PATH", (folder + (path.empty() ? "" : ":") + std::string(path)).c_str(), 1);
+  if (path.starts_with(folder)) return;
+  setenv("LD_LIBRARY_PATH", (folder + (path.empty() ? "" : ":") + std::string(path)).c_str(), 1);
   setenv("NUMBA_CUDA_DRIVER", (folder + "libcuda.so.1").c_str(), 1);
   // A library of NumPy's that has threads could not be used after a fork.
   setenv("OPENBLAS_NUM_THREADS", "1", 0);
   setenv("OMP_NUM_THREADS", "1", 0);
+  restart_program();
 }
 
-void preload_python() {
-  const auto library = load_library();
-  if (!library) return;
-  const auto preload =
-      reinterpret_cast<void (*)()>(dlsym(library->library, "emm_python_class_preload"));
-  if (preload != nullptr) preload();
+std::string ask_python_class(const Plugin& plugin, emm_manager* manager,
+                             const std::string& question) {
+  const auto ask = function_of<void (*)(emm_manager*, const char*)>(plugin, "emm_python_class_ask");
+  const auto answer =
+      function_of<std::size_t (*)(char*, std::size_t)>(plugin, "emm_python_class_answer");
+  if (ask == nullptr || answer == nullptr) return {};
+  ask(manager, question.c_str());
+  return get_text(answer).text;
 }
+
+std::string story_of_python_class(const Plugin& plugin) {
+  const auto story =
+      function_of<std::size_t (*)(char*, std::size_t)>(plugin, "emm_python_class_story");
+  return story != nullptr ? get_text(story).text : std::string();
+}
+
+void preload_python() { call("emm_python_class_preload"); }
+
+void keep_python_stories() { call("emm_python_class_keep_stories"); }
 
 }  // namespace emm::plugin

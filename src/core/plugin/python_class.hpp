@@ -17,12 +17,26 @@ bool is_python_class(std::string_view spec) noexcept;
 Result<Plugin> load_python_class(std::string_view spec, std::string& options);
 
 /// Sets the variables of this process by which Numba, and a library that the class opens by name,
-/// find the stand-ins for libcuda.so.1 and libcudart. The loader reads one of them when a program
-/// starts. Does nothing the second time.
+/// find the stand-ins for libcuda.so.1 and libcudart, and restarts the program, since the loader
+/// reads one of them when a program starts. Does nothing the second time. Call it before anything
+/// is opened or printed.
 void lead_python_to_standins();
 
 /// Loads Python and Numba into this process, which must have one thread, and not the class. So a
 /// forked child has them. What goes wrong is told when the class is loaded.
 void preload_python();
+
+/// The answer of a manager of that library to a question of python_questions.py: "pass", "not
+/// asked" and why, or "broken" and what was done, seen and expected, with 0x1e between. Empty:
+/// `plugin` is another library.
+std::string ask_python_class(const Plugin& plugin, emm_manager* manager,
+                             const std::string& question);
+
+/// From here on the lines of the class that a call runs are kept, which takes twice the time.
+void keep_python_stories();
+
+/// What the calling thread's last call ran of the class, and the traceback of what it raised, on
+/// lines. Empty: nothing, or `plugin` is another library.
+std::string story_of_python_class(const Plugin& plugin);
 
 }  // namespace emm::plugin

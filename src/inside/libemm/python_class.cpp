@@ -47,6 +47,10 @@ struct Functions {
   void (*end_defer_cleanup)(std::uint64_t manager);
   std::int32_t (*interface_version)(std::uint64_t manager);
   emm_status (*flush)(std::uint64_t manager);
+  std::size_t (*story)(char* buffer, std::size_t size);
+  void (*keep_stories)();
+  void (*ask)(std::uint64_t manager, const char* question);
+  std::size_t (*answer)(char* buffer, std::size_t size);
 };
 Functions functions;
 
@@ -123,7 +127,7 @@ void start() {
 bool is_ready() {
   static std::once_flag once;
   std::call_once(once, start);
-  return trouble.empty() && functions.flush != nullptr;
+  return trouble.empty() && functions.answer != nullptr;
 }
 
 std::uint64_t number(const emm_manager* self) noexcept {
@@ -219,4 +223,20 @@ extern "C" {
 EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1() { return &kTable; }
 /// Loads Python and Numba, and no class. What goes wrong is told by create().
 EMM_PLUGIN_EXPORT void emm_python_class_preload() { is_ready(); }
+/// From here on the lines of the class that an operation runs are kept, which takes twice the time.
+EMM_PLUGIN_EXPORT void emm_python_class_keep_stories() {
+  if (is_ready()) functions.keep_stories();
+}
+/// Asks a question of python_questions.py.
+EMM_PLUGIN_EXPORT void emm_python_class_ask(emm_manager* self, const char* question) {
+  functions.ask(number(self), question);
+}
+/// What was answered to the calling thread's last question.
+EMM_PLUGIN_EXPORT std::size_t emm_python_class_answer(char* buffer, std::size_t size) {
+  return functions.answer(buffer, size);
+}
+/// The lines of the class that this thread's last call ran, and the traceback of what it raised.
+EMM_PLUGIN_EXPORT std::size_t emm_python_class_story(char* buffer, std::size_t size) {
+  return is_ready() ? functions.story(buffer, size) : 0;
+}
 }

@@ -3,15 +3,21 @@
 python_class.cpp runs this text, with the address of its functions in FUNCTIONS and the program's path in PYTHON. Each
 function answers with a CUresult. What went wrong is kept for each thread, with the traceback of the class's own lines.
 """
+import contextlib
 import ctypes
 import gc
 import importlib
 import importlib.util
+import inspect
 import itertools
+import linecache
 import os
+import pickle
+import select
 import sys
 import threading
 import traceback
+import types
 import weakref
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, NOT_SUPPORTED, UNKNOWN = 0, 1, 2, 801, 999
@@ -33,7 +39,6 @@ except ImportError as error:
     no_numba = "%s has no Numba (%s): expected a Python with it; EMM_PYTHON names another" % (PYTHON, error)
 
 
-
 class Said:
     """What each thread was told last. Not threading.local, which a thread of C's loses after each call."""
 
@@ -52,15 +57,87 @@ managers, numbers, tokens = {}, itertools.count(1), itertools.count(1)
 kept = []  # the functions, which the C side calls
 
 
+keeps_stories = False
+NUMBA = os.path.dirname(os.path.dirname(os.path.dirname(drv.__file__))) + os.sep if drv else "?"
+PYTHONS_OWN = os.path.dirname(os.__file__) + os.sep
+own_codes = {}
+
+
+def is_own_file(name):
+    """Whether it is the user's, and not of Python, of Numba or this text."""
+    if name.startswith("<"):
+        return False
+    path = os.path.abspath(name)
+    if path.startswith(NUMBA):
+        return False
+    return not path.startswith(PYTHONS_OWN) or "site-packages" in path or "dist-packages" in path
+
+
+def note_line(frame, event, argument):
+    if event == "line":
+        said.running.append((frame.f_code, frame.f_lineno))
+    return note_line
+
+
+def note_call(frame, event, argument):
+    code = frame.f_code
+    own = own_codes.get(code)
+    if own is None:
+        own = own_codes[code] = is_own_file(code.co_filename)
+    return note_line if own else None
+
+
+def begin_story(operation):
+    said.traceback, said.running, said.operation = None, [], operation
+    sys.settrace(note_call)
+
+
+def end_story():
+    sys.settrace(None)
+    if said.running:
+        said.ran, said.ran_in = said.running, said.operation
+
+
+def shown(path):
+    """A path as a person writes it from here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def line_at(code, line):
+    return "%s:%d: %s" % (shown(code.co_filename), line, linecache.getline(code.co_filename, line).strip())
+
+
+def traceback_of(error):
+    """The user's lines that led to an exception, or Numba's where there are none, then the exception."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
+    lines = ["%s:%d in %s: %s" % (shown(frame.filename), frame.lineno, frame.name, frame.line) for frame in frames]
+    return lines[-6:] + ["%s: %s" % (type(error).__name__, error)]
+
+
+def story_lines():
+    most, lines = 8, []
+    if said.traceback:
+        return said.traceback
+    for code, line in said.ran or ():
+        text = line_at(code, line)
+        if not lines or lines[-1] != text:
+            lines.append(text)
+    if not lines:
+        return []
+    cut = ["..."] if len(lines) > most else []
+    return ["%s ran:" % said.ran_in] + cut + lines[-most:]
+
+
 class Refused(Exception):
     """What is wrong with the user's choice, without a traceback."""
 
 
 def words_of(error):
     """The traceback of the lines that are not ours, then the error, in one paragraph."""
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename != "<string>" and "/numba/cuda/cudadrv/" not in frame.filename]
-    where = "; ".join('%s:%d in %s: %s' % (frame.filename, frame.lineno, frame.name, frame.line) for frame in lines[-3:])
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own_file(frame.filename)]
+    where = "; ".join("%s:%d in %s: %s" % (shown(frame.filename), frame.lineno, frame.name, frame.line) for frame in lines[-3:])
     what = "%s: %s" % (type(error).__name__, error)
     return what + (" (%s)" % where if where else "")
 
@@ -81,6 +158,9 @@ def status_of(error):
         return OUT_OF_MEMORY
     if isinstance(error, NotImplementedError):
         return NOT_SUPPORTED
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and frames[-1].filename.startswith("<"):
+        return UNKNOWN  # what the class gave is of no use: no driver call failed
     return cudart_error() or UNKNOWN
 
 
@@ -89,15 +169,19 @@ def asked(result, *arguments):
     def decorate(function):
         def call(*given):
             said.raised = None  # the words stay until the next failure
+            if keeps_stories:
+                begin_story(function.__name__)
             try:
                 answer = function(*given)
             except Refused as error:
                 said.words, answer = str(error), INVALID_VALUE
             except BaseException as error:  # noqa: B902: also SystemExit, which must not end the process
-                said.words, answer = words_of(error), status_of(error) if drv else UNKNOWN
+                said.words, answer, said.traceback = words_of(error), status_of(error) if drv else UNKNOWN, traceback_of(error)
             if said.raised is not None:  # by a finalizer, from which Python lets nothing out
-                said.words, answer = words_of(said.raised), status_of(said.raised)
-                said.raised = None
+                error, said.raised = said.raised, None
+                said.words, answer, said.traceback = words_of(error), status_of(error), traceback_of(error)
+            if keeps_stories:
+                end_story()
             return (answer or SUCCESS) if result is not None else None
         made = ctypes.CFUNCTYPE(result, *arguments)(call)
         kept.append(made)
@@ -251,13 +335,17 @@ def destroy(number):
             made.device.primary_context = None
 
 
-@ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)
-def last_error(buffer, size):
-    words = (said.words or "").encode()
+def put(words, buffer, size):
+    words = words.encode(errors="replace")
     if size > 0:
         part = words[:size - 1] + b"\0"
         ctypes.memmove(buffer, part, len(part))
     return len(words)
+
+
+@ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)
+def last_error(buffer, size):
+    return put(said.words or "", buffer, size)
 
 
 kept.append(last_error)
@@ -386,7 +474,16 @@ def flush(number):
     pending.clear()
 
 
-addresses = (ctypes.c_void_p * len(kept)).from_address(FUNCTIONS)
-addresses[:] = [ctypes.cast(function, ctypes.c_void_p).value for function in kept]
-gc.collect()
-gc.freeze()  # so that a collection, and a fork, do not walk through all of Numba
+@ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)
+def story(buffer, size):
+    return put("\n".join(story_lines()), buffer, size)
+
+
+@ctypes.CFUNCTYPE(None)
+def keep_stories():
+    """From here on the lines of the class that an operation runs are kept, which takes twice the time."""
+    global keeps_stories
+    keeps_stories = True
+
+
+kept += [story, keep_stories]

@@ -60,7 +60,7 @@ class Conformance final : public CommandRun {
     const bool foreign = is_foreign(*spec);
     const bool is_class = foreign && plugin::is_python_class(*spec);
     if (is_class && device_.starts_with("sim")) plugin::lead_python_to_standins();
-    if (foreign) plugin::enter_heap_checks();
+    if (foreign && !is_class) plugin::enter_heap_checks();
     if (is_class) plugin::preload_python();
     const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
     if (!seed) return fail(Errc::usage, "--seed {}: expected a number or random", seed_);
@@ -68,6 +68,7 @@ class Conformance final : public CommandRun {
     Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_};
     subject.foreign = foreign;
     subject.is_pair = spec->starts_with("torch:") || spec->starts_with("cupy:");
+    subject.is_class = is_class;
     subject.seed = *seed;
     subject.thorough = thorough_;
     if (as_ == "default") subject.promise = Scope::deflt;
@@ -78,7 +79,7 @@ class Conformance final : public CommandRun {
                        spec->find("profile=numba") != std::string::npos;
     subject.profile = numba ? Profile::numba : Profile::standard;
 
-    Selection selection{.globs = globs_};
+    Selection selection{.globs = globs_, .of_class = is_class};
     selection.level = level_ == "must"     ? Level::must
                       : level_ == "should" ? Level::should
                                            : Level::quirk;
