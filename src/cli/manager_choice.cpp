@@ -7,6 +7,8 @@
 
 #include "managers/unprobed_manager.hpp"
 #include "plugin/child.hpp"
+#include "plugin/python_class.hpp"
+#include "plugin/standin.hpp"
 
 namespace emm::cli {
 
@@ -109,6 +111,9 @@ Result<std::string> look_at_foreign(const std::string& spec,
                                     std::chrono::milliseconds deadline) {
   const auto end = plugin::run_in_child(
       {.call_deadline = deadline, .on_stderr = true}, [&](const std::atomic<bool>&) -> std::string {
+        // The class is asked without a device, whichever one the run has.
+        if (plugin::is_python_class(spec) && !plugin::StandIns::folder().empty())
+          plugin::lead_python_here();
         const auto found = find_manager(spec, adaptors);
         if (found) return {};
         return static_cast<char>('A' + static_cast<int>(found.error().code)) +

@@ -50,18 +50,25 @@ Result<Plugin> load_python_class(std::string_view spec, std::string& options) {
   return load_library();
 }
 
-void lead_python_to_standins() {
+void lead_python_here() {
   const auto folder = StandIns::folder();
-  if (folder.empty()) return;
-  const char* given = std::getenv("LD_LIBRARY_PATH");
-  const std::string_view path = given != nullptr ? given : "";
-  if (path.starts_with(folder)) return;
-  setenv("LD_LIBRARY_PATH", (folder + (path.empty() ? "" : ":") + std::string(path)).c_str(), 1);
+  setenv("EMM_STANDIN_FOLDER", folder.c_str(), 1);
   setenv("NUMBA_CUDA_DRIVER", (folder + "libcuda.so.1").c_str(), 1);
   // A library of NumPy's that has threads could not be used after a fork.
   setenv("OPENBLAS_NUM_THREADS", "1", 0);
   setenv("OMP_NUM_THREADS", "1", 0);
+}
+
+bool lead_python_to_standins() {
+  const auto folder = StandIns::folder();
+  if (folder.empty()) return false;
+  const char* given = std::getenv("LD_LIBRARY_PATH");
+  const std::string_view path = given != nullptr ? given : "";
+  if (path.starts_with(folder)) return true;
+  setenv("LD_LIBRARY_PATH", (folder + (path.empty() ? "" : ":") + std::string(path)).c_str(), 1);
+  lead_python_here();
   restart_program();
+  return true;
 }
 
 std::string ask_python_class(const Plugin& plugin, emm_manager* manager,

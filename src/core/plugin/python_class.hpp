@@ -16,11 +16,16 @@ bool is_python_class(std::string_view spec) noexcept;
 /// for the class.
 Result<Plugin> load_python_class(std::string_view spec, std::string& options);
 
+/// Sets the variables of this process by which Python, which must not have been loaded, finds the
+/// stand-ins for libcuda.so.1 and libcudart where Numba or the class opens them by name.
+void lead_python_here();
+
 /// Sets the variables of this process by which Numba, and a library that the class opens by name,
 /// find the stand-ins for libcuda.so.1 and libcudart, and restarts the program, since the loader
-/// reads one of them when a program starts. Does nothing the second time. Call it before anything
-/// is opened or printed.
-void lead_python_to_standins();
+/// reads one of them when a program starts: so libraries that are linked to them find them, too.
+/// Does nothing the second time. Call it before anything is opened or printed. False: there are
+/// none.
+bool lead_python_to_standins();
 
 /// Loads Python and Numba into this process, which must have one thread, and not the class. So a
 /// forked child has them. What goes wrong is told when the class is loaded.

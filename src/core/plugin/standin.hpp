@@ -3,10 +3,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "driver/decorate/call_hook.hpp"
 
 namespace emm::plugin {
+
+inline constexpr std::string_view kNoStandIns =
+    "the stand-in for libcuda.so.1, by which a class of Python's runs on the simulated device, is "
+    "not beside this program: expected ../lib/emmctl/standin";
 
 /// The folder of this program, with a slash at its end.
 std::string folder_of_program();

@@ -25,6 +25,20 @@ HOST_PORTABLE, HOST_MAPPED, HOST_WRITE_COMBINED = 1, 2, 4
 PIN_MAPPED = 2
 ATTACH_GLOBAL = 1
 
+
+def lead_to_standins(folder):
+    """Python opens the stand-ins where it is told to open libcuda or libcudart by name, whatever the version."""
+    names = {"libcuda": "libcuda.so.1", "libcudart": "libcudart.so.13"}
+    make = ctypes.CDLL.__init__
+
+    def led(self, name, *arguments, **options):
+        found = names.get(os.path.basename(os.fspath(name)).split(".so")[0]) if name else None
+        make(self, folder + found if found else name, *arguments, **options)
+    ctypes.CDLL.__init__ = led
+
+
+if os.environ.get("EMM_STANDIN_FOLDER"):
+    lead_to_standins(os.environ["EMM_STANDIN_FOLDER"])
 sys.executable = PYTHON
 if not getattr(sys, "argv", None):
     sys.argv = [""]

@@ -59,7 +59,8 @@ class Conformance final : public CommandRun {
     if (!spec) return std::move(spec).error();
     const bool foreign = is_foreign(*spec);
     const bool is_class = foreign && plugin::is_python_class(*spec);
-    if (is_class && device_.starts_with("sim")) plugin::lead_python_to_standins();
+    if (is_class && device_.starts_with("sim") && !plugin::lead_python_to_standins())
+      return fail(Errc::no_device, "{}", plugin::kNoStandIns);
     if (foreign && !is_class) plugin::enter_heap_checks();
     if (is_class) plugin::preload_python();
     const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
