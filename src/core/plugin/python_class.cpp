@@ -52,6 +52,7 @@ Result<Plugin> load_python_class(std::string_view spec, std::string& options) {
 
 void lead_python_here() {
   const auto folder = StandIns::folder();
+  if (folder.empty()) return;
   setenv("EMM_STANDIN_FOLDER", folder.c_str(), 1);
   setenv("NUMBA_CUDA_DRIVER", (folder + "libcuda.so.1").c_str(), 1);
   // A library of NumPy's that has threads could not be used after a fork.
@@ -88,6 +89,13 @@ std::string story_of_python_class(const Plugin& plugin) {
 }
 
 void preload_python() { call("emm_python_class_preload"); }
+
+void preload_python_without_driver() {
+  if (StandIns::folder().empty() || dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) != nullptr)
+    return;
+  lead_python_here();
+  preload_python();
+}
 
 void keep_python_stories() { call("emm_python_class_keep_stories"); }
 

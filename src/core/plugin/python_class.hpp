@@ -31,6 +31,10 @@ bool lead_python_to_standins();
 /// forked child has them. What goes wrong is told when the class is loaded.
 void preload_python();
 
+/// Does so on a machine that has no driver, whose runs are all on the simulated device. Else each
+/// child loads Python, with the driver or the stand-in, as the run's device is.
+void preload_python_without_driver();
+
 /// The answer of a manager of that library to a question of python_questions.py: "pass", "not
 /// asked" and why, or "broken" and what was done, seen and expected, with 0x1e between. Empty:
 /// `plugin` is another library.
