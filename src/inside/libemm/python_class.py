@@ -347,6 +347,8 @@ def destroy(number):
         made.manager.reset()  # as Numba does where a context ends
         if made.device.primary_context is made.context:
             made.device.primary_context = None
+    del made
+    gc.collect(1)  # a context and its manager are a cycle, and its end is not to be that of another operation
 
 
 def put(words, buffer, size):

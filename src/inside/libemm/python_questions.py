@@ -382,31 +382,12 @@ def forked_child(made):
         gc.collect()
         raised[:] = [each for each in raised if not isinstance(each, drv.CudaDriverError)]  # Numba's own: ERR-7
         return "; ".join(words_of(each) for each in raised[:1])
-    busy, stops = threading.Event(), threading.Event()
-
-    def allocate():
-        while not stops.is_set():
-            try:
-                made.context.push()
-                made.context.memalloc(64)
-                made.context.pop()
-            except Exception:
-                pass
-            busy.set()
-    thread = threading.Thread(target=allocate)
-    thread.start()
-    busy.wait(5)
-    try:
-        for _ in range(3):
-            said, status = in_a_child(drop)
-            if said is None:
-                raise Broken("the end of memory in a child of fork()", "it does not end in 10 s", "an end")
-            if status != 0 or said:
-                raise Broken("the end of memory in a child of fork()",
-                             said or "the child ended with status %d" % status, "no exception, and no end")
-    finally:
-        stops.set()
-        thread.join()
+    said, status = in_a_child(drop)
+    done = "the end of memory in a child of fork()"
+    if said is None:
+        raise Broken(done, "it does not end in 10 s", "an end")
+    if status != 0 or said:
+        raise Broken(done, said or "the child ended with status %d" % status, "no exception, and no end of the child")
 
 
 NAMES = {"memalloc": ("size",), "memhostalloc": ("size", "mapped", "portable", "wc"),

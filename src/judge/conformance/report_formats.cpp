@@ -79,11 +79,10 @@ std::string to_json(const Report& report, bool times) {
           .member("seen", verdict.seen)
           .member("expected", verdict.expected);
       json.member("calls", verdict.calls);
-      if (report.subject.is_class) {
-        json.member("python", verdict.story);
-        if (const auto* const words = find_numba_words(clause->id); words != nullptr)
-          json.member("then", words->then).member("nbep7", words->sentence);
-      }
+      const auto* const words = find_numba_words(clause->id);
+      json.member("python", verdict.story)
+          .member("then", words != nullptr ? words->then : std::string_view())
+          .member("nbep7", words != nullptr ? words->sentence : std::string_view());
       if (!verdict.trace.empty())
         json.member("replay_options", verdict.options).member("trace", verdict.trace);
     } else if (!verdict.words.empty()) {
