@@ -8,6 +8,7 @@ managers/README.md. Needs a build with tests.
                                                    manager, which takes minutes: mutants_test judges each by its own clause
 """
 import argparse
+import ast
 import collections
 import difflib
 import json
@@ -19,6 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/conformance.md"
 README = ROOT / "managers/README.md"
+CLASSES = ROOT / "tests/python_class/wrong"
 SURVIVORS = ROOT / "tests/mutants/survivors.txt"
 MARKS = ("<!-- verdicts: made by tools/conformance.py -->\n", "<!-- end of verdicts -->\n")
 LEAST_KILLED = 0.95
@@ -68,6 +70,23 @@ def clause_table(clauses, mutants):
         wrong = "; ".join(f"{words} ({over})" if over != "default" else words for words, over, _ in caught)
         text += f"| {clause['id']} | {clause['level']} | {clause['scope']} | {clause['rule']} | {wrong} | {', '.join(others)} |\n"
     return text
+
+
+def class_table(rows):
+    """The clauses of Python's classes, with the wrong classes of tests/python_class/wrong that each catches."""
+    wrong = collections.defaultdict(list)
+    for path in sorted(CLASSES.glob("*.py")):
+        for line in ast.parse(path.read_text()).body:
+            if isinstance(line, ast.Assign) and line.targets[0].id == "BREAKS":
+                for name, clause in ast.literal_eval(line.value).items():
+                    wrong[clause].append(name)
+    text = f"\n## What only a class of Python's is asked: {len(rows)} clauses\n\n"
+    text += ("`src/inside/libemm/python_questions.py` has the question of each. *caught* lists wrong classes of\n"
+             "`tests/python_class/wrong` on which it fails.\n\n| clause | level | rule | caught |\n| --- | --- | --- | --- |\n")
+    for row in rows:
+        text += f"| {row['clause']} | {row['level']} | {row['rule']} | {', '.join(wrong.pop(row['clause'], []))} |\n"
+    others = ", ".join(f"{name} ({clause})" for clause, names in wrong.items() for name in names)
+    return text + f"\nClauses of every manager catch further wrong classes: {others}.\n"
 
 
 def summary(judged):
@@ -163,6 +182,7 @@ def main():
     strangers = len(run(matrix, "strangers", "-").stdout.splitlines())
 
     page = HEAD.replace("{strangers}", str(strangers)) + f"\n## What a manager promises: {len(judged['default'])} clauses\n\n" + clause_table(judged["default"], mutants)
+    page += class_table([row for row in listed if row["asked_of"] == "classes of Python's"])
     page += f"\n## What nobody is judged by: {len(unjudged)} clauses\n\n| clause | rule | why not |\n| --- | --- | --- |\n"
     for row in unjudged:
         page += f"| {row['clause']} | {row['rule']} | {row['level']} |\n"

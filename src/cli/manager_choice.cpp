@@ -7,6 +7,7 @@
 
 #include "managers/unprobed_manager.hpp"
 #include "plugin/child.hpp"
+#include "plugin/python_class.hpp"
 
 namespace emm::cli {
 
@@ -112,6 +113,8 @@ Result<std::string> look_at_foreign(const std::string& spec,
                                     std::chrono::milliseconds deadline) {
   const auto end = plugin::run_in_child(
       {.call_deadline = deadline, .on_stderr = true}, [&](const std::atomic<bool>&) -> std::string {
+        // The class is asked without a device, whichever one the run has.
+        if (plugin::is_python_class(spec)) plugin::lead_python_here();
         const auto found = find_manager(spec, adaptors);
         if (found) return {};
         return static_cast<char>('A' + static_cast<int>(found.error().code)) +
@@ -127,6 +130,7 @@ Result<ManagerFactory> choose_manager(const std::string& spec,
                                       const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline) {
   if (!is_foreign(spec)) return find_manager(spec, adaptors);
+  if (plugin::is_python_class(spec)) plugin::preload_python_without_driver();
   // A short first look reports usage errors early. A library that is slow or harmful is left to the
   // run.
   constexpr std::chrono::milliseconds kLook{1000};

@@ -397,6 +397,21 @@ Result<ChildEnd> run_in_child(const ChildOptions& options,
   return end;
 }
 
+void restart_program() {
+  const Descriptor file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+  std::string line;
+  std::array<char, 4096> buffer;
+  for (ssize_t got = 0; (got = read(file.get(), buffer.data(), buffer.size())) > 0;) {
+    line.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  std::vector<char*> arguments;
+  for (std::size_t at = 0; at < line.size(); at += std::strlen(line.data() + at) + 1)
+    arguments.push_back(line.data() + at);
+  if (arguments.empty()) return;
+  arguments.push_back(nullptr);
+  execv("/proc/self/exe", arguments.data());
+}
+
 bool enter_heap_checks() {
   if (dlsym(RTLD_DEFAULT, "__asan_init") != nullptr ||
       dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr)
@@ -409,21 +424,10 @@ bool enter_heap_checks() {
   if (library == nullptr) library = dlopen(kHeapChecks, RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return false;
 
-  const Descriptor file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
-  std::string line;
-  std::array<char, 4096> buffer;
-  for (ssize_t got = 0; (got = read(file.get(), buffer.data(), buffer.size())) > 0;) {
-    line.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-  std::vector<char*> arguments;
-  for (std::size_t at = 0; at < line.size(); at += std::strlen(line.data() + at) + 1)
-    arguments.push_back(line.data() + at);
-  if (arguments.empty()) return false;
-  arguments.push_back(nullptr);
   setenv("LD_PRELOAD",
          preload.empty() ? kHeapChecks : (std::string(kHeapChecks) + ":" + given).c_str(), 1);
   setenv("MALLOC_CHECK_", "3", 1);
-  execv("/proc/self/exe", arguments.data());
+  restart_program();
   return false;
 }
 

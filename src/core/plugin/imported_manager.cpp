@@ -20,6 +20,7 @@
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "plugin/abi.hpp"
+#include "plugin/python_class.hpp"
 #include "plugin/running_call.hpp"
 
 namespace emm::plugin {
@@ -83,6 +84,7 @@ Result<Plugin> load(std::string_view spec, std::string& options) {
   constexpr std::string_view kTorch = "torch:", kCupy = "cupy:";
   if (spec.starts_with(kTorch)) return load_torch_functions(spec.substr(kTorch.size()));
   if (spec.starts_with(kCupy)) return load_cupy_functions(spec.substr(kCupy.size()));
+  if (is_python_class(spec)) return load_python_class(spec, options);
   const auto parts = split(spec);
   options = parts.options;
   return load_plugin(parts.name);
@@ -216,6 +218,17 @@ std::string ImportedManager::wrong_answer() const {
 std::string ImportedManager::last_error() const {
   if (plugin_.table.last_error == nullptr) return {};
   return error_of(EMM_UNKNOWN_ERROR, "last_error").message;
+}
+
+std::string ImportedManager::ask_class(std::string_view question) const {
+  std::string answer;
+  run("ask", [&] { answer = ask_python_class(plugin_, self_, std::string(question)); });
+  return answer;
+}
+
+std::string ImportedManager::story_of_class() const {
+  const RunningCall running("story");
+  return story_of_python_class(plugin_);
 }
 
 Error ImportedManager::error_of(emm_status status, const char* slot) const {

@@ -84,6 +84,11 @@ class ImportedManager final : public MemoryManager {
   /// The plugin's words about the last failed call on this thread. Empty without the slot
   /// last_error.
   std::string last_error() const;
+  /// The answer of a class of Python's to a question of python_questions.py. Empty: it is none.
+  std::string ask_class(std::string_view question) const;
+  /// The lines of a class of Python's that the last call ran, or the traceback of its last failure.
+  /// Empty: it is none.
+  std::string story_of_class() const;
 
  private:
   ImportedManager(const Plugin& plugin, const ManagerContext& context);

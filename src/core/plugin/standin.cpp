@@ -10,6 +10,10 @@
 namespace emm::plugin {
 namespace {
 
+constexpr std::array kPlaces{"../standin/", "../lib/emmctl/standin/"};
+
+}  // namespace
+
 std::string folder_of_program() {
   std::array<char, 4096> path;
   const auto length = readlink("/proc/self/exe", path.data(), path.size());
@@ -17,10 +21,16 @@ std::string folder_of_program() {
   return program.substr(0, program.rfind('/') + 1);
 }
 
-}  // namespace
+std::string StandIns::folder() {
+  for (const auto* place : kPlaces) {
+    auto folder = folder_of_program() + place;
+    if (access((folder + "libcuda.so.1").c_str(), F_OK) == 0) return folder;
+  }
+  return {};
+}
 
 std::optional<StandIns> StandIns::load() {
-  for (const auto* place : {"../standin/", "../lib/emmctl/standin/"}) {
+  for (const auto* place : kPlaces) {
     const auto folder = folder_of_program() + place;
     // A library that needs libcuda.so.1 then gets this one, because the loader matches sonames.
     void* libcuda =

@@ -3,16 +3,26 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "driver/decorate/call_hook.hpp"
 
 namespace emm::plugin {
+
+inline constexpr std::string_view kNoStandIns =
+    "the stand-in for libcuda.so.1, by which a class of Python's runs on the simulated device, is "
+    "not beside this program: expected ../lib/emmctl/standin";
+
+/// The folder of this program, with a slash at its end.
+std::string folder_of_program();
 
 /// The stand-ins for libcuda.so.1 and libcudart.so.13 in this process. A library that is loaded
 /// later and needs one of these gets the stand-in, and so the simulated device that
 /// EMM_STANDIN_DEVICE names.
 class StandIns {
  public:
+  /// Their folder, with a slash at its end; empty if there is none.
+  static std::string folder();
   /// Loads them from their folder beside this program: ../standin in a build, ../lib/emmctl/standin
   /// in an installation. Empty if they are not there. Call it before anything loads the real ones.
   static std::optional<StandIns> load();

@@ -1,17 +1,76 @@
 #include "replay/device_stack.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "base/assert.hpp"
 #include "base/text.hpp"
 #include "driver/decorate/fault_injector.hpp"
+#include "driver/decorate/forwarding_driver.hpp"
 #include "emm/context.hpp"
+#include "plugin/python_class.hpp"
+#include "plugin/standin.hpp"
 
 namespace emm {
 
 struct DeviceStack::Faults {
   std::vector<std::unique_ptr<FaultInjector>> injectors;
+};
+
+/// The stand-in for libcuda.so.1 over a simulated device, and the faults of all calls that reach
+/// it.
+class DeviceStack::StandIn final : public CallHook {
+ public:
+  StandIn(plugin::StandIns standins, const Faults& faults) : standins_(standins), faults_(faults) {
+    standins_.tap(this);
+  }
+  ~StandIn() override { standins_.tap(nullptr); }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+  std::int32_t before(const CallEvent& event) override {
+    if (measures) return 0;
+    for (const auto& injector : faults_.injectors) {
+      if (const auto native = injector->before(event); native != 0) return native;
+    }
+    return 0;
+  }
+
+  /// This thread asks the device what is free, which is no call of the run.
+  static thread_local bool measures;
+
+ private:
+  plugin::StandIns standins_;
+  const Faults& faults_;
+};
+
+thread_local bool DeviceStack::StandIn::measures = false;
+
+/// A driver beside a manager that makes its own calls. What the manager holds is told by what the
+/// device has free.
+class DeviceStack::Beside final : public ForwardingDriver {
+ public:
+  explicit Beside(std::unique_ptr<Driver> inner)
+      : ForwardingDriver(*inner, none()), inner_(std::move(inner)), free_before_(free()) {}
+  std::uint64_t held_bytes() const noexcept override {
+    const auto now = free();
+    return free_before_ > now ? free_before_ - now : 0;
+  }
+
+ private:
+  static CallHook& none() noexcept {
+    static CallHook hook;
+    return hook;
+  }
+  std::uint64_t free() const noexcept {
+    StandIn::measures = true;
+    const auto info = inner_->mem_get_info();
+    StandIn::measures = false;
+    return info ? info->free : 0;
+  }
+  std::unique_ptr<Driver> inner_;
+  std::uint64_t free_before_;
 };
 
 namespace {
@@ -57,7 +116,10 @@ DeviceStack::DeviceStack(StackOptions options, std::unique_ptr<Platform> platfor
       platform_(std::move(platform)),
       faults_(std::make_unique<Faults>()) {}
 
-DeviceStack::~DeviceStack() = default;
+DeviceStack::~DeviceStack() {
+  opened_.clear();
+  standin_.reset();
+}
 
 Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options,
                                                          std::vector<std::string>* said) {
@@ -73,10 +135,21 @@ Result<std::unique_ptr<DeviceStack>> DeviceStack::create(StackOptions options,
       &chosen);
   if (!platform) return std::move(platform).error();
 
+  const auto spec = (*platform)->spec();
+  std::optional<plugin::StandIns> standins;
+  if ((*platform)->kind() == "sim" && plugin::is_python_class(options.manager.name)) {
+    standins = plugin::StandIns::load();
+    if (!standins) return fail(Errc::no_device, "{}", plugin::kNoStandIns);
+    setenv("EMM_STANDIN_DEVICE", spec.c_str(), 1);
+    plugin::lead_python_here();
+    platform = open_platform("cuda", {});
+    if (!platform) return std::move(platform).error();
+  }
   std::unique_ptr<DeviceStack> stack(new DeviceStack(std::move(options), std::move(*platform)));
   for (const auto& plan : plans)
     stack->faults_->injectors.push_back(std::make_unique<FaultInjector>(plan));
-  stack->description_ = stack->platform_->spec();
+  if (standins) stack->standin_ = std::make_unique<StandIn>(*standins, *stack->faults_);
+  stack->description_ = spec;
   if (auto laid = stack->lay_out(); !laid) return std::move(laid).error();
   if (said == nullptr) return stack;
   std::vector<int> numbers;
@@ -123,7 +196,11 @@ Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device,
   auto opened = platform_->open(place_of(device));
   if (!opened) return std::move(opened).error();
   if (order != nullptr) *opened = order->watch(std::move(*opened), device);
-  for (const auto& injector : faults_->injectors) *opened = hooked(std::move(*opened), *injector);
+  if (standin_) {
+    opened->driver = std::make_unique<Beside>(std::move(opened->driver));
+  } else {
+    for (const auto& injector : faults_->injectors) *opened = hooked(std::move(*opened), *injector);
+  }
   opened->shown_ordinal = static_cast<int>(device);
   opened_.push_back(std::make_unique<OpenedDevice>(std::move(*opened)));
   return Context::create(*opened_.back(), clock(), options_.manager, observer, options_.profile);
@@ -138,8 +215,9 @@ std::vector<std::string> DeviceStack::unused_faults() const {
 }
 
 Result<std::unique_ptr<replay::Peer>> DeviceStack::start_peer(std::uint32_t device) {
-  return replay::start_peer_process({options_.peer_program, "ipc-peer", platform_->spec(),
-                                     "--ordinal", text::format("{}", place_of(device))});
+  // Behind the stand-in are the devices of the description.
+  return replay::start_peer_process({options_.peer_program, "ipc-peer", description_, "--ordinal",
+                                     text::format("{}", place_of(device))});
 }
 
 }  // namespace emm

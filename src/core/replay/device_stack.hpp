@@ -37,6 +37,9 @@ std::string renumbered(const std::vector<std::uint32_t>& ordinals, const std::ve
 /// devices in order: ordinals 2 and 5 onto devices 0 and 1. A simulated machine has as many devices
 /// as the trace names, each with the capacity that the trace states. Callers use the trace's
 /// ordinals only.
+///
+/// A class of Python's makes its driver calls itself. On a simulated device it makes them to the
+/// stand-in for libcuda.so.1, and so does the rest of the stack: the time is the host's.
 class DeviceStack final : public replay::Stack {
  public:
   /// Adds sentences about the choice of the devices to `said`. Error: no_device if the platform has
@@ -57,6 +60,8 @@ class DeviceStack final : public replay::Stack {
 
  private:
   struct Faults;
+  class StandIn;
+  class Beside;
   DeviceStack(StackOptions options, std::unique_ptr<Platform> platform);
 
   Status lay_out();
@@ -65,6 +70,7 @@ class DeviceStack final : public replay::Stack {
   StackOptions options_;
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Faults> faults_;
+  std::unique_ptr<StandIn> standin_;  ///< Null: the platform is what `--device` says.
   std::vector<std::unique_ptr<OpenedDevice>> opened_;  ///< One for each context.
   std::string description_;
   std::vector<std::uint32_t> ordinals_;  ///< The trace's devices, ascending.

@@ -9,6 +9,7 @@
 #include "conformance/suite.hpp"
 #include "driver/device_entry.hpp"
 #include "plugin/child.hpp"
+#include "plugin/python_class.hpp"
 
 namespace emm {
 namespace {
@@ -61,23 +62,29 @@ class Conformance final : public CommandRun {
     auto spec = manager_.spec();
     if (!spec) return std::move(spec).error();
     const bool foreign = is_foreign(*spec);
-    if (foreign) plugin::enter_heap_checks();
+    const bool is_class = foreign && plugin::is_python_class(*spec);
+    if (is_class && device_.starts_with("sim") && !plugin::lead_python_to_standins())
+      return fail(Errc::no_device, "{}", plugin::kNoStandIns);
+    if (foreign && !is_class) plugin::enter_heap_checks();
+    if (is_class) plugin::preload_python();
     const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);
     if (!seed) return fail(Errc::usage, "--seed {}: expected a number or random", seed_);
     if (seed_ == "random") console.say(text::format("seed {}", *seed));
     Subject subject{.manager = *spec, .promise = promise_of(*spec), .device = device_};
     subject.foreign = foreign;
     subject.is_pair = spec->starts_with("torch:") || spec->starts_with("cupy:");
+    subject.is_class = is_class;
     subject.seed = *seed;
     subject.thorough = thorough_;
     if (as_ == "default") subject.promise = Scope::deflt;
     if (as_ == "host-only") subject.promise = Scope::host;
     if (as_ == "any") subject.promise = Scope::all;
-    const auto numba =
-        manager_.profile() == Profile::numba || spec->find("profile=numba") != std::string::npos;
+    // Numba's own classes are under a class of Python's, and their quirks are not its mistakes.
+    const auto numba = is_class || manager_.profile() == Profile::numba ||
+                       spec->find("profile=numba") != std::string::npos;
     subject.profile = numba ? Profile::numba : Profile::standard;
 
-    Selection selection{.globs = globs_};
+    Selection selection{.globs = globs_, .of_class = is_class};
     selection.level = level_ == "must"     ? Level::must
                       : level_ == "should" ? Level::should
                                            : Level::quirk;

@@ -55,9 +55,13 @@ class Apart {
   /// The first hang costs the whole deadline. After that a call may take a hundredth of the
   /// deadline. A clause whose call takes longer gets no verdict, and its words name the call. Once
   /// such calls have cost half a deadline, no more clauses are run.
+  ///
+  /// A clause that a class of Python's fails is judged twice: the second time tells the story.
   conformance::Verdict judge(const conformance::Clause& clause);
 
  private:
+  conformance::Verdict judge_once(const conformance::Clause& clause, bool keeps_stories);
+
   const ManagerChoice& manager_;
   const conformance::Subject& subject_;
   const std::chrono::milliseconds deadline_;

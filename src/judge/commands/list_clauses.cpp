@@ -11,7 +11,8 @@ Rows clauses() {
   Rows rows{{"clause", "asked of", "level", "rule"}};
   for (const auto* group : conformance::clause_groups()) {
     for (const auto& clause : group->clauses) {
-      rows.push_back({std::string(clause.id), std::string(name(clause.scope)),
+      const auto asked_of = clause.of_class ? "classes of Python's" : name(clause.scope);
+      rows.push_back({std::string(clause.id), std::string(asked_of),
                       std::string(name(clause.level)), std::string(clause.rule)});
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 
 #include "cli/command.hpp"
@@ -50,11 +51,14 @@ Status make_folder(const std::string& path) {
 class Plugin final : public CommandRun {
  public:
   explicit Plugin(Arguments& arguments) {
-    arguments.positional(
-        "ACTION", action_,
-        "new: writes a project of a manager in a shared object, in the folder NAME");
-    arguments.output_folder("NAME", name_, {}, "The manager's name; its library is libemm-NAME.so");
-    arguments.choice("--language", language_, {"c", "c++"}, "The language of the project");
+    arguments.positional("ACTION", action_,
+                         "new: writes a project of a manager, in the folder NAME");
+    arguments.output_folder(
+        "NAME", name_, {},
+        "The manager's name; its library is libemm-NAME.so, its Python module NAME.py");
+    arguments.choice("--language", language_, {"c", "c++", "python"},
+                     "The language of the project; in Python it is a class for Numba, as NBEP 7 "
+                     "defines it");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -65,6 +69,7 @@ class Plugin final : public CommandRun {
           "plugin new {}: expected a name of lower-case letters, digits, - and _, a letter first",
           name_);
     }
+    if (language_ == "python") return write_python(console);
     const bool plain = language_ == "c";
     const std::vector<ProjectFile> files{
         {plain ? name_ + ".c" : name_ + ".cpp", plain ? "plugin.c" : "plugin.cpp"},
@@ -74,24 +79,64 @@ class Plugin final : public CommandRun {
         {"first.json", "first.json"},
         {".github/workflows/emmctl.yml", "github.yml.in"},
         {".gitlab-ci.yml", "gitlab.yml.in"}};
-    for (const auto* folder : {"", "/.github", "/.github/workflows"}) {
-      if (auto made = make_folder(name_ + folder); !made) return made.error();
-    }
-    std::string said;
-    for (const auto& file : files) {
-      std::string text(text_of(file.from));
-      if (file.from != "emm_plugin.h") fill_in(text, plain);
-      const auto path = name_ + "/" + file.to;
-      if (auto written = format::write_whole(path, text, "NAME"); !written) return written.error();
-      said += path + "\n";
-    }
-    console.result(said);
+    auto written = write(console, {"", "/.github", "/.github/workflows"}, files,
+                         [&](std::string_view from, std::string& text) {
+                           if (from != "emm_plugin.h") fill_in(text, plain);
+                         });
+    if (!written) return std::move(written).error();
     console.say(text::format("next: cmake -S {} -B {}/build && cmake --build {}/build", name_,
                              name_, name_));
     return ExitCode::fine;
   }
 
  private:
+  template <class FillIn>
+  Status write(Console& console, std::initializer_list<const char*> folders,
+               const std::vector<ProjectFile>& files, FillIn fill_in) const {
+    for (const auto* folder : folders) {
+      if (auto made = make_folder(name_ + folder); !made) return made.error();
+    }
+    std::string said;
+    for (const auto& file : files) {
+      std::string text(text_of(file.from));
+      fill_in(file.from, text);
+      const auto path = name_ + "/" + file.to;
+      if (auto written = format::write_whole(path, text, "NAME"); !written) return written.error();
+      said += path + "\n";
+    }
+    console.result(said);
+    return {};
+  }
+
+  Result<ExitCode> write_python(Console& console) const {
+    auto module = name_, name_of_class = std::string();
+    std::replace(module.begin(), module.end(), '-', '_');
+    bool begins = true;
+    for (const char c : name_) {
+      const bool is_letter = c >= 'a' && c <= 'z';
+      if (c != '-' && c != '_')
+        name_of_class += begins && is_letter ? static_cast<char>(c - 'a' + 'A') : c;
+      begins = c == '-' || c == '_';
+    }
+    auto written = write(console, {"", "/tests", "/.github", "/.github/workflows"},
+                         {{module + ".py", "python/plugin.py.in"},
+                          {"pyproject.toml", "python/pyproject.toml.in"},
+                          {"tests/conftest.py", "python/conftest.py.in"},
+                          {"tests/test_contract.py", "python/test_contract.py.in"},
+                          {"README.md", "python/README.md.in"},
+                          {"first.json", "first.json"},
+                          {".github/workflows/emmctl.yml", "python/github_python.yml.in"},
+                          {".gitlab-ci.yml", "python/gitlab_python.yml.in"}},
+                         [&](std::string_view, std::string& text) {
+                           replace_all(text, "MODULE", module);
+                           replace_all(text, "CLASS", name_of_class + "Manager");
+                           replace_all(text, "NAME", name_);
+                         });
+    if (!written) return std::move(written).error();
+    console.say(text::format("next: emmctl conformance --manager {}/{}.py", name_, module));
+    return ExitCode::fine;
+  }
+
   void fill_in(std::string& text, bool plain) const {
     for (const auto& [word, by] :
          {std::pair<std::string_view, std::string_view>("LANGUAGES LANGUAGE",
@@ -117,11 +162,12 @@ class Plugin final : public CommandRun {
 
 extern constinit const Command plugin_command{
     "plugin",
-    "Begin a memory manager of your own: a project that builds a shared object",
+    "Begin a memory manager of your own: a project with its tests and workflows",
     false,
     make_run<Plugin>,
     Heading::judge,
     {{{"emmctl plugin new mine", "Makes a project in C, in the folder mine."},
-      {"emmctl plugin new yours --language c++", "Makes one in C++."}}}};
+      {"emmctl plugin new yours --language python",
+       "Makes one of a Python class for Numba, as NBEP 7 defines it."}}}};
 
 }  // namespace emm

@@ -364,7 +364,8 @@ std::optional<std::uint64_t> Bench::limit() {
   if (!manager_ || !initialized_) return least;
   const auto told = manager_->get_memory_info();
   const auto info = opened_.driver->mem_get_info();
-  if (told && info && told->total < info->total)
+  // A growing pool tells what it holds (INF-6), which is no limit.
+  if (told && info && told->total < info->total && told->total > held())
     least = std::min(told->total, least.value_or(told->total));
   return least;
 }
@@ -908,6 +909,28 @@ void Bench::take(Bench& other) {
   if (verdict.kind != Verdict::Kind::pass) decide(std::move(verdict));
 }
 
+void Bench::ask_class() {
+  untraceable();
+  constexpr char kBetween = '\x1e';
+  const auto* const asked = dynamic_cast<const plugin::ImportedManager*>(&manager());
+  auto answer = asked == nullptr ? std::string() : asked->ask_class(clause_);
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= answer.size();) {
+    const auto end = std::min(answer.find(kBetween, at), answer.size());
+    parts.push_back(answer.substr(at, end - at));
+    at = end + 1;
+  }
+  if (parts[0] == "pass") {
+    expect(true, {}, {}, {});
+  } else if (parts[0] == "not asked" && parts.size() == 2) {
+    not_applicable(parts[1]);
+  } else if (parts[0] == "broken" && parts.size() == 4) {
+    expect(false, parts[1], parts[2], parts[3]);
+  } else {
+    inconclusive("the class gave no answer");
+  }
+}
+
 bool Bench::decided() const {
   const std::lock_guard lock(mutex_);
   return verdict_.has_value();
@@ -960,6 +983,10 @@ Verdict Bench::failure(std::string_view done, std::string_view seen,
                  .seen = std::string(seen),
                  .expected = std::string(expected),
                  .calls = last_calls()};
+  if (subject_.is_class) {
+    const auto* const asked = dynamic_cast<const plugin::ImportedManager*>(manager_.get());
+    if (asked != nullptr) failed.story = asked->story_of_class();
+  }
   const auto& ledger = watch_.ledger();
   if (ledger.double_ends() + ledger.foreign_ends() > 0) failed.cause = kWrongEnds;
   if (traceable_ && next_id_ != 0) {

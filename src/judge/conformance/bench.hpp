@@ -313,6 +313,9 @@ class Bench {
   /// Ends the manager, and expects that it returned everything that it took from the device, each
   /// thing once.
   bool expect_balance(std::string_view done);
+  /// Asks the question of the clause's name of a class of Python's (python_questions.py), and
+  /// judges by its answer.
+  void ask_class();
   void not_applicable(std::string_view why);
   void inconclusive(std::string_view why);
   /// Says that a trace cannot express the operations of this check.

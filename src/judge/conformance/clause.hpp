@@ -43,6 +43,10 @@ struct Clause {
   /// Why a manager in a shared object cannot be judged, because emm_plugin.h lacks something.
   /// Empty: it can be.
   std::string_view not_through_abi{};
+  /// Why a class of Python's cannot be judged, because NBEP 7 lacks something. Empty: it can be.
+  std::string_view not_of_class{};
+  /// Asks what only a class of Python's can do wrong. Other managers are not asked.
+  bool of_class = false;
   /// Asks for many GiB where a device has them. The others see no more than kDeviceRoom of a real
   /// device.
   bool wants_all_memory = false;

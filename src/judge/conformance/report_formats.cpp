@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "conformance/findings.hpp"
+#include "conformance/numba_words.hpp"
 #include "conformance/suite.hpp"
 #include "format/json_writer.hpp"
 #include "format/xml.hpp"
@@ -70,7 +71,7 @@ std::string to_json(const Report& report, bool times) {
         .member("rule", clause->rule)
         .member("source", clause->source);
     json.member("level", name(clause->level))
-        .member("scope", name(clause->scope))
+        .member("scope", clause->of_class ? "classes of Python's" : name(clause->scope))
         .member("verdict", name(verdict.kind));
     if (times) json.member("ns", ns);
     if (verdict.kind == Kind::fail) {
@@ -78,6 +79,10 @@ std::string to_json(const Report& report, bool times) {
           .member("seen", verdict.seen)
           .member("expected", verdict.expected);
       json.member("calls", verdict.calls);
+      const auto* const words = find_numba_words(clause->id);
+      json.member("python", verdict.story)
+          .member("then", words != nullptr ? words->then : std::string_view())
+          .member("nbep7", words != nullptr ? words->sentence : std::string_view());
       if (!verdict.trace.empty())
         json.member("replay_options", verdict.options).member("trace", verdict.trace);
     } else if (!verdict.words.empty()) {
@@ -110,8 +115,10 @@ std::string to_junit(const Report& report, bool times) {
     if (verdict.kind == Kind::pass) {
       out += "/>\n";
     } else if (verdict.kind == Kind::fail) {
-      out += text::format(">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n",
-                          xml(shown(told(verdict))), xml(clause->rule), xml(verdict.calls));
+      out += text::format(
+          ">\n    <failure message=\"{}\">{}\n{}</failure>\n  </testcase>\n",
+          xml(shown(told(verdict))), xml(clause->rule),
+          xml(verdict.story.empty() ? verdict.calls : verdict.story + "\n" + verdict.calls));
     } else {
       out += text::format(">\n    <skipped message=\"{}: {}\"/>\n  </testcase>\n",
                           name(verdict.kind), xml(shown(verdict.words)));

@@ -5,6 +5,7 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "conformance/findings.hpp"
+#include "conformance/numba_words.hpp"
 #include "conformance/suite.hpp"
 
 namespace emm::conformance {
@@ -23,6 +24,18 @@ std::string file_of(const Judged& one) {
   return name + ".json";
 }
 
+/// Lines, the first of them behind `head`.
+std::string rows(std::string_view head, std::string_view lines) {
+  std::string out;
+  const std::string room(head.size(), ' ');
+  for (; !lines.empty(); head = room) {
+    const auto end = lines.find('\n');
+    out += text::format("{}{}\n", head, on_one_line(lines.substr(0, end)));
+    lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
+  }
+  return out;
+}
+
 std::string failure(const Report& report, const Judged& one) {
   const auto& clause = one.clause;
   const auto& verdict = one.verdict;
@@ -30,12 +43,12 @@ std::string failure(const Report& report, const Judged& one) {
   out += text::format("  done      {}\n  seen      {}\n  expected  {}\n  source    {}\n",
                       on_one_line(verdict.words), on_one_line(verdict.seen),
                       on_one_line(verdict.expected), clause->source);
-  std::string_view calls = verdict.calls;
-  for (std::string_view head = "  calls     "; !calls.empty(); head = "            ") {
-    const auto end = calls.find('\n');
-    out += text::format("{}{}\n", head, calls.substr(0, end));
-    calls.remove_prefix(end == std::string_view::npos ? calls.size() : end + 1);
+  if (report.subject.is_class) {
+    out += rows("  python    ", verdict.story);
+    if (const auto* const words = find_numba_words(clause->id); words != nullptr)
+      out += text::format("  then      {}\n  nbep 7    {}\n", words->then, words->sentence);
   }
+  out += rows("  calls     ", verdict.calls);
   const auto* seen_in = one.seen_in != nullptr ? one.seen_in : clause;
   if (!report.again.empty())
     out += text::format("  again     {} --clause {} --more\n", report.again, seen_in->id);
@@ -125,6 +138,19 @@ std::string brief_finding(const Report& report, const Finding& finding) {
   }
   row("seen      ", seen);
   if (!is_harm) row("expected  ", verdict.expected);
+  if (report.subject.is_class && !verdict.story.empty()) {
+    // The traceback ends with the exception, which is what was seen; the line before it raised it.
+    std::vector<std::string_view> lines;
+    for (std::string_view rest = verdict.story; !rest.empty();) {
+      const auto end = std::min(rest.find('\n'), rest.size());
+      lines.push_back(rest.substr(0, end));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    const bool is_traceback = !lines.front().ends_with(" ran:");
+    row("python    ", lines[lines.size() - (is_traceback && lines.size() > 1 ? 2 : 1)]);
+    if (const auto* const words = find_numba_words(finding.shown->clause->id); words != nullptr)
+      row("then      ", words->then);
+  }
   std::string breaks;
   if (finding.failed.size() > 1)
     breaks = text::format("{} clauses: {}", finding.failed.size(), ids_of(finding.failed, kIds));

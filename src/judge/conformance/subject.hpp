@@ -34,9 +34,10 @@ struct Subject {
   /// What it is held to: all, host or deflt. Each includes those before it.
   Scope promise = Scope::all;
   Profile profile = Profile::standard;
-  bool foreign = false;  ///< The manager is in a shared object, behind emm_plugin.h.
-  bool is_pair = false;  ///< The manager is a library's pair of functions (torch:, cupy:), which
-                         ///< return no codes.
+  bool foreign = false;   ///< The manager is in a shared object, behind emm_plugin.h.
+  bool is_pair = false;   ///< The manager is a library's pair of functions (torch:, cupy:), which
+                          ///< return no codes.
+  bool is_class = false;  ///< The manager is an NBEP 7 class of Python's.
   /// A shared object without the trim slot keeps no idle memory, or cannot be told to release it.
   bool has_trim = true;
   std::string device = "sim";  ///< As `--device` takes it.

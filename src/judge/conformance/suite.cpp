@@ -17,6 +17,9 @@ std::string why_not_asked(const Clause& clause, const Subject& subject) {
   if (clause.level == Level::quirk && subject.promise == Scope::all) {
     return "a quirk of Numba's code; asked of bundled managers alone";
   }
+  if (clause.of_class && !subject.is_class) return "asked of classes of Python's alone";
+  if (subject.is_class && !clause.not_of_class.empty())
+    return text::format("NBEP 7 cannot ask it: {}", clause.not_of_class);
   if (subject.foreign && !clause.not_through_abi.empty()) {
     return text::format("the plugin ABI cannot ask it: {}", clause.not_through_abi);
   }
@@ -73,7 +76,7 @@ std::vector<const Clause*> select(const Selection& selection) {
   std::vector<const Clause*> chosen;
   for (const auto* group : clause_groups()) {
     for (const auto& clause : group->clauses) {
-      if (clause.level > selection.level) continue;
+      if (clause.level > selection.level || (clause.of_class && !selection.of_class)) continue;
       const auto named = [&](const std::string& glob) { return matches(glob, clause.id); };
       if (selection.globs.empty() ||
           std::any_of(selection.globs.begin(), selection.globs.end(), named)) {

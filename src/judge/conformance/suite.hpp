@@ -19,6 +19,7 @@ Verdict judge(const Clause& clause, const Subject& subject);
 struct Selection {
   std::vector<std::string> globs{};  ///< Patterns for ids. Empty selects all.
   Level level = Level::quirk;        ///< Selects clauses of this level and of more binding ones.
+  bool of_class = false;             ///< Also those for classes of Python's alone.
 };
 
 /// Lists the selected clauses in the order of the catalogue.

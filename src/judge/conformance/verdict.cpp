@@ -9,9 +9,10 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kNames{"pass", "fail", "not applicable", "inconclusive"};
 
-std::array<std::string Verdict::*, 9> texts() {
-  return {&Verdict::words,   &Verdict::seen,   &Verdict::expected, &Verdict::calls, &Verdict::trace,
-          &Verdict::options, &Verdict::broken, &Verdict::evidence, &Verdict::cause};
+std::array<std::string Verdict::*, 10> texts() {
+  return {&Verdict::words,    &Verdict::seen,  &Verdict::expected, &Verdict::calls,
+          &Verdict::story,    &Verdict::trace, &Verdict::options,  &Verdict::broken,
+          &Verdict::evidence, &Verdict::cause};
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ struct Verdict {
   std::string seen{};      ///< For a failure.
   std::string expected{};  ///< For a failure.
   std::string calls{};     ///< The last driver calls before a failure, one on each line.
+  /// The lines of a class of Python's that ran before a failure, or its traceback, one on each
+  /// line.
+  std::string story{};
   /// The trace that reproduces the failure and the options that `emmctl replay` needs with it. Both
   /// are empty when no trace can.
   std::string trace{};

@@ -92,6 +92,14 @@ bool may_fail(const CallEvent& event) {
   }
 }
 
+/// Answers whether this side makes the context current for a slot of a plugin that calls CUDA
+/// itself (BASE-6). Such a call never fails with those of the manager: the slot would run without a
+/// context, and answer 201 instead of what the driver answers it.
+bool is_of_the_host(Call call) {
+  return (call == Call::ctx_push_current || call == Call::ctx_pop_current) &&
+         !plugin::RunningCall::here();
+}
+
 }  // namespace
 
 std::int32_t Watch::before(const CallEvent& event) {
@@ -100,14 +108,15 @@ std::int32_t Watch::before(const CallEvent& event) {
   const std::lock_guard lock(mutex_);
   ++total_;
   const auto count = ++counts_[event.call];
-  auto native = all_;
+  const bool is_hosts = is_of_the_host(event.call);
+  auto native = is_hosts ? 0 : all_;
   if (const auto always = always_.find(event.call); always != always_.end())
     native = always->second;
   if (auto& answers = answers_[event.call]; !answers.empty()) {
     native = answers.front();
     answers.pop_front();
   }
-  if (until_fault_ != 0 && of_ends_ == is_end(event.call) && --until_fault_ == 0) {
+  if (until_fault_ != 0 && !is_hosts && of_ends_ == is_end(event.call) && --until_fault_ == 0) {
     native = native_;
     failed_nth_ = true;
   }

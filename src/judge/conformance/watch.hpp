@@ -67,11 +67,11 @@ class Watch final : public CallHook {
   void fail(Call call, std::initializer_list<std::int32_t> natives);
   /// Makes every call of this kind return `native`.
   void fail_always(Call call, std::int32_t native);
-  /// Makes the n-th call from here on return `native`, counted from 1 among the calls that end
-  /// something, or among all others. `n` = 0 ends that.
+  /// Makes the n-th call of the manager from here on return `native`, counted from 1 among the
+  /// calls that end something, or among all others. `n` = 0 ends that.
   void fail_nth(std::uint64_t n, std::int32_t native, bool of_ends);
   bool failed_nth() const;  ///< The n-th call has come and failed.
-  /// Makes every call from here on return `native`; 0 ends that.
+  /// Makes every call of the manager from here on return `native`; 0 ends that.
   void fail_all(std::int32_t native);
   /// Answers whether this thread is in a driver call. A signal handler may ask.
   static bool is_in_call() noexcept;

@@ -241,6 +241,7 @@ constexpr Clause kAllocationClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "stream/hazards suite/beyond_4GiB threads/default_streams",
+     .not_of_class = "its memory has no streams",
      .check =
          [](Bench& b) {
            const std::vector<StreamHandle> streams{{}, b.stream(), b.stream()};
@@ -264,6 +265,7 @@ constexpr Clause kAllocationClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "stream/hazards",
+     .not_of_class = "its memory has no streams",
      .check =
          [](Bench& b) {
            constexpr std::uint64_t kSize = 48_MiB;  // two slabs of 32 MiB may hold it

@@ -371,6 +371,7 @@ constexpr Clause kHandoversClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "*",
+     .not_of_class = "its memory has no streams",
      .check = check_handovers},
 };
 

@@ -20,8 +20,9 @@ struct InfoSample {
   MemoryInfo device;       ///< Just before the request. A thread of the manager may free meanwhile.
   MemoryInfo after;        ///< Just after the request.
   std::uint64_t held = 0;  ///< Bytes of the device that the manager held before the request.
-  std::uint64_t live = 0;  ///< Bytes of its live blocks, as requested.
-  std::size_t blocks = 0;  ///< How many blocks were live.
+  std::uint64_t asked = 0;  ///< Of these, what it asked of the driver, which gives whole pages.
+  std::uint64_t live = 0;   ///< Bytes of its live blocks, as requested.
+  std::size_t blocks = 0;   ///< How many blocks were live.
 };
 
 /// The least and the most bytes that may be reported free.
@@ -174,8 +175,10 @@ class InfoProgram {
                    .device = *device,
                    .after = *after,
                    .held = less(free_before_, device->free),
+                   .asked = 0,
                    .live = 0,
                    .blocks = live_.size()};
+    one.asked = b_.watch().total() == 0 ? one.held : std::min(one.held, b_.held());
     for (const auto& block : live_) one.live += block.size();
     samples_.push_back(std::move(one));
   }
@@ -216,10 +219,11 @@ class InfoProgram {
   // (INF-6).
   bool is_pool(const InfoSample& one) const noexcept {
     const auto rounding = one.blocks * 2_MiB + slack();
-    const auto idle = less(one.held, one.live);
+    const auto idle = less(one.asked, one.live);
     const auto freed = less(one.after.free, one.device.free);
-    return one.said.total + slack() + freed >= one.held && one.said.total <= one.held + slack() &&
-           one.said.free + rounding + freed >= idle && one.said.free <= idle + slack();
+    return one.said.total + slack() + freed >= one.asked && one.said.total <= one.held + slack() &&
+           one.said.free + rounding + freed >= idle &&
+           one.said.free <= less(one.held, one.live) + slack();
   }
 
   Bench& b_;

@@ -970,6 +970,7 @@ constexpr Clause kStreamsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "stream/reuse_waits suite/cross_stream_free threads/default_streams",
+     .not_of_class = "its memory has no streams",
      .check =
          [](Bench& b) {
            for (const auto check :
@@ -990,6 +991,7 @@ constexpr Clause kStreamsClauses[] = {
      .source = "emm_plugin.h, memalloc: the memory may be used by work put on the stream",
      .level = Level::must,
      .scope = Scope::all,
+     .not_of_class = "its memory has no streams",
      .check = check_own_writes},
 };
 

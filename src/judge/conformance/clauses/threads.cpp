@@ -1398,6 +1398,7 @@ constexpr Clause kThreadsClauses[] = {
      .level = Level::must,
      .scope = Scope::all,
      .may_fail_with = "stream/hazards",
+     .not_of_class = "its memory has no streams",
      .check = run_default_stream_programs},
 };
 

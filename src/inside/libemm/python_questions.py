@@ -1,0 +1,561 @@
+
+
+# What only a class of Python's can do wrong. This text follows that of python_class.py. Each question asks one manager, which Numba
+# made in a context of its own, and ends without an exception where the rule is kept.
+
+QUESTIONS = {}
+
+
+class Broken(Exception):
+    """The rule is broken. `because` is the exception of the class that shows it."""
+
+    def __init__(self, done, seen, expected, because=None):
+        super().__init__(done)
+        self.done, self.seen, self.expected, self.because = done, seen, expected, because
+
+
+class NotAsked(Exception):
+    """The class does not have what the question is about."""
+
+
+def question(identity):
+    def keep(function):
+        QUESTIONS[identity] = function
+        return function
+    return keep
+
+
+def is_of_numba(kind):
+    return kind.__module__.startswith(("numba.", "numba_cuda."))
+
+
+def is_own(kind, name):
+    """Whether a class of the user's, not of Numba's, has the method."""
+    for each in kind.__mro__:
+        if name in vars(each):
+            return not is_of_numba(each)
+    return False
+
+
+def tried(done, action, expected="no exception"):
+    """Does it. An exception of the class breaks the rule."""
+    try:
+        return action()
+    except (Broken, NotAsked):
+        raise
+    except BaseException as error:  # noqa: B902: also SystemExit
+        raise Broken(done, "%s: %s" % (type(error).__name__, error), expected, error)
+
+
+def offered(action):
+    """Does what a class may leave out."""
+    try:
+        return action()
+    except NotImplementedError as error:
+        raise NotAsked(str(error) or "the class does not offer it")
+    except Exception as error:
+        if status_of(error) == NOT_SUPPORTED:
+            raise NotAsked(str(error))
+        raise
+
+
+@contextlib.contextmanager
+def unraised(done, expected):
+    """What a finalizer raises here breaks the rule. Python lets nothing out of it, and prints it."""
+    raised = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda what: raised.append(what.exc_value)
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+    if raised:
+        raise Broken(done, "%s: %s" % (type(raised[0]).__name__, raised[0]), expected, raised[0])
+
+
+def some_memory(made, size=4096):
+    return tried("memalloc(%d)" % size, lambda: made.context.memalloc(size), "memory")
+
+
+def finalizer_of_memory(memory):
+    found = getattr(memory, "_finalizer", None)
+    if found is None:
+        raise NotAsked("its memory has no finalizer")
+    return found
+
+
+def place_of(function):
+    code = getattr(getattr(function, "func", function), "__code__", None)
+    return "%s:%d" % (os.path.basename(code.co_filename), code.co_firstlineno) if code else "?"
+
+
+def holders_of(thing):
+    """Who keeps an object, in words."""
+    words = []
+    for each in gc.get_referrers(thing):
+        if isinstance(each, types.CellType):
+            for function in gc.get_referrers(each):
+                for owner in gc.get_referrers(function) if isinstance(function, tuple) else ():
+                    if isinstance(owner, types.FunctionType):
+                        words.append("the closure of %s() at %s" % (owner.__qualname__, place_of(owner)))
+        elif isinstance(each, dict):
+            for owner in gc.get_referrers(each):
+                if getattr(owner, "__dict__", None) is each:
+                    words.append("%s.%s" % (type(owner).__name__, next((k for k, v in each.items() if v is thing), "?")))
+            words.append("a dict with the key %r" % next((k for k, v in each.items() if v is thing), "?"))
+        elif isinstance(each, (list, set)) and len(each) < 1000:
+            words.append("a %s of %d" % (type(each).__name__, len(each)))
+    return words
+
+
+@question("BASE-5")
+def base_init(made):
+    kind = type(made.manager)
+    if not is_own(kind, "__init__"):
+        raise NotAsked("the class has no __init__ of its own")
+    manager = tried("%s(context=context)" % kind.__name__, lambda: kind(context=made.context))
+    done = "%s(context=context)" % kind.__name__
+    if getattr(manager, "context", None) is not made.context:
+        raise Broken(done, "self.context is %r" % (getattr(manager, "context", "missing"),),
+                     "the context, which the __init__ of Numba's class sets")
+    if isinstance(manager, drv.HostOnlyCUDAMemoryManager):
+        for name in ("allocations", "deallocations"):
+            if not hasattr(manager, name):
+                raise Broken(done, "no self.%s" % name, "what the __init__ of HostOnlyCUDAMemoryManager makes")
+
+
+@question("class/registers")
+def registers(made):
+    kind = type(made.manager)
+    before = drv._memory_manager
+    try:
+        tried("set_memory_manager(%s)" % kind.__name__, lambda: drv.set_memory_manager(kind))
+        if drv._memory_manager is not kind:
+            raise Broken("set_memory_manager(%s)" % kind.__name__, "another class is registered", kind.__name__)
+    finally:
+        drv._memory_manager = before
+    version = made.manager.interface_version
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise Broken("interface_version", repr(version), "1, an int")
+
+
+@question("class/initialize")
+def base_initialize(made):
+    kind, manager = type(made.manager), made.manager
+    if not is_own(kind, "initialize"):
+        raise NotAsked("initialize() is Numba's")
+    manager.initialize()
+    before = dict(vars(manager))
+    tried("initialize(), a second time", manager.initialize)
+    for name, thing in vars(manager).items():
+        if name in before and thing is not before[name] \
+                and not isinstance(thing, (int, float, str, bytes, tuple, type(None))):
+            raise Broken("initialize(), a second time", "self.%s is another %s" % (name, type(thing).__name__),
+                         "the one of before: Numba calls initialize() with each array")
+    if issubclass(kind, drv.NumbaCUDAMemoryManager) and not int(made.manager.deallocations.memory_capacity):
+        raise Broken("initialize()", "deallocations.memory_capacity is not set", "the total memory of the device")
+
+
+@question("RST-4")
+def base_reset(made):
+    manager = made.manager
+    if not isinstance(manager, drv.HostOnlyCUDAMemoryManager):
+        raise NotAsked("the class is not over HostOnlyCUDAMemoryManager")
+    memory = offered(lambda: made.context.memhostalloc(4096, True))
+    if not len(manager.allocations):
+        raise NotAsked("its mapped memory is not recorded by Numba")
+    tried("reset(), while mapped memory lives", manager.reset)
+    left = len(manager.allocations)
+    del memory
+    if left:
+        raise Broken("reset(), while mapped memory lives", "%d allocations are recorded" % left,
+                     "none: reset() of HostOnlyCUDAMemoryManager clears them")
+
+
+@question("DFR-4")
+def base_guard(made):
+    manager = made.manager
+    pending = getattr(manager, "deallocations", None)
+    if not isinstance(manager, drv.HostOnlyCUDAMemoryManager) or pending is None:
+        raise NotAsked("the class is not over HostOnlyCUDAMemoryManager")
+    guard = tried("defer_cleanup()", manager.defer_cleanup)
+    tried("entering defer_cleanup()", guard.__enter__)
+    held = pending.is_disabled
+    tried("leaving defer_cleanup()", lambda: guard.__exit__(None, None, None))
+    if not held:
+        raise Broken("with defer_cleanup(): ...", "Numba's frees of host memory are not held",
+                     "held: defer_cleanup() of HostOnlyCUDAMemoryManager is entered")
+    if pending.is_disabled:
+        raise Broken("after with defer_cleanup(): ...", "Numba's frees of host memory are held for ever", "not held")
+
+
+class Probe(Exception):
+    pass
+
+
+@question("class/guard")
+def guard_is_one(made):
+    manager = made.manager
+    guard = tried("defer_cleanup()", manager.defer_cleanup)
+    if not hasattr(guard, "__enter__") or not hasattr(guard, "__exit__"):
+        raise Broken("defer_cleanup()", repr(type(guard).__name__), "a context manager, as contextlib.contextmanager makes one")
+
+    def used(inside):
+        with manager.defer_cleanup():
+            inside()
+    tried("with defer_cleanup(): pass", lambda: used(lambda: None))
+    tried("with defer_cleanup(): with defer_cleanup(): pass", lambda: used(lambda: used(lambda: None)))
+
+    def raises():
+        raise Probe("raised by the program")
+    try:
+        used(raises)
+    except Probe:
+        pass
+    except BaseException as error:  # noqa: B902
+        raise Broken("with defer_cleanup(): raise ...", "%s: %s" % (type(error).__name__, error), "the program's exception", error)
+    else:
+        raise Broken("with defer_cleanup(): raise ...", "no exception: it is swallowed", "the program's exception")
+    pending = getattr(manager, "deallocations", None)
+    if getattr(pending, "is_disabled", False):
+        raise Broken("after with defer_cleanup(): raise ...", "Numba's frees are held for ever", "not held")
+
+
+@question("INF-7")
+def info_is_one(made):
+    info = offered(made.context.get_memory_info)
+    if not (isinstance(info, tuple) and hasattr(info, "free") and hasattr(info, "total")):
+        raise Broken("get_memory_info()", repr(info)[:200], "a numba.cuda.MemoryInfo, with free and total")
+    for name, number in (("free", info.free), ("total", info.total)):
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise Broken("get_memory_info().%s" % name, repr(number), "an int: programs compare and add it")
+
+
+@question("PTR-14")
+def pointer_is_used(made):
+    size = 4096
+    memory = some_memory(made, size)
+    told = bytes(range(256)) * (size // 256)
+    source, target = ctypes.create_string_buffer(told, size), ctypes.create_string_buffer(size)
+    tried("memalloc(%d), then a copy to it" % size, lambda: drv.host_to_device(memory, source, size))
+    tried("memalloc(%d), then a copy from it" % size, lambda: drv.device_to_host(target, memory, size))
+    if target.raw != told:
+        raise Broken("memalloc(%d), then a copy to it and back" % size, "other bytes", "the same bytes")
+    part = tried("memalloc(%d), then view(256, 512)" % size, lambda: memory.view(256, 512))
+    tried("a copy from view(256, 512)", lambda: drv.device_to_host(target, part, 256))
+    if target.raw[:256] != told[256:512]:
+        raise Broken("a copy from view(256, 512)", "other bytes", "those of the slice")
+    tried("device_memset of view(256, 512)", lambda: drv.device_memset(part, 1, 256))
+    tried("device_extents of the memory", lambda: drv.device_extents(memory))
+    pointer = memory.device_ctypes_pointer
+    if not hasattr(pointer, "value"):
+        raise Broken("memalloc(%d).device_ctypes_pointer" % size, repr(pointer),
+                     "a ctypes value: kernels take its address")
+
+
+@question("class/slice_end")
+def slice_frees_nothing(made):
+    memory = some_memory(made)
+    finalizer = finalizer_of_memory(memory)
+    part = memory.view(0, 16)
+    del part
+    gc.collect()
+    if not finalizer.alive:
+        raise Broken("memalloc(4096), then the end of a slice of it", "the memory was freed",
+                     "memory: the array under the slice lives")
+
+
+@question("class/end")
+def ends_with_its_object(made):
+    memory = some_memory(made)
+    finalizer = finalizer_of_memory(memory)
+    del memory
+    gc.collect()
+    if finalizer.alive:
+        base = finalizer.peek()[0]
+        words = holders_of(base)
+        raise Broken("memalloc(4096), then the end of its last reference", "its finalizer has not run: %s keeps it"
+                     % (" and ".join(words[:2]) if words else "something"), "the memory ends")
+
+
+@question("class/collected")
+def manager_is_collected(made):
+    kind = type(made.manager)
+    before, drv._memory_manager = drv._memory_manager, kind
+    try:
+        context = drv.Context(made.device, made.context.handle)
+    finally:
+        drv._memory_manager = before
+    context.prepare_for_use()
+    memory = tried("memalloc(4096)", lambda: context.memalloc(4096), "memory")
+    manager = weakref.ref(context.memory_manager)
+    del memory
+    context.reset()
+    del context
+    gc.collect()
+    if manager() is not None:
+        words = holders_of(manager())
+        raise Broken("the end of the context and of all memory", "the manager lives: %s keeps it"
+                     % (" and ".join(words[:2]) if words else "something"), "it is collected")
+
+
+@question("class/finalizer")
+def finalizer_raises_nothing(made):
+    with unraised("the end of memory", "no exception from its finalizer"):
+        memory = some_memory(made)
+        del memory
+    with unraised("the end of memory after reset()", "no exception from its finalizer"):
+        memory = some_memory(made)
+        made.manager.reset()
+        del memory
+
+
+@question("class/finalizer_thread")
+def finalizer_on_a_thread(made):
+    held = [some_memory(made)]
+
+    def drop():
+        held.clear()
+        gc.collect()
+    with unraised("the end of memory on a thread without a context", "no exception from its finalizer"):
+        thread = threading.Thread(target=drop)
+        thread.start()
+        thread.join()
+
+
+def in_a_child(action, seconds=10):
+    """What `action` says in a forked child, and how the child ended."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        words = b"?"
+        try:
+            os.close(reader)
+            words = (action() or "").encode()
+        except BaseException as error:  # noqa: B902
+            words = words_of(error).encode()
+        finally:
+            os.write(writer, words[:4000])
+            os._exit(0)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], seconds)
+    said = os.read(reader, 4096).decode(errors="replace") if ready else None
+    os.close(reader)
+    if not ready:
+        os.kill(child, 9)
+    _, status = os.waitpid(child, 0)
+    return said, status
+
+
+def end_of_process(memory):
+    """What Python does at its end with the memory that lives."""
+    raised = []
+    sys.unraisablehook = lambda what: raised.append(what.exc_value)
+    sys.excepthook = lambda kind, error, trace: raised.append(error)
+    weakref.finalize._exitfunc()
+    return "; ".join(words_of(each) for each in raised[:1])
+
+
+@question("class/finalizer_exit")
+def finalizer_at_exit(made):
+    memory = some_memory(made)
+    for done, before in (("the end of the program, while memory lives", lambda: None),
+                         ("reset(), then the end of the program, while memory lives", made.manager.reset)):
+        def at_exit():
+            before()
+            return end_of_process(memory)
+        said, status = in_a_child(at_exit)
+        if said is None:
+            raise Broken(done, "it does not end in 10 s", "an end")
+        if status != 0 or said:
+            raise Broken(done, said or "the process ended with status %d" % status, "no exception from its finalizer")
+
+
+@question("class/fork")
+def forked_child(made):
+    held = [some_memory(made)]
+
+    def drop():
+        raised = []
+        sys.unraisablehook = lambda what: raised.append(what.exc_value)
+        held.clear()
+        gc.collect()
+        raised[:] = [each for each in raised if not isinstance(each, drv.CudaDriverError)]  # Numba's own: ERR-7
+        return "; ".join(words_of(each) for each in raised[:1])
+    said, status = in_a_child(drop)
+    done = "the end of memory in a child of fork()"
+    if said is None:
+        raise Broken(done, "it does not end in 10 s", "an end")
+    if status != 0 or said:
+        raise Broken(done, said or "the child ended with status %d" % status, "no exception, and no end of the child")
+
+
+NAMES = {"memalloc": ("size",), "memhostalloc": ("size", "mapped", "portable", "wc"),
+         "mempin": ("owner", "pointer", "size", "mapped"), "memallocmanaged": ("size", "attach_global"),
+         "get_ipc_handle": ("memory",)}
+
+
+@question("class/keywords")
+def takes_keywords(made):
+    for name, arguments in NAMES.items():
+        method = getattr(made.manager, name, None)
+        if method is None or not is_own(type(made.manager), name):
+            continue
+        signature = inspect.signature(method)
+        for done, bind in (("%s(%s)" % (name, ", ".join("%s=..." % each for each in arguments)),
+                            lambda: signature.bind(**dict.fromkeys(arguments))),
+                           ("%s(%s)" % (name, ", ".join(arguments)), lambda: signature.bind(*arguments))):
+            try:
+                bind()
+            except TypeError as error:
+                raise Broken(done, "TypeError: %s; it is %s%s at %s" % (error, name, signature, place_of(method)),
+                             "the parameters of NBEP 7, by place and by name")
+
+
+MISTAKES = (TypeError, AttributeError, LookupError, NameError, AssertionError, NotImplementedError, ArithmeticError,
+            StopIteration)
+
+
+@question("class/out_of_memory")
+def out_of_memory_is_told(made):
+    size = 1 << 46
+    done = "memalloc(%d), which no device has" % size
+    try:
+        memory = made.context.memalloc(size)
+    except Exception as error:
+        code = getattr(error, "code", None)
+        if isinstance(error, drv.CudaAPIError) and int(code) not in (OUT_OF_MEMORY, INVALID_VALUE):
+            raise Broken(done, "%s: %s" % (type(error).__name__, error), "CudaAPIError with the code 2", error)
+        if isinstance(error, MISTAKES):
+            raise Broken(done, "%s: %s" % (type(error).__name__, error),
+                         "CudaAPIError with the code 2, or MemoryError: programs catch it", error)
+    except BaseException as error:  # noqa: B902
+        raise Broken(done, "%s: %s, which is no Exception" % (type(error).__name__, error), "CudaAPIError with the code 2", error)
+    else:
+        raise Broken(done, repr(memory), "an exception")
+
+
+@question("DEV-12")
+def retry_is_told(made):
+    manager = made.manager
+    if not hasattr(manager, "_attempt_allocation") or not is_own(type(manager), "memalloc"):
+        raise NotAsked("the class has no memalloc of its own over HostOnlyCUDAMemoryManager")
+    raised, attempt = [], manager._attempt_allocation
+
+    def spied(allocator):
+        def spy():
+            try:
+                return allocator()
+            except BaseException as error:  # noqa: B902
+                raised.append(error)
+                raise
+        return attempt(spy)
+    manager._attempt_allocation = spied
+    try:
+        made.context.memalloc(1 << 46)
+    except BaseException:  # noqa: B902
+        pass
+    finally:
+        del manager._attempt_allocation
+    if not raised:
+        raise NotAsked("its memalloc does not use _attempt_allocation")
+    if not (isinstance(raised[0], drv.CudaAPIError) and int(raised[0].code) == OUT_OF_MEMORY):
+        raise Broken("what memalloc() gives to _attempt_allocation(), out of memory",
+                     "%s: %s" % (type(raised[0]).__name__, raised[0]),
+                     "CudaAPIError with the code 2: Numba then frees what waits, and tries again", raised[0])
+
+
+@question("class/ipc_handle")
+def ipc_handle_is_whole(made):
+    memory = some_memory(made)
+    handle = offered(lambda: made.context.get_ipc_handle(memory))
+    if not isinstance(handle, drv.IpcHandle):
+        raise Broken("get_ipc_handle(memory)", repr(type(handle).__name__), "a numba.cuda.IpcHandle")
+    if handle.size != memory.size:
+        raise Broken("get_ipc_handle(memory).size", repr(handle.size), str(memory.size))
+    content = tried("pickling get_ipc_handle(memory)", lambda: pickle.loads(pickle.dumps(handle)))
+    for name in ("size", "offset"):
+        if getattr(content, name) != getattr(handle, name):
+            raise Broken("get_ipc_handle(memory), pickled", "%s %r" % (name, getattr(content, name)), repr(getattr(handle, name)))
+    if handle.source_info is not None and dict(handle.source_info) != dict(made.device.get_device_identity()):
+        raise Broken("get_ipc_handle(memory).source_info", repr(handle.source_info), repr(made.device.get_device_identity()))
+    finalizer = finalizer_of_memory(memory)
+    del memory
+    gc.collect()
+    if not finalizer.alive:
+        raise Broken("get_ipc_handle(memory), then the end of memory", "the memory was freed",
+                     "memory: the handle's base keeps it")
+
+
+class Owner:
+    """What owns pinned memory."""
+
+
+@question("class/owner")
+def owner_is_kept(made):
+    if not is_own(type(made.manager), "mempin"):
+        raise NotAsked("mempin() is Numba's")
+    buffer = ctypes.create_string_buffer(3 * 4096)
+    pointer = ctypes.addressof(buffer) + 4095 & ~4095
+    for mapped in (False, True):
+        owner = Owner()
+        seen = weakref.ref(owner)
+        memory = offered(lambda: made.context.mempin(owner, pointer, 4096, mapped))
+        del owner
+        gc.collect()
+        done = "mempin(owner, pointer, 4096, %s), then the end of the program's owner" % mapped
+        if seen() is None:
+            raise Broken(done, "the owner was collected while it is pinned", "the memory keeps it")
+        del memory
+        gc.collect()
+        if seen() is not None:
+            raise Broken(done + ", then the end of the memory", "the owner lives", "it is collected")
+
+
+@question("class/host_buffer")
+def host_memory_is_a_buffer(made):
+    for mapped in (False, True):
+        done = "memhostalloc(4096, mapped=%s)" % mapped
+        memory = offered(lambda: made.context.memhostalloc(4096, mapped))
+        view = tried("memoryview of %s" % done, lambda: memoryview(memory))
+        if view.nbytes != 4096:
+            raise Broken("memoryview of %s" % done, "%d bytes" % view.nbytes, "4096")
+        if bool(getattr(memory, "__cuda_memory__", False)) != mapped:
+            raise Broken(done, "device memory" if not mapped else "no device memory",
+                         "MappedMemory" if mapped else "PinnedMemory")
+        view.release()
+        del memory
+
+
+SEPARATOR = "\x1e"
+
+
+@ctypes.CFUNCTYPE(None, U64, TEXT)
+def ask(number, identity):
+    """Answers a question: "pass", "not asked", why, or "broken", what was done, seen and expected."""
+    made, function = managers[number], QUESTIONS[identity.decode()]
+    said.traceback = None
+    begin_story(identity.decode())
+    try:
+        function(made)
+        words = ["pass"]
+    except NotAsked as why:
+        words = ["not asked", str(why)]
+    except Broken as broken:
+        if broken.because is not None:
+            said.traceback = traceback_of(broken.because)
+        words = ["broken", broken.done, broken.seen, broken.expected]
+    except BaseException as error:  # noqa: B902
+        said.traceback = traceback_of(error)
+        words = ["broken", function.__name__.replace("_", " "), "%s: %s" % (type(error).__name__, error), "no exception"]
+    finally:
+        end_story()
+    said.answer = SEPARATOR.join(words)
+
+
+@ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)
+def answer(buffer, size):
+    return put(said.answer or "", buffer, size)
+
+
+kept += [ask, answer]

@@ -1,0 +1,6 @@
+"""Numba's own manager, subclassed."""
+from numba.cuda.cudadrv.driver import NumbaCUDAMemoryManager
+
+
+class OwnManager(NumbaCUDAMemoryManager):
+    pass

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""What the author of an NBEP 7 class does, in an empty folder: `plugin new --language python`, its verdict, a replay, and pytest.
+
+    test_project.py --emmctl PROGRAM --package FOLDER
+
+Exit 0: the new project's class keeps the contract, and each clause is a test of it. 77: there is no Numba here, or this Python has no
+shared library.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+WRONG = pathlib.Path(__file__).resolve().parent / "wrong"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--emmctl", type=pathlib.Path, required=True)
+    parser.add_argument("--package", type=pathlib.Path, required=True, help="where Python finds emmctl")
+    arguments = parser.parse_args()
+    program = str(arguments.emmctl.resolve())
+    try:
+        import numba.cuda  # noqa: F401
+    except ImportError as error:
+        print("skipped: no Numba for %s: %s" % (sys.executable, error))
+        return 77
+    bad = []
+
+    with tempfile.TemporaryDirectory() as folder:
+        def run(*words, **where):
+            variables = dict(os.environ, EMM_PYTHON=sys.executable, EMMCTL=program, PYTHONDONTWRITEBYTECODE="1")
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(arguments.package.resolve()), os.environ.get("PYTHONPATH")]))
+            done = subprocess.run(words, cwd=where.get("cwd", project), env=variables, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            return done.returncode, done.stdout
+
+        def expect(truth, what, said):
+            if not truth:
+                bad.append(what)
+                print("%s:\n%s" % (what, said))
+
+        project = pathlib.Path(folder, "my-pool")
+        code, said = run(program, "plugin", "new", "my-pool", "--language", "python", cwd=folder)
+        expect(code == 0 and "next: emmctl conformance --manager my-pool/my_pool.py" in said, "plugin new exits %d" % code, said)
+        for path in project.rglob("*"):
+            left = [word for word in ("NAME", "MODULE", "CLASS") if path.is_file() and word in path.read_text().split()]
+            expect(not left, "%s has %s" % (path.name, left), "")
+        clauses = [word for each in ("class/*", "BASE-5", "RST-4", "PTR-14", "errors/*", "accounts/host_heap", "DEV-1", "IPC-*")
+                   for word in ("--clause", each)]
+        code, said = run(program, "conformance", "--manager", "my_pool.py", *clauses)
+        if "has no shared library" in said:
+            print("skipped: " + said)
+            return 77
+        expect(code == 0 and " 0 failed" in said, "its verdict exits %d" % code, said)
+        code, said = run(program, "replay", "first.json", "--manager", "my_pool.py", "--device", "sim", "--verify")
+        expect(code == 0, "its replay exits %d" % code, said)
+
+        code, said = run(sys.executable, "-m", "pytest", "--version")
+        if code != 0:
+            print("without pytest its tests are not run")
+            return 1 if bad else 0
+        code, said = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "class/end or class/guard or DEV-1")
+        expect(code == 0 and "passed" in said, "its tests exit %d" % code, said)
+        wrong = "%s:FinalizerRaises" % (WRONG / "over_exercise.py")
+        code, said = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--emmctl-manager", wrong,
+                         "-k", "class/finalizer and not thread and not exit or class/guard", "--junitxml", "junit.xml")
+        expect(code == 1 and "1 failed, 1 passed" in said and "RuntimeError: freed" in said, "a wrong class exits %d" % code, said)
+        expect('failures="1"' in (project / "junit.xml").read_text(), "JUnit has no failure", said)
+    if not bad:
+        print("a new project keeps the contract, and each clause is a test of it")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
