@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "trace/importer.hpp"
+#include "exchange/importer.hpp"
 
 namespace emm::inspect {
 namespace {
