@@ -79,6 +79,7 @@ Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>
   if (tuned.served && question.capacity != pytorch::kNoLimit) tuned.lost_ns = ns;
   if (question.capacity == pytorch::kNoLimit && settings.limit() == pytorch::kNoLimit) {
     tuned.unlimited_reserved = tuned.peak_reserved;
+    tuned.unlimited = tuned.reserved;
     return tuned;
   }
   auto unlimited = settings;
