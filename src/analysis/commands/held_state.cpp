@@ -102,7 +102,7 @@ std::vector<inspect::FitCheck> states_of(const trace::Trace& trace,
                                          const ShortRecording& of_pytorch) {
   std::vector<inspect::FitCheck> states;
   if (!trace.is_state() || of_pytorch.get() == nullptr) return states;
-  for (const auto device : trace.devices()) states.push_back({.device = device});
+  for (const auto device : trace.devices()) states.emplace_back().device = device;
   describe_states(states, *of_pytorch.get());
   std::erase_if(states, [](const inspect::FitCheck& each) { return !each.is_divided; });
   return states;
