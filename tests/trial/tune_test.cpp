@@ -351,7 +351,8 @@ TEST(LateFrees, MakeTheBlockThatFitsARange) {
 
 TEST(LateFrees, MakeWhatARemedySavesARange) {
   const auto program = handing_on(10, 3);
-  inspect::Gap gap{.event = static_cast<std::uint32_t>(program.calls.size())};
+  inspect::Gap gap;
+  gap.event = static_cast<std::uint32_t>(program.calls.size());
   gap.parts.push_back({.cause = inspect::Beyond::free_large, .bytes = 60 * kMiB});
 
   const auto found = gap_remedies({{.device = 0, .program = program}}, gap, nullptr);

@@ -77,11 +77,6 @@ Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>
   tuned.retries = outcome.counts.retries;
   tuned.device_calls = outcome.counts.device_allocs + outcome.counts.device_frees;
   if (tuned.served && question.capacity != pytorch::kNoLimit) tuned.lost_ns = ns;
-  if (question.capacity == pytorch::kNoLimit && settings.limit() == pytorch::kNoLimit) {
-    tuned.unlimited_reserved = tuned.peak_reserved;
-    tuned.unlimited = tuned.reserved;
-    return tuned;
-  }
   auto unlimited = settings;
   unlimited.drop_limit();
   const auto without_limit = run_options(unlimited, pytorch::kNoLimit, question.limit);
