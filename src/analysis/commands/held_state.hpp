@@ -41,8 +41,8 @@ class ShortRecording final : public trace::OperationSink {
 void describe_states(std::vector<inspect::FitCheck>& fit_checks,
                      const allocators::pytorch::Recording& of_pytorch);
 
-/// What of the inactive memory of a state without history is returnable, and what is stuck, on each
-/// device. Empty if the model does not tell.
+/// Returns, for each device of a state without history, which inactive memory is returnable and
+/// which is stuck. Empty if the model does not tell.
 std::vector<inspect::FitCheck> states_of(const trace::Trace& trace,
                                          const ShortRecording& of_pytorch);
 

@@ -259,7 +259,7 @@ class Inspect final : public CommandRun {
                   "--query-compute-apps writes with --format=csv",
                   beside_);
     }
-    // Of the day of the file: summer time moves.
+    // The offset is that of the file's day, since summer time moves it.
     std::time_t then = std::time(nullptr);
     for (const auto& row : rows) {
       if (row.time_ms) then = static_cast<std::time_t>(*row.time_ms / 1000);

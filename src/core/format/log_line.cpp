@@ -218,7 +218,7 @@ void LogLines::pass_over(std::string_view lines) {
   near_ += lines;
   if (near_.size() <= kLogNear) return;
   const auto end = near_.find('\n', near_.size() - kLogNear);
-  // Of a line that is longer, the end stays.
+  // A longer line is kept from its end.
   const auto passed =
       std::string_view(near_).substr(0, end == near_.npos ? near_.size() - kLogNear : end + 1);
   for (std::size_t at = 0; (at = passed.find('\n', at)) != passed.npos; ++at) ++number_;

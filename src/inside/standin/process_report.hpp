@@ -38,8 +38,8 @@ inline constexpr std::uint64_t kKeptContent = std::uint64_t{1} << 20;
 /// Likewise each copy while the devices' content takes more of the host than this.
 inline constexpr std::uint64_t kMostContent = std::uint64_t{1} << 30;
 
-/// So many reads of the same small piece, while nothing is written, are a loop that waits for what
-/// a kernel would write.
+/// A program that reads the same small piece this often, while nothing is written, waits in a loop
+/// for what a kernel would write.
 inline constexpr std::uint64_t kMostReads = 1'000'000;
 
 }  // namespace emm::standin

@@ -1,6 +1,6 @@
 """Two fixtures for pytest: the clauses of `emmctl conformance` as tests of a package, and memory as a unit test. Neither needs a GPU.
 
-The clauses of `emmctl conformance` as tests of a package, one test a clause.
+`emmctl_clause` runs the clauses of `emmctl conformance` as tests of a package, one test a clause.
 
     # conftest.py
     pytest_plugins = ["emmctl.pytest"]
@@ -15,7 +15,7 @@ The clauses of `emmctl conformance` as tests of a package, one test a clause.
 The program is `emmctl` of the path, or what EMMCTL names. It is run once, with the clauses of the tests that are chosen. A clause that
 does not apply is skipped, and one that cannot be judged to its end fails.
 
-Memory as a unit test, on a machine without a GPU:
+`emmctl_gpu` makes memory a unit test, on a machine without a GPU:
 
     pytest_plugins = ["emmctl.pytest"]                  # conftest.py
 

@@ -936,7 +936,7 @@ void check_before_initialize(Bench& b) {
 
 // In a forked child.
 
-/// What a child does, and how far it is: the parent reads the number.
+/// A step of the child. The parent reads its number, and so knows how far the child is.
 struct ChildStep {
   std::string_view words;
   void (*run)(Bench& bench, std::vector<BenchMemory>& blocks, HostRange region);
