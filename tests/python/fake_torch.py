@@ -33,7 +33,7 @@ class Storage:
 
     def __init__(self, size):
         Storage.count += 1
-        self._cdata, self.size = Storage.count, size
+        self._cdata, self.size, self.version = Storage.count, size, 0
 
     def nbytes(self):
         return self.size
@@ -58,6 +58,7 @@ class Tensor:
         self.storage = storage or Storage(array.nbytes)
         self.base = array if array.base is None else None
 
+    _version = property(lambda self: self.storage.version)
     dtype = property(lambda self: _BY_NUMPY[self.array.dtype])
 
     def numel(self):
@@ -130,6 +131,9 @@ class Tensor:
         return Tensor(self.array != other)
 
     __hash__ = object.__hash__
+
+    def detach(self):
+        return Tensor(self.array, self.is_cuda, self.storage)
 
     def cpu(self):
         return Tensor(self.array.copy())
@@ -237,6 +241,7 @@ ops = types.SimpleNamespace(
     full=Function("full", lambda size, value: numpy.full(size, value)),
     randint=Function("randint", lambda limit, n: numpy.random.randint(0, limit, n), is_random=True),
     add=Function("add", lambda a, b: a + b),
+    mm=Function("mm", lambda a, b: a @ b),
     add_=Function("add_", lambda a, b: a.__iadd__(b), writes=(0,)),
     zero_=Function("zero_", lambda a: _write(a, 0), writes=(0,)),
     copy_=Function("copy_", lambda a, b: _write(a, b), writes=(0,)),
@@ -268,3 +273,4 @@ ops = types.SimpleNamespace(
     lift_fresh=Function("lift_fresh", lambda a: a, is_view=True),
     fails_on_host=Function("fails_on_host", lambda a: 1 / 0 if a.any() else numpy.zeros(2, "int64")),
 )
+ops.aten = types.SimpleNamespace(add_=types.SimpleNamespace(Tensor=ops.add_))

@@ -39,6 +39,8 @@ class Following(unittest.TestCase):
         function = getattr(torch.ops, name)
         before = function.on_device
         out = self.values.call(function, args, kwargs)
+        if any(argument.alias_info is not None and argument.alias_info.is_write for argument in function._schema.arguments):
+            args[0].storage.version += 1  # PyTorch counts it when we have returned
         self.assertEqual(torch.answers, [], "an answer is left for another operation")
         if "cuda" in str(kwargs.get("device")) or any(getattr(one, "is_cuda", False) for one in args):
             self.assertEqual(function.on_device, before + 1, "the device's own operation runs once")
@@ -131,6 +133,47 @@ class Following(unittest.TestCase):
     def test_an_error_of_the_program_is_its_own(self):
         with self.assertRaises(ValueError):
             self.call("add", self.given([1, 2]), self.given([1, 2, 3]))
+
+    # A backward pass, which is not followed
+
+    def test_a_gradient_that_was_zero_is_unknown_after_a_backward_pass_that_wrote_to_it(self):
+        gradient, scale = self.given([1, 2], "float32"), self.given([3], "float32")
+        self.call("zero_", gradient)
+        gradient.storage.version += 1  # the pass adds to it
+        self.values.passed_backward()
+        self.assertIsNone(self.value(gradient))
+        self.assertEqual(self.value(scale), [3])
+        self.call("zero_", gradient)
+        self.assertEqual(self.value(gradient), [0, 0])
+        self.values.passed_backward()
+        self.call("add_", scale, self.given([1], "float32"))
+        self.assertEqual((self.value(gradient), self.value(scale)), ([0, 0], [4]), "no pass wrote to them")
+
+    def test_a_mask_that_a_backward_pass_will_ask_again_is_remembered(self):
+        x, mask = cuda(numpy.zeros((4, 6))), self.call("gt", self.given([3, 0, 5, 0]), 0)
+        self.call("index", x, [mask])
+        self.assertFalse(self.values.is_read_in_backward)
+        x.requires_grad = True
+        self.call("index", x, [mask])
+        self.assertTrue(self.values.is_read_in_backward)
+
+    # What PyTorch does in place where no mode is
+
+    def test_a_bias_that_linear_adds_takes_no_memory(self):
+        x, weight, bias = cuda(numpy.zeros((4, 3))), cuda(numpy.zeros((3, 5))), cuda(numpy.zeros(5))
+
+        def multiply():
+            return self.values.call(torch.ops.mm, (x, weight), {})
+
+        def either(operation, *given):
+            return self.values.call(operation, given, {})
+        for product, add in ((multiply(), lambda it: self.values.call(torch.ops.add, (it, bias), {})),
+                             (either(torch.ops.mm, x, weight), lambda it: either(torch.ops.add, it, bias))):
+            self.assertIsNot(add(product).storage, product.storage, "a program that adds by itself gets a new tensor")
+        made = []
+        for operation in (torch.ops.mm, torch.ops.add):  # by one instruction, as a function of C++ does
+            made.append(self.values.call(operation, (x, weight) if not made else (made[0], bias), {}))
+        self.assertIs(made[1].storage, made[0].storage)
 
     # Sizes
 

@@ -7,6 +7,7 @@ tests also shows that the loader was led past them.
 import argparse
 import glob
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -122,6 +123,9 @@ def test_libraries():
     has(found, ["cublasSgemm_v2      3", "cublasWonder        1", "libcublas.so.12"])
     # A full path in a dlopen is led, too.
     has(run("sim", options.client, "path", options.fake + "/libcublas.so.12"), ["wonder 0"])
+    for name in ("libcublas-0a1b2c3d.so.12", "libcublas.0a1b2c3d.so.12"):  # as wheels are packed
+        shutil.copy(options.fake + "/libcublas.so.12", folder.name + "/" + name)
+        has(run("sim", options.client, "path", folder.name + "/" + name), ["wonder 0"])
     # Nothing of the real ones is loaded.
     maps = run("sim", options.client, "maps").stdout.split()
     expect([path for path in maps if not path.startswith(folder.name) and "/standin/libcuda.so" not in path], [], "what is loaded")
@@ -230,6 +234,17 @@ TORCH = {
 import types
 class Tensor:
     def __torch_dispatch__(): pass
+    def register_hook(self, hook): self.hook = hook
+class BackwardCFunction:
+    def apply(self): print("in a function's backward", len(_python_dispatch.modes))
+class Engine:
+    def run_backward(self, tensor):
+        print("in a backward pass", len(_python_dispatch.modes))
+        tensor.hook()
+        BackwardCFunction().apply()
+    def queue_callback(self): return "queued"
+from torch.utils import _python_dispatch
+autograd = types.SimpleNamespace(Variable=types.SimpleNamespace(_execution_engine=Engine()), function=types.SimpleNamespace(BackwardCFunction=BackwardCFunction))
 class Generator:
     def manual_seed(self, seed): return self
     def get_state(self): return None
@@ -245,6 +260,11 @@ class TorchDispatchMode:
     def __enter__(self): modes.append(self); return self
     def __exit__(self, *_): modes.pop()
 def _get_current_dispatch_mode(): return modes[-1] if modes else None
+_pop_mode, _push_mode = modes.pop, modes.append
+""",
+    "utils/checkpoint.py": """
+class _CheckpointFrame:
+    def __init__(self, recompute_fn, early_stop): self.recompute_fn = recompute_fn
 """,
     "multiprocessing/__init__.py": "",
     "multiprocessing/reductions.py": "class StorageWeakRef: pass",
@@ -255,6 +275,12 @@ from torch.utils import _python_dispatch
 mode = _python_dispatch.modes[0]
 print("cudnn", torch.backends.cudnn.enabled, "modes", len(_python_dispatch.modes), "plain", torch.version.cuda)
 thread = threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))); thread.start(); thread.join()
+leaf, engine = torch.Tensor(), torch.autograd.Variable._execution_engine
+import torch.utils.checkpoint
+again = torch.utils.checkpoint._CheckpointFrame(lambda: print("computed again", len(_python_dispatch.modes)), True).recompute_fn
+leaf.register_hook(lambda: (print("in a hook", len(_python_dispatch.modes)), again()))
+engine.run_backward(leaf)
+print("after it", len(_python_dispatch.modes), engine.queue_callback())
 cuda = ctypes.CDLL("libcuda.so.1")
 context, memory, read = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
 cuda.cuInit(0); cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cuda.cuCtxSetCurrent(context)
@@ -291,7 +317,8 @@ def test_torch():
     package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/python/emmctl")
     more = {"PYTHONPATH": folder.name, "EMM_PYTHON_PACKAGE": package, "PYTHONDONTWRITEBYTECODE": "1"}
     found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "convolve", **more)
-    has(found, ["cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
+    has(found, ["in a backward pass 0\nin a hook 1\ncomputed again 1\nin a function's backward 1\nafter it 1 queued",
+                "cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
                 "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
                 "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",
                 "moe.py:31  nonzero        1  256  0 to 1024", "the same with --unknown-sizes all"])

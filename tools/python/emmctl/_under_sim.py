@@ -90,6 +90,62 @@ def _follow_threads(make):
     threading.Thread._bootstrap_inner = followed
 
 
+def _followed(function, make):
+    """The function, which a backward pass calls, with a mode of its own where there is none."""
+    from torch.utils import _python_dispatch
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        if _python_dispatch._get_current_dispatch_mode() is not None:
+            return function(*args, **kwargs)
+        with make():
+            return function(*args, **kwargs)
+    return call
+
+
+def _leave_out_of_backward(torch, values, make):
+    """While a mode is there, PyTorch's own formulas of a backward pass write into new tensors where they else write in place, since a
+    mode may be any subclass of a tensor; so they would take other memory. What of a pass is Python is followed all the same."""
+    import torch.utils.checkpoint
+    from torch.utils import _python_dispatch
+    engine = torch.autograd.Variable._execution_engine
+
+    class Engine:
+        def run_backward(self, *args, **kwargs):
+            mode = _python_dispatch._get_current_dispatch_mode()
+            if values.is_read_in_backward or not isinstance(mode, make):
+                return engine.run_backward(*args, **kwargs)
+            _python_dispatch._pop_mode()
+            try:
+                return engine.run_backward(*args, **kwargs)
+            finally:
+                _python_dispatch._push_mode(mode)
+                values.passed_backward()
+
+        def __getattr__(self, name):
+            return getattr(engine, name)
+
+    def replace(holder, name, *, argument=None):
+        """What it is, or what it gets as that argument, is followed."""
+        if holder is None or not hasattr(holder, name):
+            return
+        own = getattr(holder, name)
+
+        @functools.wraps(own)
+        def given(*args, **kwargs):
+            args = list(args)
+            if len(args) > argument:
+                args[argument] = _followed(args[argument], make)
+            return own(*args, **kwargs)
+        setattr(holder, name, _followed(own, make) if argument is None else given)
+
+    torch.autograd.Variable._execution_engine = Engine()
+    replace(torch.autograd.function.BackwardCFunction, "apply")
+    replace(getattr(torch.utils.checkpoint, "_CheckpointFrame", None), "__init__", argument=1)
+    replace(torch.Tensor, "register_hook", argument=1)
+    replace(torch.Tensor, "register_post_accumulate_grad_hook", argument=1)
+
+
 def _leave_out_of_children(mode, values):
     """A forked child cannot use the device."""
     from torch.utils import _python_dispatch
@@ -138,5 +194,6 @@ def torch_imported():
     mode = make()
     mode.__enter__()
     _follow_threads(make)
+    _leave_out_of_backward(torch, values, make)
     _leave_out_of_children(mode, values)
     _note_compiled(torch)

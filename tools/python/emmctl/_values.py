@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import threading
 import traceback
 
 KNOWN, DRAWN, ASSUMED = 0, 1, 2
@@ -40,6 +41,7 @@ _BY_DIM = {"argmax": 1, "argmin": 1, "topk": 2, "max": 1, "min": 1, "median": 1,
            "cummin": 1, "aminmax": 1}
 _OF_CONSTANTS = {"any": any, "all": all, "logical_and": all, "bitwise_and": all, "mul": all, "logical_or": any, "bitwise_or": any,
                  "logical_not": lambda given: not given[0], "bitwise_not": lambda given: not given[0]}
+_PRODUCTS = {"mm", "bmm", "baddbmm"}
 _UNIQUE = {"_unique", "_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
 _MASKED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
@@ -49,10 +51,18 @@ class Endless(BaseException):
 
 
 class _Entry:
-    __slots__ = ("base", "level", "reference")
+    __slots__ = ("base", "level", "reference", "version", "passes")
 
     def __init__(self, base, level, reference):
         self.base, self.level, self.reference = base, level, reference
+        self.version = self.passes = 0  # the tensor's, and how many backward passes there had been, when it was last followed
+
+
+def _version_of(tensor):
+    try:
+        return tensor._version
+    except RuntimeError:
+        return 0  # a tensor of inference mode has none, and no backward pass writes to it
 
 
 class _Operation:
@@ -168,6 +178,7 @@ class Notes:
             pass  # the program is not to suffer
 
 
+_BACKWARD = "a backward pass"
 _HERE = os.path.join(os.getcwd(), "")
 _OF_PACKAGES = re.compile(r"^.*/(site|dist)-packages/")
 
@@ -181,7 +192,23 @@ def place_of_caller(inner):
             path = path[len(_HERE):] if path.startswith(_HERE) else _OF_PACKAGES.sub("", path)
             return "%s:%d" % (path, frame.f_lineno)
         frame = frame.f_back
-    return "a backward pass"
+    return _BACKWARD
+
+
+class _Thread(threading.local):
+    product = None  # the last matrix product: its storage, and the instruction of Python that it was a part of
+
+
+# What lies between the Python code that calls PyTorch and us.
+_BETWEEN = re.compile(r"/emmctl/_(values|under_sim)\.py$|/torch/(_ops|_compile|utils/_python_dispatch)\.py$|/torch/_dynamo/")
+
+
+def _frame_of_caller():
+    """The Python code whose one call an operation is a part of."""
+    frame = sys._getframe(1)
+    while frame is not None and _BETWEEN.search(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 class Values:
@@ -198,7 +225,14 @@ class Values:
         self._constants = {}  # storage -> (truth, reference): unknown masks that are taken to be all true or all false
         self._chosen = {}  # what was assumed of many elements, for the next that are as many
         self._mistakes = 0
+        self._passes = 0
         self.is_off = False
+        self._thread = _Thread()
+        self.is_read_in_backward = False  # the pass asks the device how many of a mask are true, and must be told
+
+    def passed_backward(self):
+        """A pass was not followed. It added to gradients that had been zero."""
+        self._passes += 1
 
     # What is known of a tensor
 
@@ -221,7 +255,14 @@ class Values:
             return None
 
     def _entry(self, tensor):
-        return self._entries.get(self._key(tensor))
+        key = self._key(tensor)
+        entry = self._entries.get(key)
+        if entry is not None and entry.passes != self._passes and self._is_float(tensor.dtype):
+            if _version_of(tensor) > entry.version:
+                del self._entries[key]
+                return None
+            entry.passes = self._passes
+        return entry
 
     def _host(self, tensor, entry):
         base = entry.base
@@ -267,6 +308,7 @@ class Values:
         if host is not None:
             with self._torch.no_grad():
                 self._host(tensor, entry).copy_(host)
+        entry.version, entry.passes = _version_of(tensor), self._passes
         self._entries[storage._cdata] = entry
         self._made += 1
         if self._made % 512 == 0:
@@ -299,20 +341,25 @@ class Values:
         """Runs the operation on the device, and on the host where that is possible."""
         if self.is_off:
             return func(*args, **kwargs)
+        run = self._as_without_a_mode(func, args, kwargs)
         try:
             step = self._before(func, args, kwargs)
+            if run is not func:
+                self._forget(args[0])
         except Exception:
             step = self._mistake(args, kwargs)
         if step is None:
-            return func(*args, **kwargs)
+            return run(*args, **kwargs)
         answers, after = step
         if answers:
             self._answer(answers)
         try:
-            out = func(*args, **kwargs)
+            out = run(*args, **kwargs)
         finally:
             if answers:
                 self._answer(())
+        if self._operation(func).name in _PRODUCTS:
+            self._note_product(out)
         try:
             return after(out)
         except Endless:
@@ -320,6 +367,35 @@ class Values:
         except Exception:
             self._mistake(args, kwargs)
             return out
+
+    def _as_without_a_mode(self, func, args, kwargs):
+        """PyTorch's own code writes in place where no mode is, and into a new tensor where one is; so it would take other memory."""
+        operation = self._operation(func)
+        name = operation.name if operation else ""
+        if name == "add" and self._thread.product is not None and not kwargs and self._is_own_product(*args):
+            # linear() adds its bias so, and scaled_dot_product_attention() its mask.
+            return lambda product, other: self._torch.ops.aten.add_.Tensor(product, other).detach()
+        if name == "masked_scatter" and self.is_read_in_backward and place_of_caller(self._inner) == _BACKWARD:
+            return self._torch.ops.aten.masked_scatter_.default
+        return func
+
+    def _note_product(self, product):
+        """The frame is marked, since another one may have its address. Who traces lines sees no mark, and gets the new tensor."""
+        frame = _frame_of_caller()
+        if frame is not None and sys.gettrace() is None:
+            frame.f_trace_lines = False
+            self._thread.product = self._key(product), frame.f_lasti
+
+    def _is_own_product(self, product, other):
+        """Was the product made in the same call from Python that now adds to it? Then nobody else has it."""
+        (key, instruction), self._thread.product = self._thread.product, None
+        frame = _frame_of_caller()
+        if not isinstance(other, self._torch.Tensor) or self._key(product) != key or frame is None:
+            return False
+        if frame.f_trace_lines or frame.f_lasti != instruction:
+            return False
+        sizes, others = list(product.size()), list(other.size())
+        return len(others) <= len(sizes) and all(one in (1, size) for one, size in zip(reversed(others), reversed(sizes)))
 
     def _mistake(self, args, kwargs):
         """One of ours is not the program's: what the operation had is not known any more; after many, nothing is followed."""
@@ -435,6 +511,7 @@ class Values:
             if index is None or not index.is_cuda or index.dtype not in (self._torch.bool, self._torch.uint8):
                 continue
             found = self._count(index)
+            self.is_read_in_backward |= any(getattr(tensor, "requires_grad", False) for tensor in self._tensors(step.args))
             counts.append((None, index.numel(), None) if found is None else (found[0], index.numel(), found[1]))
         return self._with_counts(step, counts) if counts else ((), step.finish)
 
@@ -621,6 +698,7 @@ class _Step:
         for tensor in targets:
             entry = values._entry(tensor)
             if entry is not None:
+                entry.version, entry.passes = _version_of(tensor) + 1, values._passes  # PyTorch counts it when we have returned
                 entry.level = self.level if tensor is self.target and values._covers(tensor) else max(entry.level, self.level)
         computed = list(values._tensors((self.computed,) if not isinstance(self.computed, (list, tuple)) else self.computed))
         for tensor, host in zip(outs, computed):

@@ -39,13 +39,14 @@ const char* base_of(const char* path) {
   return slash != nullptr ? slash + 1 : path;
 }
 
-/// Is it "NAME.so", "NAME.so.VERSION" or, as wheels are packed, "NAME-HASH.so.VERSION"?
+/// Is it "NAME.so", "NAME.so.VERSION" or, as wheels are packed, "NAME-HASH.so.VERSION" or
+/// "NAME.HASH.so.VERSION"?
 bool is_named(const char* base, const char* name) {
   const auto length = std::strlen(name);
   if (std::strncmp(base, name, length) != 0) return false;
   if (std::strncmp(base + length, ".so", 3) == 0) return true;
-  return base[length] == '-' && std::strstr(base + length, ".so") != nullptr &&
-         std::strchr(base, '/') == nullptr;
+  return (base[length] == '-' || base[length] == '.') &&
+         std::strstr(base + length, ".so") != nullptr && std::strchr(base, '/') == nullptr;
 }
 template <std::size_t kCount>
 bool is_one_of(const char* base, const char* const (&names)[kCount]) {
