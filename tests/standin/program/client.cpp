@@ -132,6 +132,34 @@ int much() {
   return 0;
 }
 
+std::size_t resident_bytes() {
+  std::size_t size = 0, resident = 0;
+  auto* const file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr || std::fscanf(file, "%zu %zu", &size, &resident) != 2) std::exit(1);
+  std::fclose(file);
+  return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// Makes and ends `number` handles of each kind.
+int handles(std::size_t number) {
+  std::size_t before = 0;
+  for (std::size_t i = 0; i < number; ++i) {
+    if (i == number / 10) before = resident_bytes();
+    void *blas = nullptr, *stream = nullptr, *event = nullptr, *memory = nullptr;
+    if (cublasCreate_v2(&blas) != 0 || cudaStreamCreate(&stream) != 0 ||
+        cudaEventCreate(&event) != 0 || cudaMalloc(&memory, 1000) != 0 ||
+        cudaEventRecord(event, stream) != 0) {
+      return 1;
+    }
+    if (cudaFree(memory) != 0 || cudaEventDestroy(event) != 0 || cudaStreamDestroy(stream) != 0 ||
+        cublasDestroy_v2(blas) != 0) {
+      return 1;
+    }
+  }
+  std::printf("less than 1 MiB more: %d\n", resident_bytes() < before + kMiB);
+  return 0;
+}
+
 int forked() {
   take(1);
   std::fflush(stdout);
@@ -187,10 +215,7 @@ int main(int count, char** words) {
     for (auto& thread : threads) thread.join();
     take(number);
   } else if (what == "handles") {
-    for (std::size_t i = 0; i < number; ++i) {
-      void* handle = nullptr;
-      if (cublasCreate_v2(&handle) != 0 || cublasDestroy_v2(handle) != 0) return 1;
-    }
+    return handles(number);
   } else if (what == "growth") {
     return growth(number);
   } else if (what == "much") {
