@@ -52,6 +52,9 @@ struct DeviceDefaults {
   bool from_trace = false;  ///< The capacity comes from a trace's header; for messages.
   /// One for each simulated device, if not all have `capacity`.
   std::vector<std::uint64_t> capacities{};
+  /// The file of the CUDA driver; empty: the libcuda.so.1 that the loader finds. The first one that
+  /// a process loads is the process's.
+  std::string cuda_driver{};
 };
 
 /// One kind of device: its name, a sentence for `emmctl list devices`, and how to open it.

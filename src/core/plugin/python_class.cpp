@@ -1,10 +1,12 @@
 #include "plugin/python_class.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
+#include "base/host_memory.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/child.hpp"
 #include "plugin/standin.hpp"
@@ -60,7 +62,15 @@ void lead_python_here() {
   setenv("OMP_NUM_THREADS", "1", 0);
 }
 
-bool lead_python_to_standins() {
+std::string real_driver() {
+  if (const char* known = std::getenv("EMM_STANDIN_OVER"); known != nullptr) return known;
+  void* const library = open_shared_object("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL).handle;
+  const link_map* file = nullptr;
+  if (library == nullptr || dlinfo(library, RTLD_DI_LINKMAP, &file) != 0) return {};
+  return file->l_name;
+}
+
+bool lead_python_to_standins(const std::string& over) {
   const auto folder = StandIns::folder();
   if (folder.empty()) return false;
   const char* given = std::getenv("LD_LIBRARY_PATH");
@@ -68,6 +78,7 @@ bool lead_python_to_standins() {
   if (path.starts_with(folder)) return true;
   setenv("LD_LIBRARY_PATH", (folder + (path.empty() ? "" : ":") + std::string(path)).c_str(), 1);
   lead_python_here();
+  if (!over.empty()) setenv("EMM_STANDIN_OVER", over.c_str(), 1);
   restart_program();
   return true;
 }

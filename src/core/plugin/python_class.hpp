@@ -23,9 +23,12 @@ void lead_python_here();
 /// Sets the variables of this process by which Numba, and a library that the class opens by name,
 /// find the stand-ins for libcuda.so.1 and libcudart, and restarts the program, since the loader
 /// reads one of them when a program starts: so libraries that are linked to them find them, too.
-/// Does nothing the second time. Call it before anything is opened or printed. False: there are
-/// none.
-bool lead_python_to_standins();
+/// Does nothing the second time. Call it before anything is opened or printed. `over`: the stand-in
+/// passes calls on to that driver instead of the simulated device. False: there are none.
+bool lead_python_to_standins(const std::string& over = {});
+
+/// The file of the CUDA driver that the loader finds, not a stand-in's; empty if there is none.
+std::string real_driver();
 
 /// Loads Python and Numba into this process, which must have one thread, and not the class. So a
 /// forked child has them. What goes wrong is told when the class is loaded.

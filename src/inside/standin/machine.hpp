@@ -16,10 +16,11 @@ namespace emm::standin {
 
 /// The state behind the functions of the stand-in for libcuda.so.1: the devices that
 /// EMM_STANDIN_DEVICE names ("sim" if it is not set) and each thread's stack of contexts. The
-/// process has one machine. If EMM_STANDIN_LOG names a file, every call that reaches a device is
-/// appended to it as a line before the function returns. If EMM_STANDIN_SCRIPT is set, a test
-/// scripts failures. If EMM_STANDIN_PROGRAM names a folder, a whole program runs on the devices:
-/// kernels are skipped, and what the program held is reported there.
+/// process has one machine. If EMM_STANDIN_OVER is the file of a driver, its devices instead. If
+/// EMM_STANDIN_LOG names a file, every call that reaches a device is appended to it as a line
+/// before the function returns. If EMM_STANDIN_SCRIPT is set, a test scripts failures. If
+/// EMM_STANDIN_PROGRAM names a folder, a whole program runs on the devices: kernels are skipped,
+/// and what the program held is reported there.
 ///
 /// Codes are CUresults. Any thread may call. The machine is never destroyed, because programs free
 /// memory in their exit handlers. A context is also kept after its reset: another thread may hold

@@ -63,8 +63,13 @@ class Conformance final : public CommandRun {
     if (!spec) return std::move(spec).error();
     const bool foreign = is_foreign(*spec);
     const bool is_class = foreign && plugin::is_python_class(*spec);
-    if (is_class && device_.starts_with("sim") && !plugin::lead_python_to_standins())
-      return fail(Errc::no_device, "{}", plugin::kNoStandIns);
+    if (is_class) {
+      // On a real device the stand-in lies between Numba and the driver, so that calls are seen.
+      const auto driver = device_.starts_with("sim") ? std::string() : plugin::real_driver();
+      const bool is_led = device_.starts_with("sim") || !driver.empty();
+      if (is_led && !plugin::lead_python_to_standins(driver))
+        return fail(Errc::no_device, "{}", plugin::kNoStandIns);
+    }
     if (foreign && !is_class) plugin::enter_heap_checks();
     if (is_class) plugin::preload_python();
     const auto seed = seed_ == "random" ? std::optional(random_seed()) : text::to_u64(seed_);

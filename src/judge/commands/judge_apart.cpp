@@ -38,18 +38,20 @@ struct Ready {
 
 Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& ready) {
   ready.subject = given;
+  // Under a class the stand-in is there on a real device, too; see Conformance::run().
   const bool simulated = given.device.starts_with("sim");
-  if (simulated && given.foreign) ready.standins = plugin::StandIns::load();
+  if ((simulated && given.foreign) || given.is_class) ready.standins = plugin::StandIns::load();
   auto factory = manager.find();
   if (!factory) return std::move(factory).error();
   const auto name = factory->name;
   ready.subject.factory = *std::move(factory);
   ready.subject.with_options = manager.with_options();
   if (given.foreign) ready.subject.has_trim = plugin::has_trim(name);
-  if (!simulated || !ready.standins || !ready.subject.foreign || !plugin::calls_cuda(name))
-    return {};
-  setenv("EMM_STANDIN_DEVICE", conformance::device_of(given).c_str(), 1);
-  ready.subject.device = "cuda";
+  if (!ready.standins || !ready.subject.foreign || !plugin::calls_cuda(name)) return {};
+  if (simulated) {
+    setenv("EMM_STANDIN_DEVICE", conformance::device_of(given).c_str(), 1);
+    ready.subject.device = "cuda";
+  }
   ready.subject.standins = &*ready.standins;
   return {};
 }

@@ -37,12 +37,11 @@ const char* find_all(CudaApi& api, void* library) noexcept {
 }
 
 // The library stays loaded until the process ends, because it has threads and exit handlers.
-Result<const CudaApi*> load_once() {
+Result<const CudaApi*> load_once(const std::string& file) {
   static CudaApi api{};
-  auto* library = open_shared_object("libcuda.so.1", RTLD_NOW | RTLD_LOCAL).handle;
+  auto* library = open_shared_object(file.c_str(), RTLD_NOW | RTLD_LOCAL).handle;
   if (library == nullptr) {
-    return fail(Errc::no_device,
-                "no CUDA driver (libcuda.so.1 not found); --device sim needs none");
+    return fail(Errc::no_device, "no CUDA driver ({} not found); --device sim needs none", file);
   }
   if (const auto* missing = find_all(api, library); missing != nullptr) {
     return fail(Errc::no_device, "the CUDA driver has no {}: expected one for CUDA 12.0 or later",
@@ -61,8 +60,8 @@ Result<const CudaApi*> load_once() {
 
 }  // namespace
 
-Result<const CudaApi*> load_cuda() {
-  static const Result<const CudaApi*> loaded = load_once();
+Result<const CudaApi*> load_cuda(const std::string& file) {
+  static const Result<const CudaApi*> loaded = load_once(file.empty() ? "libcuda.so.1" : file);
   return loaded;
 }
 

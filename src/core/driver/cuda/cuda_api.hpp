@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <string>
+
 #include "base/result.hpp"
 
 // The name that has had no argument since CUDA 2. Newer headers map it to another function.
@@ -35,7 +37,8 @@ struct CudaApi {
 #undef EMM_CUDA_CALL
 };
 
-/// Loads and initializes libcuda.so.1, once for the process. Error no_device. Any thread may call.
-Result<const CudaApi*> load_cuda();
+/// Loads and initializes the driver of that file, libcuda.so.1 if it is empty, once for the
+/// process. Error no_device. Any thread may call.
+Result<const CudaApi*> load_cuda(const std::string& file);
 
 }  // namespace emm

@@ -84,7 +84,7 @@ Result<std::unique_ptr<Platform>> open_cuda_platform(std::string_view options,
     }
     number = rank->local_rank;
   }
-  const auto api = load_cuda();
+  const auto api = load_cuda(defaults.cuda_driver);
   if (!api) return api.error();
   int count = 0;
   if ((*api)->device_get_count(&count) != 0 || count == 0) {
