@@ -266,6 +266,9 @@ class Values:
 
     def _host(self, tensor, entry):
         base = entry.base
+        if not isinstance(base, self._torch.Tensor):  # (elements, type): they are zero until somebody asks
+            with self._torch.inference_mode(False):  # it may be written to after the inference
+                base = entry.base = self._torch.zeros(base[0], dtype=base[1], device="cpu")
         if base.dtype != tensor.dtype:
             base = base.view(tensor.dtype)
         return base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -302,9 +305,7 @@ class Values:
         if elements is None:
             return None
         storage = tensor.untyped_storage()
-        with self._torch.inference_mode(False):  # it may be written to after the inference
-            base = self._torch.zeros(elements, dtype=tensor.dtype, device="cpu")
-        entry = _Entry(base, level, self._refer(storage))
+        entry = _Entry((elements, tensor.dtype), level, self._refer(storage))
         if host is not None:
             with self._torch.no_grad():
                 self._host(tensor, entry).copy_(host)
