@@ -175,9 +175,8 @@ std::vector<Recipe> recipes_of(std::string_view begin, std::string_view program)
   return all;
 }
 
-/// Text has no control characters, apart from those of terminals. UTF-16 has a mark in front.
+/// Text has no control characters, apart from those of terminals.
 bool is_text(std::string_view begin) {
-  if (begin.starts_with("\xff\xfe") || begin.starts_with("\xfe\xff")) return true;
   std::size_t strange = 0;
   for (const auto c : begin) {
     const auto code = static_cast<unsigned char>(c);
@@ -218,7 +217,10 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
     return other("a report of Nsight Systems", nsys_lines());
   if (ends_with_one_of(path, {".ncu-rep"})) return other("a report of Nsight Compute", kOfKernels);
   for (const auto& magic : kMagics) {
-    if (begin.starts_with(magic.bytes)) return other(magic.what, magic.instead);
+    if (!begin.starts_with(magic.bytes)) continue;
+    auto answer = other(magic.what, magic.instead);
+    answer.may_have_messages = magic.bytes[0] == '<';  // A page may quote a log.
+    return answer;
   }
   if (begin.size() > 20 && begin.starts_with("\x7f"
                                              "ELF")) {
