@@ -252,6 +252,12 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
   }
   if (is_python(begin, path)) {
     const auto shown_path = path == "-" ? std::string("train.py") : text::shell_word(path);
+    if (path != "-" && begin.find("CUDAMemoryManager)") != std::string_view::npos) {
+      return {.what = format("{} is a Python program with a memory manager of NBEP 7.", name),
+              .lines = format("\nAsk of it:\n  emmctl conformance --manager {}\n      Judges its "
+                              "manager by the contract.\n",
+                              shown_path)};
+    }
     auto answer = other("a Python program", shown(recipes_of(begin, shown_path)));
     answer.may_have_messages = true;
     return answer;

@@ -16,6 +16,7 @@
 #include "commands/statistics_answer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
+#include "trace/curve.hpp"
 #include "trial/remedies.hpp"
 
 namespace emm {
@@ -264,6 +265,8 @@ class Explain final : public CommandRun {
     if (!has_name(trace_.path)) return {};
     const auto path = text::shell_word(trace_.path);
     if (is_state) return text::format("emmctl inspect {} --map {}", path, trace.size() - 1);
+    if (trace::curve_of(trace.header()) != trace::Curve::none)  // which no command replays
+      return text::format("emmctl inspect {}", path);
     if (!capacity) return text::format("emmctl fit {} --manager pool", path);
     return text::format("emmctl replay {} --manager pool --device sim:capacity={}", path,
                         *capacity);
