@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "allocators/pytorch/survivors.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -179,10 +180,19 @@ class Explain final : public CommandRun {
     if (auto done = read(of_pytorch); !done) return done;
     if (of_pytorch.get() != nullptr) {
       describe_states(all.fit_checks, *of_pytorch.get());
+      return {};
+    }
+    allocators::pytorch::Recording at_end;
+    allocators::pytorch::Survivors survivors;
+    if (auto done = read(survivors); !done) return done;
+    survivors.pass_to(at_end);
+    if (auto done = read(survivors); !done) return done;
+    if (survivors.are_sized()) {
+      describe_states(all.fit_checks, at_end);
     } else {
       console.say(text::format(
-          "{}: more than {} requests: what of the inactive memory is returnable is not worked out "
-          "in passes",
+          "{}: more than {} requests, whose blocks have no sizes: what of the inactive memory is "
+          "returnable is not worked out in passes",
           trace_.path, text::grouped(kRequestsMost)));
     }
     return {};
