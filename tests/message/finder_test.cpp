@@ -99,6 +99,13 @@ const std::vector<Disguise>& disguises() {
          }
          return out + "</pre></html>\n";
        }},
+      {"a mail",
+       [](View text) {
+         std::string out;
+         for (std::size_t at = 0; at < text.size(); at += 70)
+           out.append(text.substr(at, 70)).append(at + 70 < text.size() ? "=\n" : "\n");
+         return out;
+       }},
       {"spaces that break no line",
        [](View text) {
          std::string out;
@@ -193,6 +200,20 @@ TEST(OomMessages, OfInterleavedRanksAreToldApart) {
   EXPECT_EQ(found.all[1][What::total]->printed, "7.00 GiB");
 }
 
+TEST(OomMessages, OfRanksThatWriteAtOnceAreToldApartInsideOfALine) {
+  const std::string whole =
+      "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "
+      "which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 "
+      "GiB is reserved by PyTorch but unallocated.";
+  const auto found = find_in("[rank0]: " + whole.substr(0, 140) + "[rank1]: " + whole +
+                             "\n[rank0]: " + whole.substr(140) + "\n");
+
+  ASSERT_EQ(found.all.size(), 2u);
+  EXPECT_EQ(found.by_writer.at("0"), 1u);
+  EXPECT_EQ(found.by_writer.at("1"), 1u);
+  for (const auto& message : found.all) EXPECT_TRUE(message[What::idle]) << message.writer;
+}
+
 TEST(OomMessages, ThatAreOneFailureCountOnce) {
   const auto found = find_in(
       "2024-05-28 07:02:44.349554: W external/tsl/tsl/framework/bfc_allocator.cc:482] Allocator "
@@ -228,6 +249,8 @@ TEST(OomMessages, AreNotTheTextOfProgramsThatSpeakOfThem) {
                       "# Out of memory allocating request\n"
                       "OOM_SCORE=3\nmemory allocated: 3.00 GiB\n"
                       "git: fatal: out of memory\nthe server ran out of memory\n"
+                      "INFO if you get CUDA out of memory, lower the batch size\n"
+                      "this may run into a CUDA error: out of memory\n"
                       "INFO using GPU 0, run out of memory never\nout of resource: time\n")
                   .all.empty());
 }

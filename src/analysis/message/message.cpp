@@ -59,6 +59,7 @@ std::size_t markup_at(std::string_view text, char& letter) {
 void squeeze(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     auto c = text[i];
+    if (c == '=' && i + 1 == text.size()) continue;  // a line that a mail wraps
     if (c == ' ' || c == '\t' || c == '\r' || c == '\0') continue;
     if (c == '<' || c == '&' || c == '\xc2' || c == '\xe2') {
       char letter = 0;
@@ -135,6 +136,21 @@ bool names_device(std::string_view text) {
   });
 }
 
+/// Is it advice for the case that memory runs out, and no failure?
+bool is_advice(std::string_view line) {
+  const auto said = line.find("out of memory");
+  if (said == std::string_view::npos) return false;
+  constexpr std::array<std::string_view, 10> kWords{"if ",     "If ",     "avoid ", "prevent ",
+                                                    "may ",    "can ",    "when ",  "in case of ",
+                                                    "to fix ", "reduces "};
+  const auto before = line.substr(0, said);
+  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
+    const auto at = before.rfind(word);
+    constexpr std::size_t kNear = 40;
+    return at != std::string_view::npos && said - at < kNear && (at == 0 || before[at - 1] == ' ');
+  });
+}
+
 /// Reads the figures of a message out of its text without spaces.
 void read_figures(std::string_view text, Message& message) {
   message.beyond_any = text.find("morethan1EBmemory") != std::string_view::npos;
@@ -159,7 +175,7 @@ void read_figures(std::string_view text, Message& message) {
     const auto token = number_at(text.substr(at));
     const auto before = text.substr(0, at);
     const auto digits = text.substr(at, token->digits);
-    if (before.ends_with("current/max/trysize=") ||
+    if (before.ends_with("current/max/trysize=") || before.ends_with("current/max/trysize") ||
         (sizes_of_rmm % 3 != 0 && before.ends_with(','))) {
       constexpr std::array kOfRmm{What::reserved, What::allowed, What::asked};
       set(kOfRmm[sizes_of_rmm++ % 3], digits, token->unit);
@@ -307,6 +323,7 @@ class Finder {
       const auto [wording, at] = next_trigger(stream);
       if (wording == nullptr) return;
       stream.looked_at = at + 1;
+      if (!wording->is_specific && is_advice(line)) continue;
       if (stream.open != nullptr && at - stream.begin < kLongest) {
         // Part of the open message: of its own words, an error code that it quotes, or its name
         // once more.

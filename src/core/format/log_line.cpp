@@ -264,6 +264,18 @@ Result<bool> LogLines::more(bool at_line_begin) {
   return true;
 }
 
+namespace {
+
+/// Does the text begin with `[rank3]:`?
+bool is_rank_label(std::string_view text) {
+  constexpr std::string_view kRank = "[rank";
+  if (!text.starts_with(kRank)) return false;
+  const auto end = text.find_first_not_of(kLogDigits, kRank.size());
+  return end != std::string_view::npos && end != kRank.size() && text.substr(end).starts_with("]:");
+}
+
+}  // namespace
+
 /// Cleans one line, or a part of one.
 void LogLines::take(std::string_view raw, bool goes_on) {
   clean_.clear();
@@ -289,6 +301,8 @@ void LogLines::take(std::string_view raw, bool goes_on) {
       }
       continue;
     }
+    // Ranks that write at once leave their labels inside of lines.
+    if (c == '[' && i != 0 && is_rank_label(raw.substr(i))) ends.push_back(clean_.size());
     if (c == '\r' && i + 1 < raw.size()) {
       clean_ += ' ';  // a progress bar writes over its line
       continue;

@@ -16,7 +16,8 @@ bool is_backing(const Operation& operation) {
 /// Does the operation make memory of a device, a block or a segment?
 bool makes_memory(const Operation& operation) {
   if (operation.op != Op::memalloc) return false;
-  if (operation.has(Member::result) && operation.result.outcome == trace::Outcome::oom) return false;
+  if (operation.has(Member::result) && operation.result.outcome == trace::Outcome::oom)
+    return false;
   return is_backing(operation) || !operation.has(Member::kind) ||
          operation.kind == trace::Kind::device;
 }

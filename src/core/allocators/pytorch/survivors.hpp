@@ -9,8 +9,8 @@
 namespace emm::allocators::pytorch {
 
 /// What a recording of PyTorch's allocator has after its last row, as a recording of a state: all
-/// of it existed before the first row. The recording is read twice, first to find it and then, after
-/// pass_to(), to pass it on. Memory is bounded by what is live at once.
+/// of it existed before the first row. The recording is read twice, first to find it and then,
+/// after pass_to(), to pass it on. Memory is bounded by what is live at once.
 class Survivors final : public trace::OperationSink {
  public:
   Status on_header(const trace::Header& header) override;
