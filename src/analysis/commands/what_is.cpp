@@ -6,6 +6,7 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
+#include "format/printed_lines.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"
 #include "trace/curve.hpp"
@@ -204,8 +205,10 @@ Result<FileAnswer> what_is(const std::string& path) {
     source = format::ByteSource::open(path);
     return source ? Result<FileAnswer>(of_recording(path, **importer, **source)) : source.error();
   }
-  const auto statistics = inspect::detect_statistics(**source);
+  auto printed = format::printed_lines(*std::move(source));
+  const auto statistics = inspect::detect_statistics(*printed);
   if (statistics && *statistics) return of_statistics(path, **statistics);
+  source = std::move(printed);
   const auto prefix = (*source)->peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
   return of_log(**source, path, file_kind(*prefix, path));
