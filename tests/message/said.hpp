@@ -192,6 +192,16 @@ inline constexpr std::array kSaid{
         "which 0 bytes is free. Of the allocated memory 2,93 GiB is allocated by PyTorch, and 2,30 "
         "GiB is reserved by PyTorch but unallocated.",
         inspect::Cause::waste, true},
+    Said{
+        "torch, as much free as was asked, as printed",
+        "CUDA out of memory. Tried to allocate 8.60 GiB (GPU 0; 23.70 GiB total capacity; 3.77 GiB "
+        "already allocated; 8.60 GiB free; 12.92 GiB reserved in total by PyTorch)",
+        inspect::Cause::waste, true},
+    Said{
+        "julia, which tells what is used",
+        "ERROR: Out of GPU memory trying to allocate 4.000 GiB\nEffective GPU memory usage: 95.12% "
+        "(22.500 GiB/23.653 GiB)\nMemory pool usage: 18.000 GiB (20.000 GiB reserved)",
+        inspect::Cause::others, true},
     Said{"triton",
          "out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block "
          "sizes or `num_stages` may help.",

@@ -216,6 +216,21 @@ void read_figures(std::string_view text, Message& message) {
     auto& asked = message.figures[static_cast<std::size_t>(What::asked)];
     if (!asked) asked = Figure{{*bytes, *bytes}, text::format("{} bytes", *bytes)};
   }
+  // CUDA.jl prints what of the device is used, "95.12% (22.500 GiB/23.653 GiB)".
+  const auto total = message.bytes(What::total);
+  if (const auto used_at = text.find("%("); total && used_at != text.npos) {
+    const auto used_text = text.substr(used_at + 2);
+    const auto token = number_at(used_text);
+    const auto used =
+        token && used_text.substr(token->size).starts_with('/')
+            ? message::figure(used_text.substr(0, token->digits), token->unit, Rounding::nearest)
+            : std::nullopt;
+    auto& free = message.figures[static_cast<std::size_t>(What::free)];
+    if (used && !free) {
+      const auto left = *total - used->bytes;
+      free = Figure{left, words_of(left)};
+    }
+  }
   // A driver that knows no figure prints 2^64 bytes, of which format_size() makes 2^34 GiB.
   auto& process = message.figures[static_cast<std::size_t>(What::process)];
   if (process && process->bytes.most >> 50 != 0) process.reset();

@@ -33,8 +33,9 @@ void append_unescaped(std::string_view inside, std::string& out) {
     const auto c = inside[++at];
     std::uint16_t unit = 0;
     const auto hex = inside.substr(at + 1, 4);
-    if (c == 'u' && std::from_chars(hex.data(), hex.data() + hex.size(), unit, 16).ptr ==
-                        hex.data() + hex.size() &&
+    if (c == 'u' &&
+        std::from_chars(hex.data(), hex.data() + hex.size(), unit, 16).ptr ==
+            hex.data() + hex.size() &&
         hex.size() == 4) {
       // Half of a pair is no letter by itself, and no figure.
       text::append_utf8(out, unit >= 0xd800 && unit < 0xe000 ? 0xfffd : unit);
