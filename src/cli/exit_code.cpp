@@ -8,6 +8,7 @@ ExitCode exit_code_of(const Error& error) noexcept {
     case Errc::not_found:
       return ExitCode::usage;
     case Errc::parse_error:
+    case Errc::unknown_format:
       return ExitCode::damaged;
     case Errc::no_device:
       return ExitCode::no_device;

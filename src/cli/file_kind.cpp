@@ -58,6 +58,18 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kUnpack =
     "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside.\n";
+constexpr std::string_view kUnpackZip =
+    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
+    "  unzip -p FILE | emmctl explain -\n";
+constexpr std::string_view kUnpackXz =
+    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
+    "  xz -dc FILE | emmctl explain -\n";
+constexpr std::string_view kUnpackBzip2 =
+    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
+    "  bzip2 -dc FILE | emmctl explain -\n";
+constexpr std::string_view kUnpackTar =
+    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
+    "  tar -xOf FILE | emmctl explain -\n";
 constexpr std::string_view kWeights =
     "Weights do not tell how memory was used. Record the program that loads them:\n"
     "  emmctl record -o run.emmb -- python program.py\n";
@@ -76,14 +88,14 @@ constexpr std::array kMagics{
     Magic{"RIFF"sv, "a picture or a sound (RIFF)", ""},
     Magic{"%PDF-"sv, "a document (PDF)", ""},
     Magic{"PK\x03\x04"sv, "a ZIP archive, as torch.save(), .npz and office programs write it",
-          kUnpack},
+          kUnpackZip},
     Magic{"PK\x05\x06"sv, "an empty ZIP archive", kUnpack},
     Magic{"\xfd"
           "7zXZ"sv,
-          "packed by xz", kUnpack},
+          "packed by xz", kUnpackXz},
     Magic{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive", kUnpack},
     Magic{"Rar!"sv, "a RAR archive", kUnpack},
-    Magic{"BZh"sv, "packed by bzip2", kUnpack},
+    Magic{"BZh"sv, "packed by bzip2", kUnpackBzip2},
     Magic{"\x89HDF\r\n"sv, "an HDF5 file", kWeights},
     Magic{"\x93NUMPY"sv, "an array of NumPy", ""},
     Magic{"GGUF"sv, "weights (GGUF)", kWeights},
@@ -175,9 +187,8 @@ std::vector<Recipe> recipes_of(std::string_view begin, std::string_view program)
   return all;
 }
 
-/// Text has no control characters, apart from those of terminals. UTF-16 has a mark in front.
+/// Text has no control characters, apart from those of terminals.
 bool is_text(std::string_view begin) {
-  if (begin.starts_with("\xff\xfe") || begin.starts_with("\xfe\xff")) return true;
   std::size_t strange = 0;
   for (const auto c : begin) {
     const auto code = static_cast<unsigned char>(c);
@@ -218,7 +229,10 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
     return other("a report of Nsight Systems", nsys_lines());
   if (ends_with_one_of(path, {".ncu-rep"})) return other("a report of Nsight Compute", kOfKernels);
   for (const auto& magic : kMagics) {
-    if (begin.starts_with(magic.bytes)) return other(magic.what, magic.instead);
+    if (!begin.starts_with(magic.bytes)) continue;
+    auto answer = other(magic.what, magic.instead);
+    answer.may_have_messages = magic.bytes[0] == '<';  // A page may quote a log.
+    return answer;
   }
   if (begin.size() > 20 && begin.starts_with("\x7f"
                                              "ELF")) {
@@ -231,7 +245,8 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
     }
     if (machine == 190) return other("code for a GPU (cubin)", "");
   }
-  if (begin.size() > 262 && begin.substr(257, 5) == "ustar") return other("a tar archive", kUnpack);
+  if (begin.size() > 262 && begin.substr(257, 5) == "ustar")
+    return other("a tar archive", kUnpackTar);
   if (begin.size() > 9 && begin[8] == '{' && begin[7] == 0 && begin[6] == 0)
     return other("weights (safetensors)", kWeights);
   if (begin.size() > 2 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5) {
@@ -250,6 +265,12 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
   }
   if (is_python(begin, path)) {
     const auto shown_path = path == "-" ? std::string("train.py") : text::shell_word(path);
+    if (path != "-" && begin.find("CUDAMemoryManager)") != std::string_view::npos) {
+      return {.what = format("{} is a Python program with a memory manager of NBEP 7.", name),
+              .lines = format("\nAsk of it:\n  emmctl conformance --manager {}\n      Judges its "
+                              "manager by the contract.\n",
+                              shown_path)};
+    }
     auto answer = other("a Python program", shown(recipes_of(begin, shown_path)));
     answer.may_have_messages = true;
     return answer;

@@ -23,6 +23,7 @@
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
+#include "cli/load.hpp"
 #include "cli/page.hpp"
 #include "cli/program_files.hpp"
 #include "cli/rank_names.hpp"
@@ -182,6 +183,31 @@ Status look_at_files(const OfferedCommand& offered) {
     }
   }
   return {};
+}
+
+/// The files that a command reads, as they were given.
+std::vector<std::string> input_files(const Arguments& arguments) {
+  std::vector<std::string> paths;
+  for (const auto& one : arguments.declared()) {
+    if (one.use != Argument::Use::input) continue;
+    if (const auto* const path = std::get_if<std::string*>(&one.place)) paths.push_back(**path);
+    if (const auto* const all = std::get_if<std::vector<std::string>*>(&one.place))
+      paths.insert(paths.end(), (*all)->begin(), (*all)->end());
+  }
+  std::erase_if(paths, [](const std::string& path) { return !has_name(path); });
+  return paths;
+}
+
+/// Says what the files are that a command cannot read and another can.
+void say_what_they_are(Console& console, const std::vector<std::string>& paths) {
+  const auto what_is = what_is_or_null();
+  if (what_is == nullptr) return;
+  for (const auto& path : paths) {
+    const auto answer = what_is(path);
+    if (!answer || answer->code != ExitCode::fine) continue;
+    console.say(answer->what);
+    console.aside(answer->lines);
+  }
 }
 
 /// --device sim:capacity=SIZE and --capacity SIZE mean the same. Passes either one to the option
@@ -424,9 +450,12 @@ int run(int argc, char** argv) {
     auto apart = apply_capacity(*one);
     if (apart) apart = look_at_files(*one);
     auto code = apart ? one->run->run(console) : Result<ExitCode>(apart.error());
+    const bool is_other = !code && code.error().code == Errc::unknown_format;
+    const auto inputs = is_other ? input_files(one->arguments) : std::vector<std::string>();
     one->run.reset();  // closes what the command left open, which may fail
     if (!code) {
       console.say(describe(code.error()));
+      say_what_they_are(console, inputs);
       return finish(console, exit_code_of(code.error()), describe(code.error()));
     }
     return finish(console, *code);

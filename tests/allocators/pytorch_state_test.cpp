@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/program.hpp"
 #include "allocators/pytorch/state.hpp"
+#include "allocators/pytorch/survivors.hpp"
 #include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 
@@ -116,6 +119,54 @@ TEST(PytorchRecordings, SayTheLargestRequestThatTheirStatesServe) {
     }
   }
   if (states == 0) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+}
+
+using Parts = std::vector<std::array<std::uint64_t, 6>>;
+Parts parts_of(const Recording& recording) {
+  const auto settings = recording.settings();
+  Parts parts;
+  for (const auto& each : inactive(
+           state_at_end(recording, check_one_step(recording, settings, nullptr, 1000)), settings))
+    parts.push_back(
+        {each.pool.first, each.pool.second, each.small, each.stream, each.returnable, each.stuck});
+  return parts;
+}
+
+/// What is left of a recording is the state at its end.
+TEST(PytorchRecordings, HaveTheStateAtTheirEndInWhatSurvives) {
+  const auto* const said = std::getenv("EMM_EXTRA_TRACES");
+  std::size_t states = 0, waiting = 0;
+  for (const auto* const folder : {"torch", "torch-settings", "torch-ranks"}) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(
+             fs::path(said != nullptr ? said : EMM_EXTRA_TRACES) / folder, ignored)) {
+      const auto name = entry.path().filename().string();
+      const bool is_one = name.find("_default_") != name.npos || name.find("rank0") != name.npos ||
+                          name.find("_expandable_") != name.npos;  // All of them take 15 s.
+      if (!is_one || name.find(".pickle.gz") == name.npos) continue;
+      const auto read = [&](trace::OperationSink& into) {
+        auto source = format::ByteSource::open(entry.path().string(), nullptr);
+        const auto importer = trace::detect(**source);
+        return (*importer)->read(**source, into, {}).has_value();
+      };
+      Recording whole, left;
+      Survivors survivors;
+      ASSERT_TRUE(read(whole));
+      ASSERT_TRUE(read(survivors));
+      survivors.pass_to(left);
+      ASSERT_TRUE(read(survivors));
+      ++states;
+      waiting += std::any_of(left.steps().begin(), left.steps().end(),
+                             [](const Step& step) { return step.delayed; })
+                     ? 1
+                     : 0;
+      EXPECT_TRUE(survivors.are_sized()) << entry.path();
+      EXPECT_LT(left.steps().size(), whole.steps().size());
+      EXPECT_EQ(parts_of(left), parts_of(whole)) << entry.path();
+    }
+  }
+  if (states == 0) GTEST_SKIP() << "EMM_EXTRA_TRACES does not name the collected recordings";
+  EXPECT_GT(waiting, 0u) << "some have blocks that wait";
 }
 
 }  // namespace

@@ -142,6 +142,48 @@ TEST(ByteSource, APackedStreamThatIsCutGivesWhatItHasAndSaysSo) {
   }
 }
 
+/// `text`, of letters below U+0100, as UTF-16.
+std::string utf16(std::string_view mark, std::string_view text, bool little) {
+  std::string out(mark);
+  for (const char c : text) {
+    if (!little) out += '\0';
+    out += c;
+    if (little) out += '\0';
+  }
+  return out;
+}
+
+TEST(ByteSource, TextOfAnyEncodingIsUtf8) {
+  const Folder folder;
+  const auto text = long_text();
+  EXPECT_EQ(read_all(*ByteSource::memory(utf16("\xff\xfe", text, true))), text);
+  EXPECT_EQ(read_all(*ByteSource::memory(utf16("\xfe\xff", text, false))), text);
+  EXPECT_EQ(read_all(*ByteSource::memory(utf16("", "log\n" + text, true))), "log\n" + text);
+  EXPECT_EQ(read_all(*ByteSource::memory("\xef\xbb\xbf" + text)), text);
+  for (const char* name : {"text.gz", "text.zst", "text.txt"}) {
+    write_file(folder.file(name), utf16("\xff\xfe", text, true));
+    auto source = ByteSource::open(folder.file(name));
+    ASSERT_TRUE(source);
+    EXPECT_EQ((*source)->peek(10)->substr(0, 10), text.substr(0, 10)) << name;
+    EXPECT_EQ(read_all(**source), text) << name;
+  }
+}
+
+TEST(ByteSource, PairsOfUtf16AreOneLetterAndHalvesAreNone) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(read_all(*ByteSource::memory("\xff\xfe\x3d\xd8\x00\xde\xe9\x00\xac\x20"sv)),
+            "\xf0\x9f\x98\x80\xc3\xa9\xe2\x82\xac");
+  EXPECT_EQ(read_all(*ByteSource::memory("\xff\xfe\x3d\xd8\x41\x00\x00\xde\x42"sv)),
+            "\xef\xbf\xbd\x41\xef\xbf\xbd");
+}
+
+TEST(ByteSource, BytesThatOnlyBeginLikeAMarkPassAsTheyAre) {
+  using namespace std::string_view_literals;
+  for (const auto bytes :
+       {"\xff\xfe\0\0A\0\0\0"sv, "\xff\xfe"sv, "\xef\xbb"sv, "A\0"sv, "A\0\1\0"sv})
+    EXPECT_EQ(read_all(*ByteSource::memory(bytes)), bytes);
+}
+
 TEST(ByteSource, PackedMembersInARowAreOneStream) {
   const Folder folder;
   for (const char* name : {"two.gz", "two.zst"}) {

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "exchange/importer.hpp"
+#include "format/json_writer.hpp"
+#include "format/printed_lines.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -179,6 +182,60 @@ TEST(Statistics, GrowthOfTwoProfilesIsByFunction) {
   EXPECT_EQ(growing[0].name, "train_step train.py:44 (buffer)");
   EXPECT_EQ(growing[0].before, kMiB);
   EXPECT_EQ(growing[0].after, 40 * kMiB);
+}
+
+std::string as_json(std::string_view text) {
+  std::string out;
+  format::append_json_string(out, text);
+  return out;
+}
+
+/// What detect_statistics() finds in a file of strings, as JSON.
+std::string printed_in(std::string_view text) {
+  const auto source = format::printed_lines(format::ByteSource::memory(text, "f"));
+  const auto reader = detect_statistics(*source);
+  if (!reader || *reader == nullptr) return "no reader";
+  const auto read = (*reader)->read(*source);
+  return read ? to_json(*read, **reader, "f") : describe(read.error());
+}
+
+TEST(Statistics, AreTheSameInTheStringsOfLogsAndNotebooks) {
+  for (const auto* const name : {"memory_summary.txt", "memory_stats.txt", "deepspeed.log",
+                                 "smi_gpu.csv", "smi_apps.csv", "leaks.txt"}) {
+    SCOPED_TRACE(name);
+    const auto text = golden(name);
+    const auto plain = printed_in(text);
+    std::string docker, notebook = "{\"cells\":[{\"outputs\":[{\"text\":[\n";
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const auto size = std::min(rest.find('\n'), rest.size() - 1) + 1;
+      const auto line = rest.substr(0, size);
+      docker += "{\"log\":" + as_json(line) + ",\"stream\":\"stdout\"}\n";
+      rest.remove_prefix(size);
+      notebook += "  " + as_json(line) + (rest.empty() ? "\n" : ",\n");
+    }
+
+    EXPECT_EQ(printed_in("{\"message\":" + as_json(text) + "}\n"), plain);
+    EXPECT_EQ(printed_in(docker), plain);
+    // A table in CSV begins its file.
+    if (!text.starts_with("timestamp")) {
+      EXPECT_EQ(printed_in(notebook + "]}]}]}\n"), plain);
+    }
+  }
+}
+
+TEST(PrintedLines, AreThoseOfStringsAndWhatIsNoString) {
+  const auto printed = [](std::string_view text) {
+    const auto source = format::printed_lines(format::ByteSource::memory(text, "f"));
+    std::string out;
+    for (auto some = source->next(); some && !some->empty(); some = source->next()) out += *some;
+    return out;
+  };
+  EXPECT_EQ(printed("{\"a\":\"x\\n\\ty \\\"z\\\" \\u00e9\",\"b\":\"c\"}\n{\"d\":1}\n"),
+            "x\n\ty \"z\" \xc3\xa9\n{\"d\":1}\n");
+  EXPECT_EQ(printed("[\n \"a\\n\",\n \"b\"\n]\n"), "[\na\nb\n]\n");
+  EXPECT_EQ(printed("{\"a\":\"cut\\n"), "{\"a\":\"cut\\n\n");
+  EXPECT_EQ(printed("text \"a\\nb\"\n"), "text \"a\\nb\"\n") << "it is no JSON";
 }
 
 TEST(Statistics, NoTornFileDoesHarm) {

@@ -195,5 +195,17 @@ TEST(Figure, OfDigitsFinerThanAByteIsARangeAllTheSame) {
   EXPECT_EQ(found->bytes, (Range{1264, 1265}));
 }
 
+TEST(Figure, OfACommaIsAFractionOrGroupsDigits) {
+  EXPECT_EQ(number_at("1,70GiB.")->digits, 4u);
+  EXPECT_EQ(figure("1,70", "GiB", Rounding::nearest)->bytes,
+            figure("1.70", "GiB", Rounding::nearest)->bytes);
+  EXPECT_EQ(number_at("8,589,934,592bytes")->digits, 13u);
+  EXPECT_EQ(figure("8,589,934,592", "bytes", Rounding::nearest)->bytes.least, 8589934592u);
+  EXPECT_EQ(number_at("64,256,56,56]")->digits, 6u) << "a shape";
+  EXPECT_EQ(number_at("3,12]")->digits, 1u);
+}
+
+TEST(Figure, OfAFractionWithoutAUnitIsNone) { EXPECT_FALSE(figure("1.70", "", Rounding::nearest)); }
+
 }  // namespace
 }  // namespace emm::message

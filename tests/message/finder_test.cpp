@@ -73,6 +73,48 @@ const std::vector<Disguise>& disguises() {
          for (const char c : "[rank3]: " + std::string(text) + "\r\n") (out += c) += '\0';
          return out;
        }},
+      {"utf-16 of the other order",
+       [](View text) {
+         std::string out = "\xfe\xff";
+         for (const char c : std::string(text) + "\n") (out += '\0') += c;
+         return out;
+       }},
+      {"utf-16 without a mark",
+       [](View text) {
+         std::string out;
+         for (const char c : "log\n" + std::string(text)) (out += c) += '\0';
+         return out;
+       }},
+      {"a page",
+       [](View text) {
+         std::string out = "<html><pre><span class=\"l\">error</span>\n";
+         for (const char c : text) {
+           out += c == '>'    ? "&gt;"
+                  : c == '\'' ? "&#39;"
+                  : c == '"'  ? "&quot;"
+                  : c == '<'  ? "&lt;"
+                  : c == '&'  ? "&amp;"
+                              : std::string(1, c);
+           if (c == ' ') out += "<b></b>";
+         }
+         return out + "</pre></html>\n";
+       }},
+      {"a mail",
+       [](View text) {
+         std::string out;
+         for (std::size_t at = 0; at < text.size(); at += 70)
+           out.append(text.substr(at, 70)).append(at + 70 < text.size() ? "=\n" : "\n");
+         return out;
+       }},
+      {"spaces that break no line",
+       [](View text) {
+         std::string out;
+         for (std::size_t at = 0; at < text.size(); ++at) {
+           const bool is_before_unit = text.substr(at).starts_with(" GiB");
+           out += is_before_unit ? std::string("\xc2\xa0") : std::string(1, text[at]);
+         }
+         return out + "\n";
+       }},
       {"colours",
        [](View text) {
          return "\x1b[1;31m" + std::string(text.substr(0, 20)) + "\x1b[0m\x1b[31m" +
@@ -158,6 +200,20 @@ TEST(OomMessages, OfInterleavedRanksAreToldApart) {
   EXPECT_EQ(found.all[1][What::total]->printed, "7.00 GiB");
 }
 
+TEST(OomMessages, OfRanksThatWriteAtOnceAreToldApartInsideOfALine) {
+  const std::string whole =
+      "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "
+      "which 0 bytes is free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 "
+      "GiB is reserved by PyTorch but unallocated.";
+  const auto found = find_in("[rank0]: " + whole.substr(0, 140) + "[rank1]: " + whole +
+                             "\n[rank0]: " + whole.substr(140) + "\n");
+
+  ASSERT_EQ(found.all.size(), 2u);
+  EXPECT_EQ(found.by_writer.at("0"), 1u);
+  EXPECT_EQ(found.by_writer.at("1"), 1u);
+  for (const auto& message : found.all) EXPECT_TRUE(message[What::idle]) << message.writer;
+}
+
 TEST(OomMessages, ThatAreOneFailureCountOnce) {
   const auto found = find_in(
       "2024-05-28 07:02:44.349554: W external/tsl/tsl/framework/bfc_allocator.cc:482] Allocator "
@@ -191,7 +247,11 @@ TEST(OomMessages, AreNotTheTextOfProgramsThatSpeakOfThem) {
   EXPECT_TRUE(find_in("if 'out of memory. Tried to allocate' in str(error): pass\n"
                       "raise MemoryError('std::bad_alloc: out_of_memory: ')\n"
                       "# Out of memory allocating request\n"
-                      "OOM_SCORE=3\nmemory allocated: 3.00 GiB\n")
+                      "OOM_SCORE=3\nmemory allocated: 3.00 GiB\n"
+                      "git: fatal: out of memory\nthe server ran out of memory\n"
+                      "INFO if you get CUDA out of memory, lower the batch size\n"
+                      "this may run into a CUDA error: out of memory\n"
+                      "INFO using GPU 0, run out of memory never\nout of resource: time\n")
                   .all.empty());
 }
 
@@ -245,7 +305,94 @@ constexpr std::array kSpoken{
     Spoken{"CUDA failure 2: out of memory ; GPU=0 ; hostname=a ; file=cuda_allocator.cc ; line=48",
            "ONNX Runtime", ""},
     Spoken{"MXNetError: pooled_storage_manager.h:161: cudaMalloc retry failed: out of memory",
+           "MXNet", ""},
+    Spoken{"MXNetError: Check failed: err == cudaSuccess (2 vs. 0) : Memory allocation failed out "
+           "of memory",
+           "MXNet", ""},
+    Spoken{"MXNetError: pooled_storage_manager.h:151: cudaMalloc failed: out of memory", "CUDA",
+           ""},
+    Spoken{"ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 13908455424\n"
+           "llama_init_from_model: failed to allocate compute pp buffers",
+           "llama.cpp", "13908455424 bytes"},
+    Spoken{"alloc_tensor_range: failed to allocate CUDA0 buffer of size 4831838208\n"
+           "llama_init_from_model: failed to initialize the context: failed to allocate buffer for "
+           "kv cache",
+           "llama.cpp", "4831838208 bytes"},
+    Spoken{"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9216.00 MiB on device 1: "
+           "hipMalloc failed: out of memory",
+           "llama.cpp", "9216.00 MiB"},
+    Spoken{"Error: llama runner process has terminated: cudaMalloc failed: out of memory",
+           "llama.cpp", ""},
+    Spoken{"ggml_vulkan: Device memory allocation of size 5368709120 failed.\n"
+           "ggml_vulkan: vk::Device::allocateMemory: ErrorOutOfDeviceMemory",
+           "llama.cpp", "5368709120 bytes"},
+    Spoken{"CUDA error 2 at ggml-cuda.cu:7233: out of memory", "CUDA", ""},
+    Spoken{"error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+           "Metal", ""},
+    Spoken{
+        "RuntimeError: [metal::malloc] Attempting to allocate 34359738368 bytes which is greater "
+        "than the maximum allowed buffer size of 22906503168 bytes.",
+        "Metal", "34359738368 bytes"},
+    Spoken{"RuntimeError: Invalid buffer size: 24.41 GB", "PyTorch (MPS)", "24.41 GB"},
+    Spoken{"OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: "
+           "101376. Reducing block sizes or `num_stages` may help.",
+           "Triton", "147456 bytes"},
+    Spoken{"torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of "
+           "memory)\nCurrently allocated     : 9.52 GiB\nRequested               : 2.25 GiB\n"
+           "Device limit            : 12.00 GiB\nFree (according to CUDA): 0 bytes",
+           "PyTorch", "2.25 GiB"},
+    Spoken{
+        "torch.OutOfMemoryError: Allocation on device \nGot an OOM, unloading all loaded models.",
+        "PyTorch", ""},
+    Spoken{"RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total "
+           "capacity; 55.10 GiB already allocated; 1.20 GiB free; 58.00 GiB reserved in total by "
+           "PyTorch)",
+           "PyTorch", "2.00 GiB"},
+    Spoken{"out of memory to allocate 8589934592 bytes (total 12884901888 bytes)", "CuPy",
+           "8589934592 bytes"},
+    Spoken{"InternalError: Dst tensor is not initialized.", "TensorFlow or JAX", ""},
+    Spoken{"Device(id:0) memory isn't enough and alloc failed, kernel name: Default/Conv2D, alloc "
+           "size: 1234567168B.",
+           "MindSpore", "1234567168 B"},
+    Spoken{"RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy "
+           "requests.",
+           "vLLM", ""},
+    Spoken{"RuntimeError: Not enough memory to handle 4096 prefill tokens.",
+           "Text Generation Inference", ""},
+    Spoken{"[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::145] Error Code 2: OutOfMemory "
+           "(Requested size was 34359738368 bytes.)",
+           "TensorRT", "34359738368 bytes"},
+    Spoken{"CUDA runtime error in ::cudaMallocAsync(ptr, n, pool, stream): out of memory", "CUDA",
+           ""},
+    Spoken{"- cudaErrorMemoryAllocation: out of memory\n- Free memory: 1073741824\n- Requested "
+           "memory: 2147483648",
+           "CUDA", "2147483648 bytes"},
+    Spoken{"[LightGBM] [Fatal] [CUDA] out of memory /src/cuda/x.cpp 42", "CUDA", ""},
+    Spoken{"pycuda._driver.MemoryError: cuMemAlloc failed: out of memory", "CUDA", ""},
+    Spoken{"syncedmem.cpp:71] Check failed: error == cudaSuccess (2 vs. 0)  out of memory", "CUDA",
+           ""},
+    Spoken{"gpu_mat.cu:116: error: (-217:Gpu API call) out of memory in function 'allocate'",
            "CUDA", ""},
+    Spoken{"CUDA Error 2, out of memory", "CUDA", ""},
+    Spoken{"vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY", "the driver of the device", ""},
+    Spoken{"clCreateBuffer failed: CL_MEM_OBJECT_ALLOCATION_FAILURE", "the driver of the device",
+           ""},
+    Spoken{"CUSPARSE_STATUS_ALLOC_FAILED when calling `cusparseCreate(handle)`", "a CUDA library",
+           ""},
+    Spoken{"HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`", "a CUDA library",
+           ""},
+    Spoken{"cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "a CUDA library",
+           ""},
+    Spoken{"failed to create cublas handle: the resource allocation failed", "a CUDA library", ""},
+    Spoken{"MIOpen Error: handlehip.cpp:133: Memory not available to allocate buffer: 134217728",
+           "a CUDA library", "134217728 bytes"},
+    Spoken{
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+        "the host", ""},
+    Spoken{"  Last State:     Terminated\n    Reason:       OOMKilled", "the host", ""},
+    Spoken{"model requires more system memory (21.5 GiB) than is available (15.2 GiB)", "the host",
+           "21.5 GiB"},
+    Spoken{"NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 9637892 bytes", "the host", ""},
     Spoken{"Warp CUDA error 2: out of memory (in function wp_alloc_device_default, warp.cu:500)",
            "CUDA", ""},
     Spoken{"slurmstepd: error: Detected 1 oom_kill event in StepId=123.0.", "the host", ""},
@@ -266,7 +413,8 @@ TEST(OomMessages, AreThoseOfWhoeverSaysThem) {
 
 TEST(OomMessages, AreFoundByTheirWordsAlone) {
   for (const auto& wording : wordings()) {
-    const auto found = find_in(std::string(wording.trigger) + " 1 GiB");
+    const auto device = wording.needs_device ? "cuda " : "";
+    const auto found = find_in(device + std::string(wording.trigger) + " 1 GiB");
     EXPECT_TRUE(found.all.size() == 1 || wording.needs_figure) << wording.trigger;
   }
 }

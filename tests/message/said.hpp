@@ -171,6 +171,45 @@ inline constexpr std::array kSaid{
          "Out of memory error on GPU 0. Cannot allocate 1.000000GB memory on GPU 0, 150.000000MB "
          "memory has been allocated and available memory is only 500.000000MB.",
          inspect::Cause::need, true},
+    Said{"paddle, whose pool may have it idle",
+         "Out of memory error on GPU 0. Cannot allocate 1.500000GB memory on GPU 0, 14.900000GB "
+         "memory has been allocated and available memory is only 899.937500MB.",
+         inspect::Cause::not_known, false},
+    Said{
+        "torch over the driver's pool, which may have it idle",
+        "Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : "
+        "9.52 GiB Requested : 2.25 GiB Device limit : 12.00 GiB Free (according to CUDA): 0 bytes "
+        "PyTorch limit (set by user-supplied memory fraction) : 17179869184.00 GiB",
+        inspect::Cause::not_known, false},
+    Said{
+        "torch over the driver's pool, which cannot have it",
+        "Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : "
+        "11.52 GiB Requested : 2.25 GiB Device limit : 12.00 GiB Free (according to CUDA): 0 bytes",
+        inspect::Cause::need, true},
+    Said{
+        "torch in a French text",
+        "CUDA out of memory. Tried to allocate 1,70 GiB. GPU 0 has a total capacity of 6,00 GiB of "
+        "which 0 bytes is free. Of the allocated memory 2,93 GiB is allocated by PyTorch, and 2,30 "
+        "GiB is reserved by PyTorch but unallocated.",
+        inspect::Cause::waste, true},
+    Said{
+        "torch, as much free as was asked, as printed",
+        "CUDA out of memory. Tried to allocate 8.60 GiB (GPU 0; 23.70 GiB total capacity; 3.77 GiB "
+        "already allocated; 8.60 GiB free; 12.92 GiB reserved in total by PyTorch)",
+        inspect::Cause::waste, true},
+    Said{
+        "julia, which tells what is used",
+        "ERROR: Out of GPU memory trying to allocate 4.000 GiB\nEffective GPU memory usage: 95.12% "
+        "(22.500 GiB/23.653 GiB)\nMemory pool usage: 18.000 GiB (20.000 GiB reserved)",
+        inspect::Cause::others, true},
+    Said{"triton",
+         "out of resource: shared memory, Required: 147456, Hardware limit: 101376. Reducing block "
+         "sizes or `num_stages` may help.",
+         inspect::Cause::need, true},
+    Said{"metal",
+         "[metal::malloc] Attempting to allocate 34359738368 bytes which is greater than the "
+         "maximum allowed buffer size of 22906503168 bytes.",
+         inspect::Cause::need, true},
     Said{"vllm as it starts",
          "ValueError: Free memory on device (10.94/79.11 GiB) on startup is less than desired GPU "
          "memory utilization (0.9, 71.2 GiB). Decrease GPU memory utilization.",

@@ -213,7 +213,7 @@ TEST(Reader, SaysWhatAFileIsInsteadOfATrace) {
   EXPECT_EQ(refusal("{\"format\":7}"), other);
   EXPECT_EQ(refusal(""), "x.json: the file is empty: expected an emmctl trace");
   EXPECT_EQ(refusal(" \n\n"), "x.json: the file is empty: expected an emmctl trace");
-  EXPECT_EQ(refusal("\xef\xbb\xbf{}"), "x.json:1:1: a byte order mark: expected UTF-8 without one");
+  EXPECT_EQ(refusal("\xef\xbb\xbf{}"), other) << "a byte order mark is no part of it";
   EXPECT_EQ(refusal(with_header("\n{\"op\":\"reset\"}\n")),
             "x.json:2: a blank line: expected an operation on each line");
 }

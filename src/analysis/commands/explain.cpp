@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "allocators/pytorch/survivors.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -16,6 +17,7 @@
 #include "commands/statistics_answer.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/streamed_ooms.hpp"
+#include "trace/curve.hpp"
 #include "trial/remedies.hpp"
 
 namespace emm {
@@ -178,10 +180,19 @@ class Explain final : public CommandRun {
     if (auto done = read(of_pytorch); !done) return done;
     if (of_pytorch.get() != nullptr) {
       describe_states(all.fit_checks, *of_pytorch.get());
+      return {};
+    }
+    allocators::pytorch::Recording at_end;
+    allocators::pytorch::Survivors survivors;
+    if (auto done = read(survivors); !done) return done;
+    survivors.pass_to(at_end);
+    if (auto done = read(survivors); !done) return done;
+    if (survivors.are_sized()) {
+      describe_states(all.fit_checks, at_end);
     } else {
       console.say(text::format(
-          "{}: more than {} requests: what of the inactive memory is returnable is not worked out "
-          "in passes",
+          "{}: more than {} requests, whose blocks have no sizes: what of the inactive memory is "
+          "returnable is not worked out in passes",
           trace_.path, text::grouped(kRequestsMost)));
     }
     return {};
@@ -264,6 +275,8 @@ class Explain final : public CommandRun {
     if (!has_name(trace_.path)) return {};
     const auto path = text::shell_word(trace_.path);
     if (is_state) return text::format("emmctl inspect {} --map {}", path, trace.size() - 1);
+    if (trace::curve_of(trace.header()) != trace::Curve::none)  // which no command replays
+      return text::format("emmctl inspect {}", path);
     if (!capacity) return text::format("emmctl fit {} --manager pool", path);
     return text::format("emmctl replay {} --manager pool --device sim:capacity={}", path,
                         *capacity);

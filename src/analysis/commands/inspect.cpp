@@ -21,6 +21,7 @@
 #include "inspect/oom_text.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
+#include "trace/curve.hpp"
 #include "trial/gap_remedies.hpp"
 
 namespace emm {
@@ -243,6 +244,8 @@ class Inspect final : public CommandRun {
     if (growth.grows()) return text::format("emmctl inspect {} --more", path);
     if (profile.live.bytes == 0) return {};
     if (trace.is_state()) return "emmctl explain " + path;
+    if (trace::curve_of(trace.header()) != trace::Curve::none)  // which no command replays
+      return text::format("emmctl report {} -o page.html", path);
     return text::format(profile.backing ? "emmctl tune {}" : "emmctl fit {} --manager pool", path);
   }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/text.hpp"
+#include "format/printed_lines.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"
 
@@ -18,6 +19,7 @@ Result<const inspect::StatisticsReader*> reader_of(const TraceArgument& argument
   if (!opened) return none;  // the command words what is wrong
   source = *std::move(opened);
   if (trace::detect(*source)) return none;
+  source = format::printed_lines(std::move(source));
   return inspect::detect_statistics(*source);
 }
 

@@ -204,7 +204,8 @@ class TuneRun final : public CommandRun {
   static void say_agreement(Console& console, const pytorch::Recording& recording,
                             const pytorch::Program& program) {
     if (!recording.is_recording()) {
-      console.say("the trace is no recording of PyTorch's allocator: its requests are replayed");
+      console.say(
+          "the trace does not tell what PyTorch's allocator did: its requests are replayed");
       return;
     }
     const auto& found = program.recorded;

@@ -6,8 +6,10 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
+#include "format/printed_lines.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"
+#include "trace/curve.hpp"
 
 namespace emm::cli {
 namespace {
@@ -64,8 +66,62 @@ FileAnswer of_library(const std::string& path) {
         "Records it, where it is a program that uses CUDA."}});
 }
 
-FileAnswer of_recording(const std::string& path, const trace::Importer& importer) {
+/// What a recording has beside what was live.
+enum class Told : std::uint8_t {
+  requests,  ///< It can be replayed.
+  state,     ///< One moment.
+  curve,     ///< What was live, and not which block was freed.
+};
+
+/// Reads a recording until it has a request.
+class FirstRequest final : public trace::OperationSink {
+ public:
+  Status on_header(const trace::Header& header) override {
+    if (trace::curve_of(header) != trace::Curve::none) told_ = Told::curve;
+    return told_ == Told::curve ? enough() : Status();
+  }
+  Status on_operation(const trace::Operation& operation) override {
+    if (operation.preexisting) {
+      told_ = Told::state;
+      return {};
+    }
+    const auto asks =
+        trace::asks_for_device_memory(operation.op) && operation.layer != trace::Layer::backing;
+    if (!asks) return {};
+    told_ = Told::requests;
+    return enough();
+  }
+  Status finish() override { return {}; }
+  Told told() const noexcept { return told_; }
+
+ private:
+  static Status enough() { return Error{.code = Errc::interrupted}; }
+  Told told_ = Told::requests;
+};
+
+FileAnswer of_recording(const std::string& path, const trace::Importer& importer,
+                        format::ByteSource& source) {
   const auto shown = text::shell_word(path);
+  FirstRequest first;
+  // A damaged recording tells what it is, too.
+  static_cast<void>(importer.read(source, first, {.partial = true}));
+  const auto what =
+      text::format("{} is in the format {}: {}.", path, importer.name, importer.summary);
+  if (first.told() != Told::requests) {
+    const bool is_state = first.told() == Told::state;
+    std::vector<Suggestion> asked{
+        {text::format("inspect {}", shown),
+         is_state ? "Shows what was live, and where." : "Shows the curve and the peak."}};
+    if (is_state) {
+      asked.push_back({text::format("explain {} --capacity SIZE", shown),
+                       "Says what is returnable, what is stuck, and the largest request that "
+                       "would be served."});
+    }
+    asked.push_back({text::format("report {} -o page.html", shown), "Makes a page for a browser."});
+    return listed(what + (is_state ? " It has one moment and no request: nothing to replay."
+                                   : " It does not tell which block was freed: nothing to replay."),
+                  asked);
+  }
   std::vector<Suggestion> asked{
       {text::format("inspect {}", shown), "Shows sizes, lifetimes, the peak and leaks."},
       {text::format("explain {}", shown), "Says why it ran out of memory, if it did."},
@@ -81,8 +137,7 @@ FileAnswer of_recording(const std::string& path, const trace::Importer& importer
   } else {
     asked.push_back({text::format("check {}", shown), "Says whether it is sound."});
   }
-  return listed(text::format("{} is in the format {}: {}.", path, importer.name, importer.summary),
-                asked);
+  return listed(what, asked);
 }
 
 FileAnswer of_statistics(const std::string& path, const inspect::StatisticsReader& reader) {
@@ -141,15 +196,19 @@ Result<FileAnswer> what_is(const std::string& path) {
   auto source = format::ByteSource::open(path);
   if (!source) return std::move(source).error();
   const auto importer = trace::detect(**source);
-  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer);
+  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer, **source);
   if (importer) {
     // Without a message in it, it is a recording like others.
     auto messages = message::find_messages(**source);
     if (!messages) return std::move(messages).error();
-    return messages->all.empty() ? of_recording(path, **importer) : of_messages(*messages, path);
+    if (!messages->all.empty()) return of_messages(*messages, path);
+    source = format::ByteSource::open(path);
+    return source ? Result<FileAnswer>(of_recording(path, **importer, **source)) : source.error();
   }
-  const auto statistics = inspect::detect_statistics(**source);
+  auto printed = format::printed_lines(*std::move(source));
+  const auto statistics = inspect::detect_statistics(*printed);
   if (statistics && *statistics) return of_statistics(path, **statistics);
+  source = std::move(printed);
   const auto prefix = (*source)->peek(std::size_t{64} << 10);
   if (!prefix) return prefix.error();
   return of_log(**source, path, file_kind(*prefix, path));

@@ -117,6 +117,17 @@ std::string check_words(const FitCheck& of) {
   if (space.free != 0)
     out += format(", the largest free block {}", short_bytes(space.largest_free));
   out += '.';
+  if (space.free != 0 && of.is_divided) {
+    std::uint64_t returnable = 0, stuck = 0;
+    for (const auto& part : of.inactive) {
+      returnable += part.returnable;
+      stuck += part.stuck;
+    }
+    out += format(
+        " Of that {} are returnable before a request fails, and {} stuck in partly used "
+        "segments.",
+        short_bytes(returnable), short_bytes(stuck));
+  }
   if (of.largest_request && of.capacity)
     out += format(" The largest request that would be served is {}.",
                   short_bytes(*of.largest_request));

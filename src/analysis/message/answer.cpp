@@ -94,6 +94,10 @@ class Judge {
     derive();
     if (speaker_ == Speaker::host) {
       host();
+    } else if (speaker_ == Speaker::triton) {
+      on_chip();
+    } else if (speaker_ == Speaker::metal || message_.wording->trigger == "Invalidbuffersize:") {
+      of_metal();
     } else if (message_.beyond_any || (asked_ && total_ && reaches(*total_, *asked_) == false)) {
       larger_than_device();
     } else if (!asked_) {
@@ -205,9 +209,40 @@ class Judge {
   void host() {
     out_.is_certain = true;
     out_.lead = {"This is memory of the host: no setting of a device's allocator can help.",
-                 asked_ ? format("{} of host memory were asked for.", asked_words())
+                 asked_ ? format("{} of host memory were asked for{}.", asked_words(),
+                                 free_ ? format(", {} were there", printed(What::free)) : "")
                         : "The machine, or the job's limit of memory, had no more.",
                  "See the job's limit (cgroup, ulimit) and pinned or cached data of the program."};
+  }
+
+  /// What a kernel needs beside what one multiprocessor has.
+  void on_chip() {
+    out_.cause = Cause::need;
+    out_.is_certain = true;
+    out_.lead = {
+        "This is memory of a multiprocessor, which one kernel asks for: no allocator has a part.",
+        asked_ && total_ ? format("The kernel needs {}, and the device has {} there.",
+                                  asked_words(), printed(What::total))
+                         : std::string("How much the kernel needs is not told."),
+        "Use smaller blocks, or fewer num_stages or num_warps, in its configurations."};
+  }
+
+  void of_metal() {
+    if (asked_) {
+      out_.cause = Cause::need;
+      out_.is_certain = true;
+      out_.lead = {"The request is larger than a buffer of Metal may be: no setting can serve it.",
+                   allowed_ ? format("{} were asked for, and one buffer may have {}.",
+                                     asked_words(), printed(What::allowed))
+                            : format("{} were asked for in one buffer.", asked_words()),
+                   "Look for the shape of this one tensor; split it, or use a smaller batch."};
+      return;
+    }
+    out_.lead = {"Metal had no memory for the work it was given; how much, it does not tell.",
+                 "The machine's memory serves the CPU and the GPU: other programs count, too.",
+                 "Hold less, or end other programs."};
+    out_.not_told = {"what was asked for", "what the device has and had free",
+                     "what the program holds"};
   }
 
   void larger_than_device() {
@@ -258,7 +293,21 @@ class Judge {
                      "Weights leave nothing of it for the KV cache.",
                      "Raise --mem-fraction-static, or use a smaller model or more devices."};
         break;
+      case Speaker::tgi:
+        out_.cause = Cause::limit;
+        out_.lead = {"The limit is the server's own: the share of the device that it may use.",
+                     "Weights leave too little of it for the tokens of one prefill.",
+                     "Lower --max-batch-prefill-tokens, or use a smaller model or more devices."};
+        break;
       case Speaker::vllm:
+        if (message_.wording->trigger.ends_with("warmingup")) {
+          out_.cause = Cause::need;
+          out_.is_certain = false;
+          out_.lead = {"vLLM's cache left too little of the device for its largest batch.",
+                       "How much that batch needs is not told.",
+                       "Lower max_num_seqs, or gpu_memory_utilization."};
+          break;
+        }
         out_.cause = Cause::limit;
         out_.lead = {"The limit is vLLM's own: the share of the device that it may use.",
                      "Weights and activations leave nothing of it for the KV cache.",
@@ -283,9 +332,17 @@ class Judge {
         }
         [[fallthrough]];
       default:
+        if (speaker_ == Speaker::llama) {
+          out_.lead = {
+              "The program asked the device itself for memory, and the device refused.",
+              "There is no pool in between, so no setting of one can help.",
+              "Use fewer layers on this device, a smaller context, or free it for others."};
+          break;
+        }
         out_.lead = {
             "The message does not tell why: it has no figures, only that memory ran out.",
-            speaker_ == Speaker::rmm || speaker_ == Speaker::numba || speaker_ == Speaker::cuda
+            speaker_ == Speaker::rmm || speaker_ == Speaker::numba || speaker_ == Speaker::cuda ||
+                    speaker_ == Speaker::other_driver
                 ? "It was the device that refused, not a pool of a framework, as far as it says."
                 : "Neither what was asked for nor what the device had is told.",
             "A recording tells: see below. `nvidia-smi` says who holds the device now."};
@@ -368,6 +425,10 @@ class Judge {
 
   /// What was asked for beside what there was for it.
   void compare() {
+    if (!out_.idle && !message_.chunks && free_ && idle_decides()) {
+      idle_is_unknown();
+      return;
+    }
     const auto verdict = reaches(*out_.available, *asked_);
     const bool would_fit = verdict.value_or(out_.available->middle() >= asked_->middle());
     out_.is_certain = verdict.has_value();
@@ -388,6 +449,36 @@ class Judge {
     } else {
       lacks();
     }
+  }
+
+  /// What a pool has idle, at most. Nothing of it is known where neither what it holds nor what the
+  /// device has is told.
+  std::optional<Range> idle_at_most() const {
+    if (reserved_) return Range{0, reserved_->most};
+    if (total_ && free_ && allocated_) return Range{0, (*total_ - *free_ - *allocated_).most};
+    return std::nullopt;
+  }
+
+  /// Is the pool one that keeps what is freed, and could that be what lacks?
+  bool idle_decides() const {
+    if (speaker_ == Speaker::xla || speaker_ == Speaker::vllm) return false;
+    if (reaches(*out_.available, *asked_) == true) return false;
+    const auto idle = idle_at_most();
+    return !idle || reaches(*out_.available + *idle, *asked_) != false;
+  }
+
+  void idle_is_unknown() {
+    const auto idle = idle_at_most();
+    out_.is_certain = false;
+    out_.lead = {
+        format("Need or fragmentation: it depends on what is idle in {}.", allocator_of(speaker_)),
+        format("{} asked for, {} free: {} would have to be idle{}.", asked_words(), free_words(),
+               lacking_words(), idle ? format(", of {} at most", units::bytes(idle->most)) : ""),
+        "A recording tells: see below. `nvidia-smi` says who holds the device now."};
+    out_.not_told.push_back(format("what is idle in {}", allocator_of(speaker_)));
+    out_.available.reset();
+    out_.lacking.reset();
+    out_.spare.reset();
   }
 
   /// The dump of an allocator tells each byte.
@@ -425,7 +516,10 @@ class Judge {
   }
 
   void fits() {
-    if (growth_ && !message_.chunks && growth_->middle() >= asked_->middle()) {
+    // Where the rounded figures leave it open, the device did refuse for want of room.
+    const bool has_room = growth_ && reaches(*growth_, *asked_) == true;
+    const bool had_room = growth_ && !out_.idle && growth_->middle() >= asked_->middle();
+    if (!message_.chunks && (has_room || had_room)) {
       room_was_there();
       return;
     }

@@ -51,6 +51,16 @@ std::optional<bool> reaches(Range a, Range b) noexcept {
   return std::nullopt;
 }
 
+/// Does `text` begin with one or two digits and a unit that a fraction may have?
+static bool fraction_has_unit(std::string_view text) noexcept {
+  std::size_t digits = 0;
+  while (digits < text.size() && is_figure_digit(text[digits])) ++digits;
+  if (digits == 0 || digits > 2) return false;
+  return std::any_of(kUnits.begin(), kUnits.end(), [&](const Unit& unit) {
+    return unit.power > 0 && text.substr(digits).starts_with(unit.name);
+  });
+}
+
 std::optional<Token> number_at(std::string_view text) noexcept {
   Token token;
   bool point = false;
@@ -64,9 +74,12 @@ std::optional<Token> number_at(std::string_view text) noexcept {
                         is_figure_digit(text[token.size + 2]) &&
                         is_figure_digit(text[token.size + 3]) &&
                         (token.size + 4 == text.size() || !is_figure_digit(text[token.size + 4]));
+    // One or two digits behind a comma are a fraction, as in "1,70 GiB".
+    const bool is_fraction = c == ',' && digit_follows && text.find(',') == token.size && !groups &&
+                             fraction_has_unit(text.substr(token.size + 1));
     if (is_figure_digit(c) || groups) {
       ++token.size;
-    } else if (c == '.' && !point && token.size > 0 && digit_follows) {
+    } else if ((c == '.' || is_fraction) && !point && token.size > 0 && digit_follows) {
       point = true;
       ++token.size;
     } else {
@@ -88,9 +101,11 @@ std::optional<Token> number_at(std::string_view text) noexcept {
 std::optional<Figure> figure(std::string_view digits, std::string_view unit, Rounding rounding) {
   Wide scaled = 0, scale = 1;
   bool point = false;
+  const auto comma = digits.rfind(',');
+  const bool is_fraction = comma != digits.npos && digits.size() - comma < 4;
   for (const auto c : digits) {
-    if (c == ',') continue;
-    if (c == '.') {
+    if (c == ',' && !is_fraction) continue;
+    if (c == '.' || c == ',') {
       point = true;
       continue;
     }
@@ -104,6 +119,7 @@ std::optional<Figure> figure(std::string_view digits, std::string_view unit, Rou
     power = each.power;
     break;
   }
+  if (point && unit.empty()) return std::nullopt;  // Its unit is cut off, or not known.
   const auto bytes = Wide{1} << (10 * power);
   if (scaled > (Wide{kMost64} * 10) || scaled / scale * bytes > Wide{kMost64}) return std::nullopt;
   Figure out;

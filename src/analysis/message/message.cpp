@@ -25,12 +25,50 @@ constexpr std::uint64_t kWrapped = 12;
 constexpr std::size_t kNone = ~std::size_t{0};  // no message has a dump
 constexpr std::size_t kAgain = kNone - 1;       // a dump that was there before
 
-/// Appends `text` without its spaces. A comma in front of a space is doubled, so that it is not
-/// taken for one that groups digits.
+/// The size of what pages have between the letters of a text: a tag, or a letter by its name, of
+/// which `letter` gets what it stands for (0: a space). 0 if there is none.
+std::size_t markup_at(std::string_view text, char& letter) {
+  letter = '\0';
+  for (const std::string_view space : {"\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89"})
+    if (text.starts_with(space)) return space.size();  // no-break, narrow and thin spaces
+  if (text.front() == '<') {
+    constexpr std::size_t kLongestTag = 200;
+    const auto end = text.substr(0, kLongestTag).find_first_of("<>", 1);
+    const bool is_tag = end != text.npos && text[end] == '>' && end > 1 &&
+                        (text[1] == '/' || (text[1] >= 'a' && text[1] <= 'z'));
+    return is_tag ? end + 1 : 0;
+  }
+  struct Named {
+    std::string_view name;
+    char letter;
+  };
+  constexpr std::array kNamed{Named{"&nbsp;", '\0'}, Named{"&#160;", '\0'}, Named{"&amp;", '&'},
+                              Named{"&lt;", '<'},    Named{"&gt;", '>'},    Named{"&quot;", '"'},
+                              Named{"&#34;", '"'},   Named{"&#39;", '\''},  Named{"&#x27;", '\''},
+                              Named{"&apos;", '\''}};
+  for (const auto& named : kNamed) {
+    if (!text.starts_with(named.name)) continue;
+    letter = named.letter;
+    return named.name.size();
+  }
+  return 0;
+}
+
+/// Appends `text` without its spaces, and without the tags of pages. A comma in front of a space is
+/// doubled, so that it is not taken for one that groups digits.
 void squeeze(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = text[i];
+    auto c = text[i];
+    if (c == '=' && i + 1 == text.size()) continue;  // a line that a mail wraps
     if (c == ' ' || c == '\t' || c == '\r' || c == '\0') continue;
+    if (c == '<' || c == '&' || c == '\xc2' || c == '\xe2') {
+      char letter = 0;
+      if (const auto size = markup_at(text.substr(i), letter); size != 0) {
+        i += size - 1;
+        if (letter == 0) continue;
+        c = letter;
+      }
+    }
     out += c;
     if (c == ',' && i + 1 < text.size() && (text[i + 1] == ' ' || text[i + 1] == '\t')) out += c;
   }
@@ -89,6 +127,30 @@ std::optional<std::uint64_t> tensor_bytes(std::string_view text) {
   return bytes == 0 ? std::nullopt : std::optional(bytes);
 }
 
+/// Does the text speak of a device, whatever its kind?
+bool names_device(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kNames{"cuda", "CUDA", "Cuda", "GPU",
+                                                   "gpu",  "Gpu",  "cuMem"};
+  return std::any_of(kNames.begin(), kNames.end(), [&](std::string_view each) {
+    return text.find(each) != std::string_view::npos;
+  });
+}
+
+/// Is it advice for the case that memory runs out, and no failure?
+bool is_advice(std::string_view line) {
+  const auto said = line.find("out of memory");
+  if (said == std::string_view::npos) return false;
+  constexpr std::array<std::string_view, 10> kWords{"if ",     "If ",     "avoid ", "prevent ",
+                                                    "may ",    "can ",    "when ",  "in case of ",
+                                                    "to fix ", "reduces "};
+  const auto before = line.substr(0, said);
+  return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
+    const auto at = before.rfind(word);
+    constexpr std::size_t kNear = 40;
+    return at != std::string_view::npos && said - at < kNear && (at == 0 || before[at - 1] == ' ');
+  });
+}
+
 /// Reads the figures of a message out of its text without spaces.
 void read_figures(std::string_view text, Message& message) {
   message.beyond_any = text.find("morethan1EBmemory") != std::string_view::npos;
@@ -113,7 +175,7 @@ void read_figures(std::string_view text, Message& message) {
     const auto token = number_at(text.substr(at));
     const auto before = text.substr(0, at);
     const auto digits = text.substr(at, token->digits);
-    if (before.ends_with("current/max/trysize=") ||
+    if (before.ends_with("current/max/trysize=") || before.ends_with("current/max/trysize") ||
         (sizes_of_rmm % 3 != 0 && before.ends_with(','))) {
       constexpr std::array kOfRmm{What::reserved, What::allowed, What::asked};
       set(kOfRmm[sizes_of_rmm++ % 3], digits, token->unit);
@@ -153,6 +215,21 @@ void read_figures(std::string_view text, Message& message) {
   if (const auto bytes = tensor_bytes(text)) {
     auto& asked = message.figures[static_cast<std::size_t>(What::asked)];
     if (!asked) asked = Figure{{*bytes, *bytes}, text::format("{} bytes", *bytes)};
+  }
+  // CUDA.jl prints what of the device is used, "95.12% (22.500 GiB/23.653 GiB)".
+  const auto total = message.bytes(What::total);
+  if (const auto used_at = text.find("%("); total && used_at != text.npos) {
+    const auto used_text = text.substr(used_at + 2);
+    const auto token = number_at(used_text);
+    const auto used =
+        token && used_text.substr(token->size).starts_with('/')
+            ? message::figure(used_text.substr(0, token->digits), token->unit, Rounding::nearest)
+            : std::nullopt;
+    auto& free = message.figures[static_cast<std::size_t>(What::free)];
+    if (used && !free) {
+      const auto left = *total - used->bytes;
+      free = Figure{left, words_of(left)};
+    }
   }
   // A driver that knows no figure prints 2^64 bytes, of which format_size() makes 2^34 GiB.
   auto& process = message.figures[static_cast<std::size_t>(What::process)];
@@ -261,6 +338,7 @@ class Finder {
       const auto [wording, at] = next_trigger(stream);
       if (wording == nullptr) return;
       stream.looked_at = at + 1;
+      if (!wording->is_specific && is_advice(line)) continue;
       if (stream.open != nullptr && at - stream.begin < kLongest) {
         // Part of the open message: of its own words, an error code that it quotes, or its name
         // once more.
@@ -288,9 +366,9 @@ class Finder {
   static std::pair<const Wording*, std::size_t> next_trigger(const Stream& stream) {
     const auto text = std::string_view(stream.text);
     // Every trigger has one of these.
-    constexpr std::array<std::string_view, 10> kSeeds{"emory", "EMORY", "lloc",       "LLOC",
-                                                      "OfMem", "OOM",   "poolsizeex", "KVcache",
-                                                      "oom_k", "oom-k"};
+    constexpr std::array<std::string_view, 15> kSeeds{
+        "emory", "EMORY", "lloc",  "LLOC",       "OfMem",      "OOM",      "poolsizeex", "KVcache",
+        "oom_k", "oom-k", "OfDev", "ofresource", "buffersize", "isnotini", "/dev/shm"};
     if (std::none_of(kSeeds.begin(), kSeeds.end(), [&](std::string_view seed) {
           return text.find(seed, stream.looked_at) != std::string_view::npos;
         }))
@@ -322,6 +400,12 @@ class Finder {
       ++out_.not_failures;
       return;
     }
+    if (message.wording->needs_device && !names_device(text)) return;
+    // The driver's words in the form that llama.cpp and what stands on it give them.
+    static constexpr Wording kDriver{Speaker::cuda, "", false};
+    if (message.wording->trigger == "Mallocfailed:outofmemory" && text.find("llama") == text.npos &&
+        text.find("ggml") == text.npos)
+      message.wording = &kDriver;
     read_figures(text, message);
     if (message.wording->needs_figure && !message[What::asked] && !message.beyond_any) {
       if (message.wording->speaker == Speaker::rmm && text.find("CUDAerror") == text.npos) {

@@ -47,6 +47,7 @@ struct Phrase {
 enum class Speaker : std::uint8_t {
   torch,
   torch_mps,
+  metal,
   cupy,
   xla,
   tensorflow,
@@ -54,14 +55,19 @@ enum class Speaker : std::uint8_t {
   rmm,
   numba,
   paddle,
+  mxnet,
+  mindspore,
   vllm,
   sglang,
+  tgi,
+  triton,
   julia,
   tensorrt,
   llama,
   nccl,
   cublas,
   cuda,
+  other_driver,
   host,
 };
 std::string_view framework(Speaker speaker) noexcept;
@@ -78,6 +84,8 @@ struct Wording {
   bool is_specific;
   Rounding rounding = Rounding::nearest;
   bool needs_figure = false;  ///< Without a figure of what was asked it is only somebody's words.
+  bool needs_device =
+      false;  ///< Memory of the host is told so, too: the text has to name a device.
 };
 
 std::span<const Wording> wordings() noexcept;

@@ -216,6 +216,12 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   }
   const auto first = first_advice(tuning);
   made.answer = {first.words, today_words(tuning, trace)};
+  if (tuning.before_reserved != 0) {
+    made.answer.push_back(
+        text::format("{} of the {} that are live at most were there before the first row, and stay "
+                     "where they are.",
+                     units::short_bytes(tuning.before_live), units::short_bytes(tuning.peak_live)));
+  }
   if (!first.is_today) made.command = first.how;
   const auto limited = tuning.question.capacity != pytorch::kNoLimit;
   made.sides = "lrrrl";

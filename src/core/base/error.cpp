@@ -65,6 +65,8 @@ constexpr std::string_view words_of(Errc code) {
       return "version mismatch";
     case Errc::parse_error:
       return "damaged input";
+    case Errc::unknown_format:
+      return "unknown format";
     case Errc::io_error:
       return "input or output failed";
     case Errc::no_device:

@@ -21,7 +21,8 @@ enum class Errc : std::uint8_t {
   not_found,
   dead_pointer,  ///< Memory that was freed, or that a reset ended.
   version_mismatch,
-  parse_error,  ///< Damaged or malformed input.
+  parse_error,     ///< Damaged or malformed input.
+  unknown_format,  ///< Input of another kind than any that is read.
   io_error,
   no_device,     ///< No driver, or no device.
   driver_error,  ///< Any other failure that the driver reports; see Error::native.

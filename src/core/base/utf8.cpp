@@ -63,6 +63,26 @@ bool is_hidden(std::string_view text) noexcept {
   });
 }
 
+void append_utf8(std::string& out, char32_t point) {
+  const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
+  if (point < 0x80) {
+    put(point);
+    return;
+  }
+  if (point < 0x800) {
+    put(0xc0 | point >> 6);
+  } else {
+    if (point < 0x10000) {
+      put(0xe0 | point >> 12);
+    } else {
+      put(0xf0 | point >> 18);
+      put(0x80 | (point >> 12 & 0x3f));
+    }
+    put(0x80 | (point >> 6 & 0x3f));
+  }
+  put(0x80 | (point & 0x3f));
+}
+
 std::string_view head(std::string_view text, std::size_t most) noexcept {
   if (text.size() <= most) return text;
   while (most > 0 && continues(text[most])) --most;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace emm::text {
@@ -16,6 +17,9 @@ bool is_hidden(std::string_view text) noexcept;
 
 /// The code point of the first character: 0x202e for U+202E. REQUIRES: utf8_length(text) != 0.
 char32_t code_point(std::string_view text) noexcept;
+
+/// Appends a code point. REQUIRES: it is one, and no surrogate.
+void append_utf8(std::string& out, char32_t point);
 
 /// The first bytes of `text`, at most `most`, without a cut character at the end. REQUIRES: `text`
 /// is UTF-8.

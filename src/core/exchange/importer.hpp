@@ -50,8 +50,8 @@ struct Importer {
 
 std::span<const Importer* const> bundled_importers();
 
-/// The importer with the highest confidence in the file's content. parse_error, with the known
-/// formats, if none is confident. Consumes nothing.
+/// The importer with the highest confidence in the file's content. unknown_format, with the
+/// known formats, if none is confident. Consumes nothing.
 Result<const Importer*> detect(format::ByteSource& source);
 /// Finds an importer by its name.
 Result<const Importer*> find_importer(std::string_view name);

@@ -43,11 +43,12 @@ Result<std::unique_ptr<RawStage>> open_raw(const std::string& path, const std::a
 Error interrupted_reading(const std::string& name);
 std::unique_ptr<RawStage> raw_memory(std::string_view bytes);
 
-enum class Packing : std::uint8_t { none, gzip, zstd };
+enum class Packing : std::uint8_t { none, gzip, zstd, encoded };
 Packing packing_of(std::string_view magic) noexcept;
 
 /// Unpacks a stream. Consecutive members or frames form one stream. `name` is for messages. Both
-/// must outlive the stage.
+/// must outlive the stage. A text that is encoded as UTF-16, or has a mark of UTF-8 in front, comes
+/// out as plain UTF-8, packed or not.
 std::unique_ptr<ByteStage> unpack(RawStage& packed, Packing packing, const std::string& name);
 
 }  // namespace emm::format

@@ -194,14 +194,13 @@ LogLine without_prefix(std::string_view text, bool is_numbered) {
 
 /// Answers whether no word is near the text, which follows what was looked at.
 bool LogLines::is_far(std::string_view text) {
-  const bool is_plain = text.find('\0') == text.npos;  // Words of UTF-16 are not found.
   // A word may begin in the text before.
   constexpr std::size_t kSeam = 64;
   const auto seam = passes_
                         ? std::string(near_.substr(near_.size() - std::min(kSeam, near_.size())))
                               .append(text.substr(0, kSeam))
                         : std::string();
-  if (!is_plain || words_->is_in(text) || words_->is_in(seam)) {
+  if (words_->is_in(text) || words_->is_in(seam)) {
     near_until_ = read_ + text.size() + kLogNear;
     return false;
   }
@@ -265,21 +264,29 @@ Result<bool> LogLines::more(bool at_line_begin) {
   return true;
 }
 
+namespace {
+
+/// Does the text begin with `[rank3]:`?
+bool is_rank_label(std::string_view text) {
+  constexpr std::string_view kRank = "[rank";
+  if (!text.starts_with(kRank)) return false;
+  const auto end = text.find_first_not_of(kLogDigits, kRank.size());
+  return end != std::string_view::npos && end != kRank.size() && text.substr(end).starts_with("]:");
+}
+
+}  // namespace
+
 /// Cleans one line, or a part of one.
 void LogLines::take(std::string_view raw, bool goes_on) {
   clean_.clear();
   parts_.clear();
   part_ = 0;
   if (!continued_) writer_.clear();
-  if (number_ == 1 && !continued_) {  // the mark of an encoding
-    for (const std::string_view mark : {"\xff\xfe", "\xfe\xff", "\xef\xbb\xbf"})
-      if (raw.starts_with(mark)) raw.remove_prefix(mark.size());
-  }
   const bool json = raw.find("\\n") != std::string_view::npos;
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < raw.size(); ++i) {
     const auto c = raw[i];
-    if (c == '\0') {  // UTF-16, as PowerShell writes logs, has one beside each letter
+    if (c == '\0') {
       is_binary_ = true;
       continue;
     }
@@ -294,6 +301,8 @@ void LogLines::take(std::string_view raw, bool goes_on) {
       }
       continue;
     }
+    // Ranks that write at once leave their labels inside of lines.
+    if (c == '[' && i != 0 && is_rank_label(raw.substr(i))) ends.push_back(clean_.size());
     if (c == '\r' && i + 1 < raw.size()) {
       clean_ += ' ';  // a progress bar writes over its line
       continue;

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/host_memory.hpp"
+#include "base/utf8.hpp"
 #include "format/byte_stage.hpp"
 
 namespace emm::format {
@@ -137,18 +141,153 @@ class ZstdStage final : public ByteStage {
   bool truncated_ = false;
 };
 
+enum class Encoding : std::uint8_t { none, utf8_mark, utf16_little, utf16_big };
+
+/// The encoding of a text, by its mark or by the zeros beside its first two letters.
+Encoding encoding_of(std::string_view begin) noexcept {
+  if (begin.starts_with("\xef\xbb\xbf")) return Encoding::utf8_mark;
+  const auto is_letter = [](char c) {
+    return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+  };
+  if (begin.size() < 4) return Encoding::none;
+  // UTF-32, which begins with the same mark, has a zero there.
+  if (begin.starts_with("\xff\xfe") && (begin[2] != 0 || begin[3] != 0))
+    return Encoding::utf16_little;
+  if (begin.starts_with("\xfe\xff")) return Encoding::utf16_big;
+  if (is_letter(begin[0]) && begin[1] == 0 && is_letter(begin[2]) && begin[3] == 0)
+    return Encoding::utf16_little;
+  if (begin[0] == 0 && is_letter(begin[1]) && begin[2] == 0 && is_letter(begin[3]))
+    return Encoding::utf16_big;
+  return Encoding::none;
+}
+
+/// Text as UTF-8, whatever encoding its first bytes tell. All else passes as it is.
+class EncodedStage final : public ByteStage {
+ public:
+  EncodedStage(ByteStage& from, std::unique_ptr<ByteStage> owned)
+      : owned_(std::move(owned)), from_(from) {}
+
+  bool truncated() const noexcept override { return from_.truncated(); }
+
+  Result<std::size_t> fill(char* out, std::size_t size) override {
+    if (!looked_) {
+      looked_ = true;
+      auto got = from_.fill(begin_, sizeof begin_);
+      if (!got) return got;
+      begin_size_ = *got;
+      encoding_ = encoding_of({begin_, begin_size_});
+      if (encoding_ == Encoding::utf8_mark) begin_given_ = 3;
+      const bool has_mark = begin_[0] == '\xff' || begin_[0] == '\xfe';
+      if (is_utf16() && has_mark) begin_given_ = 2;
+    }
+    return is_utf16() ? decode(out, size) : pass(out, size);
+  }
+
+ private:
+  bool is_utf16() const noexcept {
+    return encoding_ == Encoding::utf16_little || encoding_ == Encoding::utf16_big;
+  }
+
+  /// The bytes as they are, with those that were looked at in front.
+  Result<std::size_t> pass(char* out, std::size_t size) {
+    const auto again = std::min(size, begin_size_ - begin_given_);
+    std::copy_n(begin_ + begin_given_, again, out);
+    begin_given_ += again;
+    if (again == size) return again;
+    auto got = from_.fill(out + again, size - again);
+    if (!got) return got;
+    return again + *got;
+  }
+
+  Result<std::size_t> decode(char* out, std::size_t size) {
+    std::size_t done = 0;
+    while (done < size) {
+      if (letter_given_ == letter_.size()) {
+        auto more = next_letter();
+        if (!more) return std::move(more).error();
+        if (!*more) break;
+      }
+      const auto count = std::min(size - done, letter_.size() - letter_given_);
+      std::copy_n(letter_.data() + letter_given_, count, out + done);
+      letter_given_ += count;
+      done += count;
+    }
+    return done;
+  }
+
+  /// Half of a pair, or a letter. Nothing at the end; half a unit there is dropped.
+  Result<std::optional<char32_t>> next_unit() {
+    if (input_at_ + 1 >= input_size_) {
+      input_.resize(kInputBytes);
+      auto got = pass(input_.data(), input_.size());
+      if (!got) return std::move(got).error();
+      input_size_ = *got;
+      input_at_ = 0;
+      if (input_size_ < 2) return std::optional<char32_t>();
+    }
+    const auto first = static_cast<unsigned char>(input_[input_at_]);
+    const auto second = static_cast<unsigned char>(input_[input_at_ + 1]);
+    input_at_ += 2;
+    return std::optional<char32_t>(encoding_ == Encoding::utf16_little ? first | second << 8
+                                                                       : first << 8 | second);
+  }
+
+  Result<bool> next_letter() {
+    constexpr char32_t kNoLetter = 0xfffd;
+    auto unit = std::exchange(held_, std::nullopt);
+    if (!unit) {
+      auto next = next_unit();
+      if (!next) return std::move(next).error();
+      unit = *next;
+    }
+    letter_.clear();
+    letter_given_ = 0;
+    if (!unit) return false;
+    auto letter = *unit;
+    if (letter >= 0xd800 && letter < 0xdc00) {
+      auto low = next_unit();
+      if (!low) return std::move(low).error();
+      if (*low && **low >= 0xdc00 && **low < 0xe000) {
+        letter = 0x10000 + ((letter - 0xd800) << 10) + (**low - 0xdc00);
+      } else {
+        letter = kNoLetter;
+        held_ = *low;
+      }
+    } else if (letter >= 0xdc00 && letter < 0xe000) {
+      letter = kNoLetter;
+    }
+    text::append_utf8(letter_, letter);
+    return true;
+  }
+
+  std::unique_ptr<ByteStage> owned_;
+  ByteStage& from_;
+  char begin_[4] = {};
+  std::size_t begin_size_ = 0, begin_given_ = 0;
+  bool looked_ = false;
+  Encoding encoding_ = Encoding::none;
+  std::vector<char> input_;
+  std::size_t input_at_ = 0, input_size_ = 0;
+  std::string letter_;
+  std::size_t letter_given_ = 0;
+  std::optional<char32_t> held_;
+};
+
 }  // namespace
 
 Packing packing_of(std::string_view magic) noexcept {
   if (magic.starts_with(kGzipMagic)) return Packing::gzip;
   if (magic.starts_with(kZstdMagic)) return Packing::zstd;
+  if (encoding_of(magic) != Encoding::none) return Packing::encoded;
   return Packing::none;
 }
 
 std::unique_ptr<ByteStage> unpack(RawStage& packed, Packing packing, const std::string& name) {
-  if (packing == Packing::gzip) return std::make_unique<GzipStage>(packed, name);
-  EMM_ASSERT(packing == Packing::zstd);
-  return std::make_unique<ZstdStage>(packed, name);
+  std::unique_ptr<ByteStage> plain;
+  if (packing == Packing::gzip) plain = std::make_unique<GzipStage>(packed, name);
+  if (packing == Packing::zstd) plain = std::make_unique<ZstdStage>(packed, name);
+  auto& from = plain != nullptr ? *plain : static_cast<ByteStage&>(packed);
+  return std::make_unique<EncodedStage>(from, std::move(plain));
 }
 
 }  // namespace emm::format

@@ -15,6 +15,7 @@ emm_status status_of(const Error& error) noexcept {
     case Errc::dead_pointer:
     case Errc::usage:
     case Errc::parse_error:
+    case Errc::unknown_format:
       return EMM_INVALID_VALUE;
     case Errc::not_initialized:
       return EMM_NOT_INITIALIZED;

@@ -61,6 +61,7 @@ Outcome outcome_of(const Error& error) noexcept {
     case Errc::not_found:
     case Errc::version_mismatch:
     case Errc::parse_error:
+    case Errc::unknown_format:
     case Errc::io_error:
     case Errc::no_device:
     case Errc::driver_error:

@@ -88,10 +88,6 @@ class Reading {
       if (auto read = read_compact(source_, sink_, options_, summary_); !read) return read;
       return sink_.finish();
     }
-    if (first->starts_with("\xef\xbb\xbf")) {
-      return fail(Errc::parse_error, "{}:1:1: a byte order mark: expected UTF-8 without one",
-                  name_);
-    }
     const auto begin = first->find_first_not_of(" \t\r\n");
     if (begin == first->npos)
       return fail(Errc::parse_error, "{}: the file is empty: expected an emmctl trace", name_);

@@ -93,7 +93,8 @@ TEST(Detect, TakesForeignFilesForNone) {
   for (const std::string_view file :
        {"{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}",
         "{\"name\": \"x\", \"torch\": \"2.11\", \"stats\": {}}\n", "hello\n", "{}", "[]", "\n\n",
-        "1,2,3\n", "{\"op\":\"alloc\"}\n", "[\"a\",1]\n"}) {
+        "{\"events\":[{\"message\":\"CUDA\"}]}", "1,2,3\n", "{\"op\":\"alloc\"}\n",
+        "[\"a\",1]\n"}) {
     EXPECT_EQ(detected(file), words) << file;
   }
 }

@@ -81,9 +81,10 @@ class Follow {
     return held;
   }
   std::uint64_t block_size(const Step& step) const {
+    if (step.granted != 0) return step.granted;
     if (step.allocation < found_.blocks.size() && found_.blocks[step.allocation] != 0)
       return found_.blocks[step.allocation];
-    return step.granted != 0 ? step.granted : round_size(settings_, step.size);
+    return round_size(settings_, step.size);
   }
   void remove(std::uint64_t begin, std::uint64_t size) {
     const auto end = size > ~begin ? ~std::uint64_t{0} : begin + size;

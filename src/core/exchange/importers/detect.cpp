@@ -32,8 +32,9 @@ Result<const Importer*> detect(format::ByteSource& source) {
     how_sure = sure;
   }
   if (surest == nullptr) {
-    return fail(Errc::parse_error, "{}: {}: expected a trace of a known format: {}", source.name(),
-                prefix->empty() ? "the file is empty" : "the format is not known", known());
+    return fail(Errc::unknown_format, "{}: {}: expected a trace of a known format: {}",
+                source.name(), prefix->empty() ? "the file is empty" : "the format is not known",
+                known());
   }
   return surest;
 }

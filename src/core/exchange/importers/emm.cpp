@@ -13,14 +13,14 @@ using namespace trace;
 int sniff_emm(std::string_view prefix) {
   if (is_compact(prefix)) return 100;
   constexpr std::size_t kHeaderBytes = 4096;
-  if (prefix.starts_with("\xef\xbb\xbf")) prefix.remove_prefix(3);
   const auto begin = text::trim(prefix.substr(0, kHeaderBytes));
   if (!begin.starts_with('{')) return 0;
   const auto says = [&](std::string_view word) {
     return begin.find(word) != std::string_view::npos;
   };
   if (says("\"emmctl-trace\"")) return 100;
-  return says("\"events\"") || says("\"defaults\"") ? 40 : 0;  // a header without its "format"
+  // A header without its "format". Logs have "events", too, and no operations.
+  return says("\"op\"") && (says("\"events\"") || says("\"defaults\"")) ? 40 : 0;
 }
 
 Result<ImportCounts> read_trace(format::ByteSource& source, OperationSink& sink,
