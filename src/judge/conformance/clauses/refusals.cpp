@@ -79,6 +79,13 @@ constexpr Way kWays[] = {
        static_cast<void>(b.manager().flush().has_value());
        blocks.clear();
      }},
+    {"freed after memory of every kind",
+     [](Bench& b, Blocks& blocks) {
+       for (const auto& kind : kKinds) {
+         if (const auto other = kind.make(b, 64_KiB)) continue;
+       }
+       blocks.clear();
+     }},
     {"freed by another thread",
      [](Bench&, Blocks& blocks) { start_thread([&] { blocks.clear(); }).join(); }},
     {"freed, then initialize()",
@@ -281,6 +288,9 @@ void check_limit(Bench& b) {
     why = "each of them is a request of the driver";
   } else if (small.held > in_use + in_use / 4 + 64_KiB) {
     why = text::format("the manager holds {} bytes, of which they take {}", small.held, in_use);
+  } else if (small.held > 2 * large.held && small.requests < small.count) {
+    why = text::format("the manager holds {} bytes, and no more than {} for large blocks",
+                       small.held, large.held);
   } else if (small.held < large.held / 4) {
     why = text::format("the manager holds {} bytes, and took {} for large blocks", small.held,
                        large.held);
