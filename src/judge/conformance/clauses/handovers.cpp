@@ -288,6 +288,17 @@ constexpr Way kWays[] = {
      true},
 };
 
+/// As many requests as there are freed blocks: a manager may take the refused wait of each for
+/// done.
+void ask_where_waits_are_refused(Course& c, StreamHandle stream) {
+  c.while_refused(kWaits, [&] {
+    for (int i = 0; i < 3; ++i) {
+      if (auto served = c.ask(c.size(), stream)) c.blocks.push_back(*std::move(served));
+      c.expect_order();
+    }
+  });
+}
+
 struct Between {
   std::string_view words;
   void (*act)(Course& course);
@@ -335,28 +346,17 @@ constexpr Between kBetween[] = {
        static_cast<void>(c.b.manager().state());
      }},
     {"reset()", [](Course& c) { c.reset(); }},
-    {"a request whose waits are refused",
-     [](Course& c) {
-       c.while_refused(kWaits, [&] {
-         if (auto served = c.ask(c.size(), c.streams[2])) c.blocks.push_back(*std::move(served));
-         c.expect_order();
-       });
-     }},
-    {"the deferral's end and a request whose waits are refused",
+    {"requests whose waits are refused",
+     [](Course& c) { ask_where_waits_are_refused(c, c.streams[2]); }},
+    {"the deferral's end and requests whose waits are refused",
      [](Course& c) {
        c.deferrals.clear();
-       c.while_refused(kWaits, [&] {
-         if (auto served = c.ask(c.size(), c.streams[2])) c.blocks.push_back(*std::move(served));
-         c.expect_order();
-       });
+       ask_where_waits_are_refused(c, c.streams[2]);
      }},
-    {"a request in another deferral whose waits are refused",
+    {"requests in another deferral whose waits are refused",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
-       c.while_refused(kWaits, [&] {
-         if (auto served = c.ask(c.size(), c.streams[3])) c.blocks.push_back(*std::move(served));
-         c.expect_order();
-       });
+       ask_where_waits_are_refused(c, c.streams[3]);
      }},
     {"a request in another deferral that is out of memory",
      [](Course& c) {

@@ -257,6 +257,19 @@ class Scene {
     if (!was_refusing) refuse(0);
   }
 
+  /// Leaves memory of each kind idle, and asks for it with other flags where the driver has none.
+  void ask_otherwise() {
+    const bool was_refusing = is_refusing_, might_refuse = may_refuse;
+    for (const auto kind : kKinds) leave_pending(kind);
+    refuse(kOutOfMemory);
+    may_refuse = true;
+    ask(Kind::managed, {.attach = AttachFlags::host});
+    ask(Kind::mapped, {.wc = true});
+    ask(Kind::pinned, {.portable = true});
+    may_refuse = might_refuse;
+    if (!was_refusing) refuse(0);
+  }
+
   /// Frees the oldest live block of a kind.
   void end(Kind kind, StreamHandle stream = {}, bool is_dropped = true) {
     const auto found =
@@ -843,6 +856,7 @@ constexpr Operation kOperations[] = {
      }},
     {"memory that cannot be mapped", [](Scene& s) { s.fail_to_map(); }},
     {"requests without memory", [](Scene& s) { s.ask_without_memory(); }},
+    {"requests with other flags, without memory", [](Scene& s) { s.ask_otherwise(); }},
     {"reset, and requests without memory", [](Scene& s) { s.reset(), s.ask_without_memory(); }},
     {"late ends after reset", [](Scene& s) { s.reset(), s.furnish(), s.end_late(); }},
 };
