@@ -288,9 +288,6 @@ void check_limit(Bench& b) {
     why = "each of them is a request of the driver";
   } else if (small.held > in_use + in_use / 4 + 64_KiB) {
     why = text::format("the manager holds {} bytes, of which they take {}", small.held, in_use);
-  } else if (small.held > 2 * large.held && small.requests < small.count) {
-    why = text::format("the manager holds {} bytes, and no more than {} for large blocks",
-                       small.held, large.held);
   } else if (small.held < large.held / 4) {
     why = text::format("the manager holds {} bytes, and took {} for large blocks", small.held,
                        large.held);
