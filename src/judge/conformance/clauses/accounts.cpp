@@ -699,6 +699,20 @@ void leave_managed_idle(Bench& on) {
     if (auto block = on.try_managed(size)) blocks.push_back(*std::move(block));
 }
 
+/// Asks for memory of every kind where the driver has none.
+void refuse_everything(Bench& on) {
+  constexpr std::int32_t kOutOfMemory = 2;
+  constexpr std::array kCalls{Call::mem_alloc,         Call::runtime_malloc,
+                              Call::mem_create,        Call::mem_alloc_async,
+                              Call::mem_host_alloc,    Call::mem_alloc_managed,
+                              Call::mem_host_register, Call::mem_alloc_from_pool_async};
+  for (const auto call : kCalls) on.watch().fail_always(call, kOutOfMemory);
+  const std::array made{on.try_memalloc(24_MiB), on.try_managed(24_MiB),
+                        on.try_hosted(24_MiB, {.mapped = true})};
+  for (const auto call : kCalls) on.watch().fail_always(call, 0);
+  on.watch().forgive();
+}
+
 /// Leaves the memory of small blocks and of a large one to a reset.
 void leave_to_a_reset(Bench& on) {
   std::vector<BenchMemory> blocks;
@@ -1475,6 +1489,11 @@ constexpr Clause kAccountsClauses[] = {
            judge_trim_beside_one(b);
            judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
            judge_trim_after(b, "managed memory freed", leave_managed_idle);
+           judge_trim_after(b, "requests that the driver refused, and managed memory freed",
+                            [](Bench& on) {
+                              refuse_everything(on);
+                              leave_managed_idle(on);
+                            });
            if (!b.is_numba())  // there device memory survives a reset: RST-5
              judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
            judge_trim_after(b, "memory of two streams, each of which freed some of the other's",

@@ -1038,12 +1038,18 @@ void check_no_host_block_is_lost(Bench& b, Kind kind) {
 /// expect its deferrals to end first.
 void check_end_inside(Bench& b) {
   if (dynamic_cast<const plugin::ImportedManager*>(&b.manager()) == nullptr) return;
+  std::vector<Result<BenchMemory>> alive;
+  alive.push_back(b.try_pin(b.buffer()));
   auto deferred = b.manager().defer_cleanup();
   for (const auto kind : kKinds) {
+    alive.push_back(try_make(b, kind, 4_KiB));
     if (const auto block = try_make(b, kind, 4_KiB)) continue;
   }
+  alive.push_back(b.try_pin(b.buffer()));
   deferred.abandon();
-  b.expect_balance("a free of each kind inside a deferral, then the manager's end there");
+  b.expect_balance(
+      "a free of each kind inside a deferral, then the manager's end there, with memory of each "
+      "kind alive");
 }
 
 /// What a reset has ended, and regions, in deferrals of two levels.

@@ -13,8 +13,9 @@
 #include "conformance/combinations.hpp"
 #include "emm/memory_manager.hpp"
 
-// Beyond the catalogue: how device memory comes from one stream to another. Every way to free it is
-// crossed with everything that may come before another stream asks.
+// Beyond the catalogue: how memory comes from one stream to another. Every way to free it is
+// crossed with everything that may come before another stream asks. Memory that the host sees has
+// no stream when it is asked for, so all work on it has ended by then.
 
 namespace emm {
 namespace handovers {
@@ -23,19 +24,42 @@ namespace {
 using namespace emm::conformance;
 
 constexpr std::int32_t kOutOfMemory = 2, kNotReady = 600, kIllegalAddress = 700;
-constexpr std::array kMarks{Call::event_create, Call::event_record};
-constexpr std::array kWaits{Call::stream_wait_event, Call::event_synchronize,
-                            Call::stream_synchronize, Call::ctx_synchronize};
+constexpr std::array kOrders{Call::event_create,       Call::event_record,
+                             Call::stream_wait_event,  Call::event_synchronize,
+                             Call::stream_synchronize, Call::ctx_synchronize};
+constexpr std::span kMarks = std::span<const Call>(kOrders).first(2);
+constexpr std::span kWaits = std::span<const Call>(kOrders).subspan(2);
 constexpr std::array kMemoryFrees{Call::mem_free, Call::mem_free_async, Call::runtime_free,
                                   Call::mem_free_host, Call::mem_unmap};
-constexpr std::array kAllocations{Call::mem_alloc, Call::runtime_malloc, Call::mem_create,
-                                  Call::mem_alloc_async, Call::mem_alloc_from_pool_async};
+constexpr std::array kAllocations{Call::mem_alloc,
+                                  Call::runtime_malloc,
+                                  Call::mem_create,
+                                  Call::mem_alloc_async,
+                                  Call::mem_alloc_from_pool_async,
+                                  Call::mem_alloc_managed,
+                                  Call::mem_host_alloc};
+
+enum class Kind : std::uint8_t { device, managed, mapped };
+
+/// What is asked for, and what the device has left. A manager may cut small blocks from slabs.
+struct Room {
+  Kind kind;
+  std::string_view words;
+  std::uint64_t left;  ///< 0: much.
+  std::uint64_t size;
+  std::size_t most;    ///< Blocks that are asked for.
+  std::size_t firsts;  ///< How many of the takers come first once.
+};
+constexpr Room kRooms[] = {{Kind::device, "blocks", 64_MiB, 6_MiB, 20, 5},
+                           {Kind::device, "blocks", 8_MiB, 512_KiB, 20, 2},
+                           {Kind::device, "blocks", 0, 6_MiB, 20, 1},
+                           {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
+                           {Kind::mapped, "mapped blocks", 0, 256_KiB, 6, 1}};
 
 /// A manager whose memory the checker of stream order follows.
 class Course {
  public:
-  Course(Bench& bench, std::uint64_t room, std::uint64_t size)
-      : b(bench), order_(bench.watch_order()) {
+  Course(Bench& bench, const Room& in) : b(bench), room(in), order_(bench.watch_order()) {
     b.untraceable();
     b.expect(true, {}, {}, {});
     for (auto& stream : streams) {
@@ -46,12 +70,12 @@ class Course {
         b.inconclusive(describe(made.error()));
       }
     }
-    if (room != 0) b.leave_on_device(room);
+    if (room.left != 0) b.leave_on_device(room.left);
     // No event is over unless somebody waits for it.
     for (const auto call : {Call::event_query, Call::stream_query})
       b.watch().fail_always(call, kNotReady);
     b.manager();
-    size_ = std::min(size, b.affordable(64_MiB) / 10) & ~(4_KiB - 1);
+    size_ = std::min(room.size, b.affordable(64_MiB) / 10) & ~(4_KiB - 1);
   }
   ~Course() {
     end_all();
@@ -70,25 +94,40 @@ class Course {
   };
 
   std::optional<Block> ask(std::uint64_t size, StreamHandle stream) {
-    auto made = b.try_memalloc(size, stream);
-    if (!made) return std::nullopt;
+    auto made = room.kind == Kind::device    ? b.try_memalloc(size, stream)
+                : room.kind == Kind::managed ? b.try_managed(size)
+                                             : b.try_hosted(size, {.mapped = true});
+    if (!made || made->device().value == 0) return std::nullopt;
     const auto id = ++ids_;
     order_.allocated(0, id, made->device(), size, stream);
     return Block{*std::move(made), id, stream};
   }
   void free(Block& block, StreamHandle stream) {
+    if (room.kind != Kind::device) stream = block.stream;  // that of its work
     order_.ending(0, block.id, block.memory.device(), stream);
     const auto freed = block.memory.free(stream);
     if (!is_refusing_) b.expect_ok(when, freed);
   }
-  /// Takes all that there is, on one stream, and frees three neighbours of it.
-  bool fill(std::size_t most) {
-    while (blocks.size() < most) {
+  /// Takes all that there is, on one stream. What served before serves again, but for what a
+  /// manager loses to the order in which it grows.
+  bool fill(bool may_lose) {
+    while (blocks.size() < room.most) {
       auto block = ask(size_, streams[0]);
       if (!block) break;
       blocks.push_back(*std::move(block));
     }
+    if (!may_lose && !b.decided())
+      b.expect_rule("suite/serves", 2 * blocks.size() >= served_, when,
+                    text::format("{} blocks of {} bytes are served", blocks.size(), size_),
+                    text::format("about {}, as before", served_));
+    served_ = std::max(served_, blocks.size());
     return blocks.size() >= 4;
+  }
+  /// Asks for more than there is.
+  void ask_in_vain(StreamHandle stream) {
+    if (room.kind != Kind::device) refuse(kOutOfMemory);
+    if (auto served = ask(200_MiB, stream)) free(*served, stream);
+    if (room.kind != Kind::device) refuse(0);
   }
   void reset() {
     for (auto& block : blocks) order_.ending(0, block.id, block.memory.device(), block.stream);
@@ -107,10 +146,12 @@ class Course {
     static_cast<void>(b.manager().trim(0).has_value());
     b.watch().forget();
   }
-  void expect_order() {
-    for (const auto& hazard : order_.take_found())
+  void expect_order(bool may_unmap = false) {
+    for (const auto& hazard : order_.take_found()) {
+      if (may_unmap && hazard.how != order::Hazard::How::handed_out) continue;
       b.expect(false, when, describe(hazard),
                "the new owner's stream waits for that work, or all of the device was waited for");
+    }
   }
   void refuse(std::int32_t native) {
     for (const auto call : kAllocations) b.watch().fail_always(call, native);
@@ -128,6 +169,7 @@ class Course {
   std::uint64_t size() const noexcept { return size_; }
 
   Bench& b;
+  const Room& room;
   std::array<StreamHandle, 4> streams{};
   std::vector<Block> blocks;
   std::vector<DeferCleanup> deferrals;
@@ -137,6 +179,7 @@ class Course {
   order::Checker& order_;
   std::uint32_t ids_ = 0;
   std::uint64_t size_ = 0;
+  std::size_t served_ = 0;
   bool is_refusing_ = false;
 };
 
@@ -144,14 +187,17 @@ struct Way {
   std::string_view words;
   /// Frees the second to the fourth block.
   void (*free)(Course& course);
+  bool may_lose = false;      ///< The driver keeps what it refused to free.
+  bool is_on_stream = false;  ///< Asked of memory that has a stream.
 };
 void free_three(Course& c, StreamHandle stream) {
   for (std::size_t i = 1; i < 4; ++i) c.free(c.blocks[i], stream);
   c.blocks.erase(c.blocks.begin() + 1, c.blocks.begin() + 4);
 }
 /// Frees that the driver's events cannot mark.
-void free_three_unmarked(Course& c, StreamHandle stream) {
-  c.while_refused(kMarks, [&] { free_three(c, stream); });
+void free_three_unmarked(Course& c, StreamHandle stream, std::span<const Call> refused = kMarks) {
+  c.while_refused(refused, [&] { free_three(c, stream); });
+  c.expect_order(true);  // it is given back where no wait was to be had
 }
 
 constexpr Way kWays[] = {
@@ -194,7 +240,7 @@ constexpr Way kWays[] = {
     {"freed after failed calls",
      [](Course& c) {
        c.refuse(kIllegalAddress);
-       static_cast<void>(c.b.manager().memalloc(20_MiB).has_value());
+       if (auto served = c.ask(20_MiB, c.streams[0])) c.free(*served, c.streams[0]);
        c.refuse(0);
        free_three(c, c.streams[0]);
      }},
@@ -203,6 +249,25 @@ constexpr Way kWays[] = {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        free_three_unmarked(c, c.streams[0]);
      }},
+    {"freed in a deferral, where events and waits are refused",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three_unmarked(c, c.streams[0], kOrders);
+     }},
+    {"of another thread's default stream, freed in a deferral",
+     [](Course& c) {
+       constexpr StreamHandle kPerThread{2};
+       free_three(c, c.streams[0]);
+       start_thread([&c] {
+         for (int i = 0; i < 3; ++i) {
+           if (auto one = c.ask(c.size(), kPerThread))
+             c.blocks.insert(c.blocks.begin() + 1, *std::move(one));
+         }
+       }).join();
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       if (c.blocks.size() >= 4) free_three(c, c.streams[0]);
+     },
+     false, true},
     {"freed on another stream in nested deferrals, where events are refused",
      [](Course& c) {
        for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
@@ -214,12 +279,25 @@ constexpr Way kWays[] = {
        c.while_refused(kMemoryFrees, [&] {
          free_three(c, c.streams[0]);
          static_cast<void>(c.b.manager().flush().has_value());
+         c.ask_in_vain(c.streams[2]);
          static_cast<void>(c.b.manager().trim(0).has_value());
        });
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        c.reset();
-     }},
+     },
+     true},
 };
+
+/// As many requests as there are freed blocks: a manager may take the refused wait of each for
+/// done.
+void ask_where_waits_are_refused(Course& c, StreamHandle stream) {
+  c.while_refused(kWaits, [&] {
+    for (int i = 0; i < 3; ++i) {
+      if (auto served = c.ask(c.size(), stream)) c.blocks.push_back(*std::move(served));
+      c.expect_order();
+    }
+  });
+}
 
 struct Between {
   std::string_view words;
@@ -235,14 +313,11 @@ constexpr Between kBetween[] = {
        static_cast<void>(c.b.manager().flush().has_value());
      }},
     {"trim(0)", [](Course& c) { static_cast<void>(c.b.manager().trim(0).has_value()); }},
-    {"a request that is out of memory",
-     [](Course& c) {
-       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
-     }},
+    {"a request that is out of memory", [](Course& c) { c.ask_in_vain(c.streams[2]); }},
     {"the deferral's end and a request that is out of memory",
      [](Course& c) {
        c.deferrals.clear();
-       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
+       c.ask_in_vain(c.streams[2]);
      }},
     {"a driver without memory", [](Course& c) { c.refuse(kOutOfMemory); }},
     {"host memory out",
@@ -271,25 +346,22 @@ constexpr Between kBetween[] = {
        static_cast<void>(c.b.manager().state());
      }},
     {"reset()", [](Course& c) { c.reset(); }},
-    {"a request whose waits are refused",
+    {"requests whose waits are refused",
+     [](Course& c) { ask_where_waits_are_refused(c, c.streams[2]); }},
+    {"the deferral's end and requests whose waits are refused",
      [](Course& c) {
-       c.while_refused(kWaits, [&] {
-         if (auto served = c.ask(c.size(), c.streams[2])) c.blocks.push_back(*std::move(served));
-         c.expect_order();
-       });
+       c.deferrals.clear();
+       ask_where_waits_are_refused(c, c.streams[2]);
      }},
-    {"a request in another deferral whose waits are refused",
+    {"requests in another deferral whose waits are refused",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
-       c.while_refused(kWaits, [&] {
-         if (auto served = c.ask(c.size(), c.streams[3])) c.blocks.push_back(*std::move(served));
-         c.expect_order();
-       });
+       ask_where_waits_are_refused(c, c.streams[3]);
      }},
     {"a request in another deferral that is out of memory",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
-       static_cast<void>(c.b.manager().memalloc(200_MiB, c.streams[2]).has_value());
+       c.ask_in_vain(c.streams[2]);
      }},
     {"another deferral and a driver without memory",
      [](Course& c) {
@@ -307,20 +379,22 @@ struct Taker {
 constexpr Taker kTakers[] = {{"as much asked for", 1, 1, 2},
                              {"half of it asked for", 1, 2, 3},
                              {"more asked for", 5, 2, 2},
+                             {"a fifth of it asked for", 1, 5, 3},
                              {"as much asked for on the stream of the free", 1, 1, 1}};
 
 void hand_over(Course& course, const Way& way, const Between& between, std::size_t number) {
   auto& b = course.b;
   if (b.decided()) return;
-  course.when = text::format("blocks {}; then {}", way.words, between.words);
-  if (!course.fill(20)) return;
+  const auto& words = course.room.words;
+  if (!course.fill(way.may_lose)) return;  // as it is after the step before
+  course.when = text::format("{} {}; then {}", words, way.words, between.words);
   way.free(course);
   between.act(course);
   // The first taker finds all of it, the others what that one left.
   std::vector<Course::Block> taken;
   for (std::size_t i = 0; i < std::size(kTakers); ++i) {
     const auto& taker = kTakers[(number + i) % std::size(kTakers)];
-    course.when = text::format("blocks of {} bytes {}; then {}; {} on another stream",
+    course.when = text::format("{} of {} bytes {}; then {}; {} on another stream", words,
                                course.size(), way.words, between.words, taker.words);
     auto next = course.ask(course.size() * taker.numerator / taker.denominator & ~(4_KiB - 1),
                            course.streams[taker.stream]);
@@ -333,23 +407,17 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
   course.expect_order();
 }
 
-/// What the device has left, and the size of blocks: a manager may cut small ones from slabs.
-struct Room {
-  std::uint64_t left;  ///< 0: much.
-  std::uint64_t size;
-  std::size_t firsts;  ///< How many of the takers come first once.
-};
-constexpr Room kRooms[] = {{64_MiB, 6_MiB, std::size(kTakers)}, {8_MiB, 512_KiB, 2}, {0, 6_MiB, 1}};
-
 void check_handovers(Bench& b) {
   b.untraceable();
   b.expect(true, {}, {}, {});
   for (const auto& room : kRooms) {
+    if (room.kind != Kind::device && b.keeps_host_memory()) break;
     for (const auto& way : kWays) {
       if (b.decided()) return;
+      if (way.is_on_stream && room.kind != Kind::device) continue;
       if (b.is_numba() && way.words.find("reset") != std::string_view::npos) continue;
       b.apart([&](Bench& on) {
-        Course course(on, room.left, room.size);
+        Course course(on, room);
         for (std::size_t first = 0; first < room.firsts; ++first) {
           for (const auto& between : kBetween) {
             if (b.is_numba() && between.words == "reset()") continue;

@@ -79,6 +79,13 @@ constexpr Way kWays[] = {
        static_cast<void>(b.manager().flush().has_value());
        blocks.clear();
      }},
+    {"freed after memory of every kind",
+     [](Bench& b, Blocks& blocks) {
+       for (const auto& kind : kKinds) {
+         if (const auto other = kind.make(b, 64_KiB)) continue;
+       }
+       blocks.clear();
+     }},
     {"freed by another thread",
      [](Bench&, Blocks& blocks) { start_thread([&] { blocks.clear(); }).join(); }},
     {"freed, then initialize()",

@@ -175,6 +175,7 @@ class Scene {
     if (is_known_) return;
     is_known_ = true;
     // What it answers here, it answers in every state.
+    counts_reserved_ = reserved_as();
     handle();
     info();
     note_what_waits();
@@ -186,13 +187,8 @@ class Scene {
     if (!offers_[at(kind)] || b.decided()) return false;
     auto range = HostRange{};
     if (kind == Kind::region) {
-      const auto free = std::find_if(ranges_.begin(), ranges_.end(), [&](const HostRange& one) {
-        return std::none_of(live_.begin(), live_.end(), [&](const Live& live) {
-          return live.kind == Kind::region && live.block.host() == one.pointer;
-        });
-      });
-      if (free == ranges_.end()) return false;
-      range = *free;
+      range = free_range();
+      if (range.size == 0) return false;
       asked.size = range.size;
     }
     auto made = make(kind, asked, range);
@@ -214,6 +210,14 @@ class Scene {
     if (kind == Kind::region)
       b.expect_rule("PIN-3", one.block.host() == range.pointer, done, "another address",
                     "the region's");
+    const auto thing = kind == Kind::managed && ledger_sees()
+                           ? b.watch().ledger().find(CallLedger::Kind::managed, one.block.address())
+                           : std::nullopt;
+    if (thing)
+      b.expect_rule("flags/memallocmanaged",
+                    thing->flags == static_cast<std::uint64_t>(asked.attach), done,
+                    text::format("cuMemAllocManaged was called with flags {}", thing->flags),
+                    text::format("flags {}", static_cast<unsigned>(asked.attach)));
     b.expect_ok(done, b.try_fill(one.block, one.value));
     if (kind == Kind::mapped || kind == Kind::managed) {
       std::byte first{};
@@ -230,6 +234,40 @@ class Scene {
     if (!offers_[at(kind)]) return;
     const auto made = make(kind, {.size = size}, kind == Kind::region ? ranges_[0] : HostRange{});
     b.watch().forgive();
+  }
+
+  /// Requests for memory that the driver then cannot map.
+  void fail_to_map() {
+    b.watch().fail_always(Call::mem_host_get_device_pointer, kIllegalAddress);
+    for (const auto kind : {Kind::mapped, Kind::region}) {
+      const auto range = kind == Kind::region ? free_range() : HostRange{};
+      if (!offers_[at(kind)] || (kind == Kind::region && range.size == 0)) continue;
+      if (!make(kind, {.mapped = true}, range) && kind == Kind::region)
+        expect_unpinned(reinterpret_cast<std::uint64_t>(range.pointer),
+                        said("a region that cannot be mapped"));
+    }
+    b.watch().fail_always(Call::mem_host_get_device_pointer, 0);
+    b.watch().forgive();
+  }
+  /// Requests of every kind where the driver has none.
+  void ask_without_memory() {
+    const bool was_refusing = is_refusing_;
+    refuse(kOutOfMemory);
+    for (const auto kind : kKinds) fail(kind, 6_MiB);
+    if (!was_refusing) refuse(0);
+  }
+
+  /// Leaves memory of each kind idle, and asks for it with other flags where the driver has none.
+  void ask_otherwise() {
+    const bool was_refusing = is_refusing_, might_refuse = may_refuse;
+    for (const auto kind : kKinds) leave_pending(kind);
+    refuse(kOutOfMemory);
+    may_refuse = true;
+    ask(Kind::managed, {.attach = AttachFlags::host});
+    ask(Kind::mapped, {.wc = true});
+    ask(Kind::pinned, {.portable = true});
+    may_refuse = might_refuse;
+    if (!was_refusing) refuse(0);
   }
 
   /// Frees the oldest live block of a kind.
@@ -261,12 +299,21 @@ class Scene {
 
   void reset() {
     std::vector<std::uint64_t> regions;
+    std::map<std::uint64_t, Kind> to_wait;
     for (auto& one : live_) {
       if (one.kind == Kind::region) regions.push_back(one.block.address());
+      if (const auto thing = waiting_thing(one); thing && is_deferring_)
+        to_wait[thing->base] = one.kind;
     }
     for (auto& filler : fillers) stale_.push_back(std::move(filler));
     fillers.clear();
+    judge_held_back();
     b.reset();
+    judge_held_back();
+    for (const auto& [base, kind] : to_wait) {
+      const auto still = b.watch().ledger().find(ledger_kind(kind), base);
+      if (still && still->base == base) held_back_[base] = kind;
+    }
     for (auto& one : live_) {
       b.expect_rule("reset/ends_all", !one.block.alive(), said("reset()"),
                     text::format("{} is alive", kNames[at(one.kind)]), "it is dead");
@@ -415,7 +462,9 @@ class Scene {
       } else {
         deferrals.pop_back();
       }
-      if (!deferrals.empty()) judge_held_back();
+      if (deferrals.empty()) break;
+      flush();  // which makes none of the frees that the others hold back
+      judge_held_back();
     }
     is_deferring_ = false;
     held_back_.clear();
@@ -449,6 +498,7 @@ class Scene {
             when, "a live region is no longer registered", "it is");
     }
     judge_live_bytes();
+    judge_reserved();
   }
 
   /// Ends all states and what the operation left, and expects nothing to wait after a flush.
@@ -555,12 +605,48 @@ class Scene {
     b.expect_rule("suite/serves", !is_out, done, describe(error), "memory");
     if (!is_out) b.expect(false, done, describe(error), "memory");
   }
+  /// What the driver is to free once the block has ended, where a deferral may hold that back.
+  std::optional<CallLedger::Thing> waiting_thing(const Live& one) const {
+    if (one.kind == Kind::device || one.kind == Kind::region) return std::nullopt;
+    return b.watch().ledger().find(ledger_kind(one.kind), one.block.address());
+  }
+  HostRange free_range() const {
+    const auto free = std::find_if(ranges_.begin(), ranges_.end(), [&](const HostRange& one) {
+      return std::none_of(live_.begin(), live_.end(), [&](const Live& live) {
+        return live.kind == Kind::region && live.block.host() == one.pointer;
+      });
+    });
+    return free == ranges_.end() ? HostRange{} : *free;
+  }
+  /// What the driver has given, as a manager counts that says what is reserved: with managed memory
+  /// or without it. Nothing where it counts otherwise.
+  enum class Reserved : std::uint8_t { otherwise, device, device_and_managed };
+  std::uint64_t given(Reserved counted) const {
+    const auto& ledger = b.watch().ledger();
+    return ledger.live(CallLedger::Kind::device).bytes + ledger.physical_bytes() +
+           (counted == Reserved::device ? 0 : ledger.live(CallLedger::Kind::managed).bytes);
+  }
+  Reserved reserved_as() const {
+    const auto said = b.manager().state().reserved_bytes;
+    if (!said || *said == 0 || !ledger_sees()) return Reserved::otherwise;
+    for (const auto counted : {Reserved::device, Reserved::device_and_managed})
+      if (*said == given(counted)) return counted;
+    return Reserved::otherwise;
+  }
+  void judge_reserved() {
+    if (counts_reserved_ == Reserved::otherwise || had_guest_ || elsewhere_ || has_lost_) return;
+    const auto said = b.manager().state().reserved_bytes;
+    const auto is = given(counts_reserved_);
+    if (said && !elsewhere_)
+      b.expect_rule("accounts/reserved", *said == is, when,
+                    text::format("{} reserved bytes", *said),
+                    text::format("{}, which the driver has given", is));
+  }
+
   void finish(Live one, StreamHandle stream, bool is_dropped) {
     const auto address = one.block.address();
     const auto kind = one.kind;
-    const auto thing = kind == Kind::device || kind == Kind::region
-                           ? std::nullopt
-                           : b.watch().ledger().find(ledger_kind(kind), address);
+    const auto thing = waiting_thing(one);
     const auto done = said(text::format("{} freed", kNames[at(kind)]));
     const auto pending = b.manager().state().pending_count;
     if (is_dropped) {
@@ -641,6 +727,7 @@ class Scene {
   std::array<bool, 5> offers_{true, true, true, true, true};
   std::set<unsigned> given_;  ///< Each variant() that it has given once.
   StreamHandle other_{};
+  Reserved counts_reserved_ = Reserved::otherwise;
   bool tells_info_ = false, gives_handles_ = false;
   std::array<bool, 5> tells_pending_{};
   bool is_known_ = false;
@@ -731,7 +818,10 @@ constexpr Operation kOperations[] = {
      }},
     {"memallocmanaged", [](Scene& s) { s.ask(Kind::managed, {}); }},
     {"memallocmanaged, host",
-     [](Scene& s) { s.ask(Kind::managed, {.size = 70_KiB, .attach = AttachFlags::host}); }},
+     [](Scene& s) {
+       for (const auto size : {4_KiB, 70_KiB})
+         s.ask(Kind::managed, {.size = size, .attach = AttachFlags::host});
+     }},
     {"mempin", [](Scene& s) { s.ask(Kind::region, {}); }},
     {"mempin, mapped", [](Scene& s) { s.ask(Kind::region, {.mapped = true}); }},
     {"free of device memory", [](Scene& s) { s.end(Kind::device, {}, false); }},
@@ -764,6 +854,10 @@ constexpr Operation kOperations[] = {
      [](Scene& s) {
        for (int i = 0; i < 26; ++i) s.leave_pending(Kind::pinned, 64);
      }},
+    {"memory that cannot be mapped", [](Scene& s) { s.fail_to_map(); }},
+    {"requests without memory", [](Scene& s) { s.ask_without_memory(); }},
+    {"requests with other flags, without memory", [](Scene& s) { s.ask_otherwise(); }},
+    {"reset, and requests without memory", [](Scene& s) { s.reset(), s.ask_without_memory(); }},
     {"late ends after reset", [](Scene& s) { s.reset(), s.furnish(), s.end_late(); }},
 };
 
