@@ -177,6 +177,10 @@ def check_inactive(folder):
         browser.open(page)
         rows = browser.run("[...document.querySelectorAll('#inactive tbody tr')].map(row => [...row.cells].map(cell => cell.textContent))")
         expect_same(rows, [["large pool", "default", "100.00 MiB", "0 B"], ["large pool", "7", "0 B", "50.00 MiB"], ["All", "", "100.00 MiB", "50.00 MiB"]], "what is inactive")
+        # Prose flows; only columns keep their lines.
+        prose = browser.run("[...document.querySelectorAll('#failure p.prose')].map(each => each.textContent).join(' ')")
+        expect("The manager held" in prose and " bytes)" not in prose, f"what was held is told in prose: {prose}")
+        expect_same(browser.run("[...document.querySelectorAll('#failure pre')].filter(each => each.textContent.includes('The manager held')).length"), 0, "prose in the type of code")
         expect("the largest request that would be served is 200.00 MiB." in browser.run("document.getElementById('inactive').innerText"), "the largest request")
         expect_same(browser.run("document.querySelector('#failure h2').textContent"), "What was held", "the head of a state, in which nothing is known to have failed")
         quiet(browser, page)
