@@ -37,6 +37,7 @@ pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& r
   auto settings = recording.settings();
   auto options = Options::parse(options_of(spec));
   if (options && recording.limit_is_inferred() && has_limit(*options)) settings.drop_limit();
+  if (options && pytorch::has_conf(*options)) settings.drop_conf();
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
 }
@@ -92,7 +93,9 @@ std::string with_recorded_settings(Console& console, const std::string& spec,
     if (given->has(name)) return;
     merged += text::format("{}{}={}", merged.size() == kName.size() ? ":" : ",", name, value);
   };
-  for (const auto& [name, value] : named(recording.settings())) add(name, value);
+  auto kept = recording.settings();
+  if (pytorch::has_conf(*given)) kept.drop_conf();
+  for (const auto& [name, value] : named(kept)) add(name, value);
   if (recording.limit_is_inferred() && has_limit(*given)) return merged;
   say_inferred_limit(console, recording);
   const auto& settings = recording.settings();

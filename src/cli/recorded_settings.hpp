@@ -31,7 +31,8 @@ class ModelRecording final : public trace::OperationSink {
   Status on_operation(const trace::Operation& operation) override;
   Status finish() override;
 
-  /// Returns `spec` with the recording's settings added that it does not give. Reports on stderr
+  /// Returns `spec` with the recording's settings added that it does not give; one of
+  /// PYTORCH_ALLOC_CONF stands for all of them, as in the variable. Reports on stderr
   /// what could not be read, and if the limit is unknown although the recording has refusals.
   /// Returns `spec` unchanged if the library did not record the trace.
   std::string with_settings(Console& console, const std::string& spec,
@@ -66,7 +67,8 @@ void say_inferred_limit(Console& console, const allocators::pytorch::Recording& 
 /// limit.
 void say_limit_of_refusals(Console& console, const allocators::pytorch::Recording& recording,
                            std::string_view how);
-/// The settings of the recording, overridden by those in `spec`.
+/// The settings of the recording, overridden by those in `spec`: where that gives one of
+/// PYTORCH_ALLOC_CONF, it gives them all.
 allocators::pytorch::Settings settings_of(std::string_view spec,
                                           const allocators::pytorch::Recording& recording);
 /// Is `spec`, a value of --manager, the model of PyTorch's allocator?

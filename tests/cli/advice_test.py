@@ -48,10 +48,12 @@ def asked(emmctl, command, trace, *options):
     return json.loads(done.stdout) if done.stdout.startswith("{") else None
 
 
-def serves(emmctl, trace, manager, capacity, limited):
-    """Replays the whole program. A capacity that is a memory fraction is given as one."""
+def serves(emmctl, trace, advised, capacity, limited):
+    """Replays the whole program as advised. A capacity that is a memory fraction is given as one, and so is one that the advice sets."""
+    manager = advised["manager"]
     if manager != "pool":
-        bound = f"limit={capacity}" if limited else "limit=4TiB"
+        is_fraction = limited or "set_per_process_memory_fraction" in advised["how"]
+        bound = f"limit={capacity}" if is_fraction else "limit=4TiB"
         manager += ("," if ":" in manager else ":") + bound
     elif limited:
         manager += f":max={capacity // (2 << 20) * (2 << 20)}"
@@ -66,24 +68,28 @@ def judge(emmctl, trace, *options):
     if tuned is None:
         say(f"{what}: not judged")
         return None
-    first, capacity = tuned["ranking"][0], tuned["capacity_bytes"]
-    say(f"{what}: {tuned['advice']['words']}")
+    advice, capacity = tuned["advice"], tuned["capacity_bytes"]
+    say(f"{what}: {advice['words']}")
     if explained is not None and "advice" in explained:
         expect(explained["advice"] == tuned["advice"], f"explain advises {explained['advice']}, tune {tuned['advice']}")
     else:
         expect(not options and capacity is None, "explain advises nothing")
-    expect(tuned["advice"]["serves"] == first["served"], "the advice is not of the first of the ranking")
+    ranked = next(row for row in tuned["ranking"] if row["manager"] == advice["manager"])
+    expect(advice["serves"] == ranked["served"], "the ranking says otherwise than the advice")
     if capacity is None:
         return tuned
     limited = tuned["capacity_of"] == "fraction"
-    if first["served"]:
-        expect(serves(emmctl, trace, first["manager"], capacity, limited), f"{first['manager']} fails with {capacity}")
+    if advice["serves"]:
+        expect(serves(emmctl, trace, advice, capacity, limited), f"{advice['manager']} fails with {capacity}")
         best = min(row["lost_ns"] for row in tuned["ranking"] if row["served"])
-        expect(first["lost_ns"] <= ALIKE * best, f"{first['manager']} loses {first['lost_ns']} ns, another {best}")
+        expect(ranked["lost_ns"] <= ALIKE * best, f"{advice['manager']} loses {ranked['lost_ns']} ns, another {best}")
     else:
         expect(not any(row["served"] for row in tuned["ranking"]), "something serves it")
         today = next(row for row in tuned["ranking"] if row["today"])
-        expect(not serves(emmctl, trace, today["manager"], capacity, limited), f"{today['manager']} serves it")
+        expect(not serves(emmctl, trace, today, capacity, limited), f"{today['manager']} serves it")
+        # Nothing is to be pasted that does not serve the program then.
+        is_device = tuned["capacity_of"] == "device"
+        expect(not is_device or not advice["how"] or advice["smaller_batch"], f"{advice['how']} is advised, and does not serve it")
     return tuned
 
 

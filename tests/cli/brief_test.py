@@ -26,6 +26,17 @@ OUTPUTS = [
     ("inspect", "memory_stats.json", [0]),
     ("inspect", "TRACES/basics/host_memory.json", [0]),
     ("inspect", "TRACES/numba/numba_589.jsonl.gz", [0]),
+    ("explain", "oom.log", [0]),
+    ("explain", "bfc_dump.log", [0]),
+    ("explain", "memory_summary.txt", [0]),
+    ("explain", "memory_stats.json", [0]),
+    ("explain", "deepspeed.log", [0]),
+    ("explain", "leaks.txt", [0]),
+    ("explain", "oom_need.jsonl", [0]),
+    ("explain", "state.jsonl", [0]),
+    ("explain", "torch_oom.pickle.gz", [0]),
+    ("tune", "torch_oom.pickle.gz", [1]),
+    ("tune", "torch_two_devices.jsonl", [0]),
     ("ranks", "fleet/rank0.jsonl fleet/rank1.jsonl fleet/rank2.jsonl", [0, 4]),
     ("ranks", "spike", [0]),
     ("ranks", "many", [0]),
@@ -76,7 +87,7 @@ def judge(command, arguments, codes, folder):
     expect(0 < count <= WORDS, f"{count} words: expected at most {WORDS}", text)
     parts = text.rstrip("\n").split("\n\n")
     head = parts[0].split("\n")
-    at = [i for i, line in enumerate(head) if line.startswith("Next: emmctl ")]
+    at = [i for i, line in enumerate(head) if line.startswith("Next: ")]
     expect(len(at) <= 1, "expected one command", text)
     answer = head[:at[0]] if at else head
     expect(1 <= sentences(answer) <= 3, f"{sentences(answer)} sentences: expected at most three", text)
@@ -92,7 +103,7 @@ def judge(command, arguments, codes, folder):
                               stderr=subprocess.DEVNULL, text=True, timeout=120, check=False)
         expect(more.returncode == done.returncode, f"exit code {more.returncode} with --more", more.stdout)
         expect(more.stdout != text and "--more" not in more.stdout, "expected another answer with --more", more.stdout)
-    if at and first:  # the command is whole
+    if at and first and head[at[0]].startswith("Next: emmctl "):  # the command is whole
         shell = "\n".join(head[at[0]:]).removeprefix("Next: ")
         env = dict(os.environ, PATH=f"{EMMCTL.parent}:{os.environ['PATH']}")
         pasted = subprocess.run(["bash", "-c", shell], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

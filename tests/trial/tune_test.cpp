@@ -195,6 +195,27 @@ TEST(Tune, SaysTheLeastAndASmallerBatchWhereNothingServes) {
       << advice.words;
 }
 
+TEST(Tune, AdvisesNothingToPasteWhereNothingServesAndNoSmallerBatchDoes) {
+  const auto [trace, program] = by_turns();
+
+  const auto tuning =
+      tune(program, trace, {.question = {.capacity = 10 * kMiB, .by = AskedBy::user}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  ASSERT_FALSE(tuning->smaller);
+  EXPECT_EQ(first_advice(*tuning).how, "");
+}
+
+TEST(SpecOf, NamesASettingByWhichTheRecordingsOwnIsNotTaken) {
+  pytorch::Settings recorded, split;
+  recorded.roundup_power2_divisions.fill(8);
+  split.max_split_size = 64 * kMiB;
+
+  EXPECT_EQ(spec_of({}, {}), "pytorch");
+  EXPECT_EQ(spec_of({}, recorded), "pytorch:expandable_segments=False");
+  EXPECT_EQ(spec_of(split, recorded), "pytorch:max_split_size_mb=64");
+}
+
 TEST(Tune, AtEqualFiguresLeavesTodaysSetting) {
   auto [trace, program] = requests({40, 60});
   program.settings.max_split_size = 512 * kMiB;

@@ -78,7 +78,7 @@ class Explain final : public CommandRun {
       console.say(text::format("{}: the log has figures, too: emmctl inspect {} shows them",
                                trace_.path, text::shell_word(trace_.path)));
     } else {
-      auto stated = answer_statistics(console, trace_, json_, top_);
+      auto stated = answer_statistics(console, trace_, json_, top_, more_);
       if (!stated) return std::move(stated).error();
       if (*stated) return **stated;
     }
@@ -110,7 +110,8 @@ class Explain final : public CommandRun {
     auto source = format::ByteSource::open(trace_.path, &interrupted());
     if (!source) return std::move(source).error();
     if (is_log(**source, trace_.format)) {
-      return explain_log(console, **source, {.path = trace_.path, .json = json_, .line = event_});
+      return explain_log(console, **source,
+                         {.path = trace_.path, .json = json_, .line = event_, .more = more_});
     }
     allocators::pytorch::Recording pytorch;
     auto recording = load_recording(console, trace_, &pytorch, *std::move(source));

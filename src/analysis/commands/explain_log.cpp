@@ -56,7 +56,10 @@ Result<ExitCode> explain_log(Console& console, format::ByteSource& source,
     auto written = console.write(argument.json, message::to_json(*messages, which, source.name()));
     if (!written) return written.error();
   }
-  if (argument.json != "-") console.result(message::to_text(*messages, which, argument.path));
+  if (argument.json != "-")
+    console.result(argument.more
+                       ? message::to_text(*messages, which, argument.path)
+                       : format::to_text(message::brief(*messages, which, argument.path)));
   return ExitCode::fine;
 }
 

@@ -20,6 +20,7 @@ struct LogArgument {
   std::string path{};
   std::string json{};                   ///< Where the JSON goes; empty if nowhere.
   std::optional<std::uint64_t> line{};  ///< Of the message to explain; the first, if not given.
+  bool more = false;                    ///< All that is known of it, not the default answer.
 };
 
 /// Explains the out-of-memory messages in a log. A file that is no log is described, with what to

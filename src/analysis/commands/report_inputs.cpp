@@ -218,7 +218,7 @@ Result<std::string> ReportInputs::page(Console& console) const {
     for (std::size_t i = 0; i < managers.size(); ++i) {
       auto manager = managers[i];
       if (is_pytorch(managers_[i])) {
-        // The model uses the recording's settings for those that are not given.
+        // The model uses the recording's settings where none are given.
         auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
                                    *deadline);
         if (!with) return std::move(with).error();

@@ -1,6 +1,7 @@
 #include "trial/tune.hpp"
 
 #include "allocators/pytorch/program.hpp"
+#include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -128,12 +129,20 @@ class TuneRun final : public CommandRun {
     }
     if (json_ != "-" && markdown_ != "-")
       console.result(more ? to_text(*tuning, loaded->trace, top_, console.width())
-                          : format::to_text(brief(*tuning, loaded->trace)));
+                          : format::to_text(brief_of(*tuning, loaded->trace)));
     if (tuning->interrupted) console.say("interrupted; what is known so far is in the answer");
     return tuning->ranking.front().served ? ExitCode::fine : ExitCode::failure;
   }
 
  private:
+  format::Brief brief_of(const trial::Tuning& tuning, const trace::Trace& trace) const {
+    auto made = brief(tuning, trace);
+    // Another framework's program can have another manager.
+    if (!tuning.other_framework.empty() && has_name(trace_.path))
+      made.command = text::format("emmctl fit {} --manager all", text::shell_word(trace_.path));
+    return made;
+  }
+
   /// Finds the event of that number, or else the first mark with that text, from `from` on.
   Result<std::uint64_t> event_of(const std::string& word, const trace::Trace& trace,
                                  std::size_t from) const {

@@ -79,7 +79,7 @@ std::vector<Growing> growth_of(const Statistics& before, const Statistics& after
 }
 
 format::Brief brief(const Statistics& statistics, const std::string& file) {
-  constexpr std::size_t kFigures = 8, kName = 40;
+  constexpr std::size_t kName = 40;
   format::Brief out;
   out.answer.push_back(text::format("{}: {}", format::file_name(file),
                                     text::printable(statistics.what, kStatisticsWidth)));
@@ -103,7 +103,8 @@ format::Brief brief(const Statistics& statistics, const std::string& file) {
     const auto& group = statistics.groups.front();
     out.rows = {{text::printable(group.name.empty() ? "as stated" : group.name, kName), ""}};
     for (const auto& figure : group.figures) {
-      if (out.rows.size() <= kFigures) out.rows.push_back({figure.name, words_of(figure)});
+      if (out.rows.size() <= format::Brief::kRows)
+        out.rows.push_back({figure.name, words_of(figure)});
     }
   }
   out.more = "all figures, what the file cannot tell, and what to record instead";

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/brief.hpp"
 #include "inspect/oom.hpp"
 #include "message/message.hpp"
 
@@ -37,7 +38,9 @@ struct Record {
 };
 std::vector<Record> what_to_record(Speaker speaker, std::string_view path);
 
-/// The text of `emmctl explain` for the message `which`. `path` is "-" for standard input.
+/// What `emmctl explain` answers by default of the message `which`.
+format::Brief brief(const Messages& messages, std::size_t which, std::string_view path);
+/// The text of `emmctl explain --more` for it. `path` is "-" for standard input.
 std::string to_text(const Messages& messages, std::size_t which, std::string_view path);
 std::string to_json(const Messages& messages, std::size_t which, std::string_view path);
 

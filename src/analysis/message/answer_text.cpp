@@ -111,6 +111,41 @@ std::vector<Record> what_to_record(Speaker speaker, std::string_view given_path)
   }
 }
 
+format::Brief brief(const Messages& messages, std::size_t which, std::string_view path) {
+  const auto& message = messages.all[which];
+  const auto answer = message::answer(message);
+  format::Brief made{.answer = answer.lead};
+  if (message.chunks && path != "-") {
+    made.command = format("emmctl inspect {} --from bfc-dump", text::shell_word(std::string(path)));
+  } else {
+    // A line of a shell. What belongs into a program, at two places of it, is shown by --more.
+    for (const auto& record : what_to_record(message.wording->speaker, path)) {
+      if (made.command.empty() && record.lines.front().starts_with("emmctl record"))
+        made.command = record.lines.front();
+    }
+  }
+  made.sides = "lr";
+  made.rows = {{place(message, path == "-" ? path : format::file_name(path)), ""}};
+  const auto row = [&](std::string_view words, std::string bytes) {
+    if (made.rows.size() <= format::Brief::kRows)
+      made.rows.push_back({std::string(words), std::move(bytes)});
+  };
+  for (std::size_t i = 0; i < kFigures; ++i) {
+    const auto& figure = message.figures[i];
+    if (!figure) continue;
+    row(describe(static_cast<What>(i)),
+        figure->printed.ends_with(" bytes") ? words_of(figure->bytes) : figure->printed);
+  }
+  if (!message[What::idle] && answer.idle) row("so idle in it", words_of(*answer.idle));
+  if (answer.outside) row("so outside of it", words_of(*answer.outside));
+  made.more = "the figures in bytes, what they cannot tell, and what to record";
+  if (messages.count > 1)
+    made.more = format("{} other failure{} in {} lines, ", text::grouped(messages.count - 1),
+                       messages.count == 2 ? "" : "s", text::grouped(messages.lines)) +
+                made.more;
+  return made;
+}
+
 std::string to_text(const Messages& messages, std::size_t which, std::string_view path) {
   const auto& message = messages.all[which];
   const auto answer = message::answer(message);

@@ -280,7 +280,7 @@ format::Brief brief(const std::vector<Fitted>& all) {
   };
   if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-"});
   if (no_wait > need) out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-"});
-  constexpr std::size_t kManagersShown = 8;
+  constexpr std::size_t kManagersShown = 6;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [each, of] = *order[i];
     if (i == kManagersShown) {

@@ -80,7 +80,7 @@ class WithBlock {
 Spare judge(const pytorch::Program& program, const std::vector<pytorch::Program>& late,
             const Lifespan& lifespan, const pytorch::Settings& settings,
             const TuneOptions& options) {
-  Spare found{.manager = spec_of(settings), .how = how_of(settings)};
+  Spare found{.manager = spec_of(settings, program.settings), .how = how_of(settings)};
   WithBlock block(program, late, lifespan);
   const auto with = run_options(settings, options.question.capacity, options.question.limit);
   const auto stopped = [&] {

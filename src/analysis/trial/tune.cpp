@@ -56,7 +56,9 @@ bool passes(const Case& of, pytorch::RunOptions options) {
 
 Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>& late,
             const pytorch::Settings& settings, const Question& question) {
-  Tuned tuned{.manager = spec_of(settings), .how = how_of(settings), .keys = keys_of(settings)};
+  Tuned tuned{.manager = spec_of(settings, program.settings),
+              .how = how_of(settings),
+              .keys = keys_of(settings)};
   auto options = run_options(settings, question.capacity, question.limit);
   std::uint64_t ns = 0;
   auto outcome = run_timed(program, options, ns);
@@ -401,11 +403,8 @@ std::vector<pytorch::Settings> candidates(const pytorch::Program& program,
                                           const TuneOptions& options) {
   std::vector<pytorch::Settings> found;
   const auto add = [&](std::string_view conf) {
-    pytorch::Settings settings;
-    settings.fraction = program.settings.fraction;
-    settings.total = program.settings.total;
-    settings.known_limit = program.settings.known_limit;
-    settings.host = program.settings.host;  // Not tuned.
+    auto settings = program.settings;
+    settings.drop_conf();
     if (!read_conf(conf, settings)) return;
     if (std::find(found.begin(), found.end(), settings) == found.end()) found.push_back(settings);
   };
@@ -461,8 +460,14 @@ const Tuned* Tuning::today() const noexcept {
   return found == ranking.end() ? nullptr : &*found;
 }
 
-std::string spec_of(const pytorch::Settings& settings) {
+std::string spec_of(const pytorch::Settings& settings, const pytorch::Settings& recorded) {
+  const auto is_plain = [](pytorch::Settings one) {
+    const auto whole = one;
+    one.drop_conf();
+    return one == whole;
+  };
   std::string spec = "pytorch";
+  if (is_plain(settings) && !is_plain(recorded)) spec += ":expandable_segments=False";
   for (const auto& [name, value] : named(settings))
     spec += text::format("{}{}={}", spec == "pytorch" ? ":" : ",", name, value);
   return spec;
@@ -566,7 +571,7 @@ std::optional<Smaller> smaller_batch(const Tuning& tuning, const pytorch::Progra
   std::vector<const pytorch::Settings*> order;
   for (const auto& each : tuning.ranking) {
     for (const auto& setting : settings) {
-      if (spec_of(setting) != each.manager) continue;
+      if (spec_of(setting, program.settings) != each.manager) continue;
       order.push_back(&setting);
       break;
     }
@@ -580,7 +585,8 @@ std::optional<Smaller> smaller_batch(const Tuning& tuning, const pytorch::Progra
             return passes(Case{.program = &made, .addresses = of}, at);
           }))
         continue;
-      return Smaller{.eighths = eighths, .manager = spec_of(*each), .how = how_of(*each)};
+      return Smaller{
+          .eighths = eighths, .manager = spec_of(*each, program.settings), .how = how_of(*each)};
     }
   }
   return std::nullopt;
@@ -597,6 +603,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.total = program.settings.total;
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
+  const auto& framework = trace.header().framework;
+  if (!framework.starts_with("torch")) tuning.other_framework = framework;
   const auto settings = candidates(program, options);
   tuning.lateness = lateness_of(program);
   const auto late = as_late(program);
@@ -611,11 +619,13 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   };
   side_by_side(options.jobs, settings.size(), [&](std::size_t i) {
     if (stops(options.interrupted)) {
-      found[i] = {.manager = spec_of(settings[i]), .how = how_of(settings[i]), .interrupted = true};
+      found[i] = {.manager = spec_of(settings[i], program.settings),
+                  .how = how_of(settings[i]),
+                  .interrupted = true};
       return;
     }
     found[i] = judge(program, late, settings[i], question);
-    found[i].is_today = i == 0;
+    found[i].is_today = i == 0 && tuning.other_framework.empty();
     if (i == 0 && question.capacity == pytorch::kNoLimit) {
       // The recording tells it.
       const auto peak = found[i].peak_reserved;

@@ -125,6 +125,8 @@ struct Tuning {
   /// The limit that the recording implies but does not state. The caller sets it.
   std::optional<pytorch::InferredLimit> inferred_limit{};
   std::optional<Smaller> smaller{};
+  /// The framework that the recording names, if it is not PyTorch: no setting changes its program.
+  std::string other_framework{};
 
   const Tuned* today() const noexcept;
   /// The setting that needs the least capacity. It may rank behind one that needs a little more.
@@ -175,8 +177,9 @@ pytorch::RunOptions run_options(const pytorch::Settings& settings, std::uint64_t
 /// The orders of addresses to try if the driver's are unknown, the likeliest first.
 inline constexpr Addresses kOrders[] = {Addresses::recorded, Addresses::driver,
                                         Addresses::first_fit, Addresses::descending};
-/// For example "pytorch:max_split_size_mb=64", with PyTorch's names.
-std::string spec_of(const pytorch::Settings& settings);
+/// For example "pytorch:max_split_size_mb=64", with PyTorch's names. --manager takes it as this
+/// setting, beside a recording made with the setting `recorded`.
+std::string spec_of(const pytorch::Settings& settings, const pytorch::Settings& recorded);
 /// "PYTORCH_ALLOC_CONF=max_split_size_mb:64"
 std::string how_of(const pytorch::Settings& settings);
 /// "torch.cuda.set_per_process_memory_fraction(0.412)": the fraction of `total` that allows

@@ -246,9 +246,9 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
     for (std::size_t line = 1; line < names.size(); ++line)
       made.rows.push_back({"", "", "", "", "  " + names[line]});
   }
-  made.more = text::format(
-      "all {} settings; \"lost\" is the time of driver calls, \"reserved\" is without a limit",
-      tuning.ranking.size());
+  made.more =
+      text::format("all {} settings; \"lost\": time of driver calls; \"reserved\": without a limit",
+                   tuning.ranking.size());
   return made;
 }
 
@@ -284,11 +284,15 @@ void write_inferred_limit(format::JsonWriter& json,
 
 namespace {
 
+constexpr std::size_t kFrameworkWidth = 20;
+
 std::string name_of(const Tuned& one) { return one.is_today ? "today's setting" : one.manager; }
 
 }  // namespace
 
-FirstAdvice first_advice(const Tuning& tuning) {
+namespace {
+
+FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   FirstAdvice made;
   if (tuning.ranking.empty()) return made;
   const auto& best = tuning.ranking.front();
@@ -308,27 +312,37 @@ FirstAdvice first_advice(const Tuning& tuning) {
     const auto* const least = tuning.least();
     if (least != nullptr)
       made.words += text::format("; the least is {}", sizes(least->fit->high, tuning));
-    if (least == &best) made.words += text::format(", with {}", name_of(best));
+    if (least != nullptr) made.words += text::format(", with {}", name_of(*least));
+    const auto is_fraction = question.limit == Limit::fraction;
+    const auto is_pool = best.manager == "pool";
     if (least != nullptr && least != &best && best.fit)
       made.words += text::format(", and {} with {}, which is faster", need, name_of(best));
+    if (is_fraction && is_pool) made.words += "; no memory fraction limits the pool";
     made.words += '.';
-    const auto is_fraction = question.limit == Limit::fraction;
     // A fraction can be raised in the program, and the device's memory cannot. It does not bind
     // the pool.
-    if (is_fraction && best.fit && best.manager != "pool")
+    const auto is_raised = is_fraction && !is_pool && best.fit;
+    if (is_raised)
       made.how = text::format("{}{}", best.is_today ? "" : best.how + "\n",
                               fraction_line(best.fit->high, tuning.total));
+    const auto* const today = tuning.today();
+    std::string batch, with;
     if (tuning.smaller) {
-      made.words += text::format(
-          " A batch smaller by {} is served{}.",
-          tuning.smaller->eighths == 1   ? "1/8"
-          : tuning.smaller->eighths == 2 ? "1/4"
-                                         : "1/2",
-          tuning.smaller->manager == best.manager ? "" : ", with " + tuning.smaller->manager);
-      const auto* const today = tuning.today();
-      const auto is_change = today == nullptr || today->manager != tuning.smaller->manager;
-      if (!is_fraction) made.how = is_change ? tuning.smaller->how : "";
+      const auto eighths = tuning.smaller->eighths;
+      batch = text::format("batch smaller by {}", eighths == 1   ? "1/8"
+                                                  : eighths == 2 ? "1/4"
+                                                                 : "1/2");
+      if (tuning.smaller->manager != best.manager) with = ", with " + tuning.smaller->manager;
     }
+    if (is_raised)
+      made.words += batch.empty() ? " Raise the limit."
+                                  : text::format(" Raise the limit, or take a {}{}.", batch, with);
+    else if (!batch.empty())
+      made.words += text::format(" A {} is served{}.", batch, with);
+    // What is pasted has to serve the program: with a smaller batch, or not at all.
+    const auto is_change =
+        tuning.smaller && (today == nullptr || today->manager != tuning.smaller->manager);
+    if (!is_fraction) made.how = is_change ? tuning.smaller->how : "";
     return made;
   }
   if (!best.served) {
@@ -351,6 +365,18 @@ FirstAdvice first_advice(const Tuning& tuning) {
   else if (best.fit)
     made.words += text::format(" with {}", need);
   made.words += lost + '.';
+  return made;
+}
+
+}  // namespace
+
+FirstAdvice first_advice(const Tuning& tuning) {
+  auto made = advice_for_pytorch(tuning);
+  if (!tuning.other_framework.empty()) {
+    made.words = text::format("The recording is of {}, which does not read PyTorch's settings. {}",
+                              text::printable(tuning.other_framework, kFrameworkWidth), made.words);
+    made.how.clear();
+  }
   return made;
 }
 

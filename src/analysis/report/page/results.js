@@ -40,6 +40,9 @@ function filled(heads, rows) {
 }
 const table = (...all) => tableOf(...filled(...all));
 const tableOf = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
+// Paragraphs of a printed text flow in the page's width, without the exact bytes; what is set in columns stays as it is.
+const told = text => text.trim().split(/\n\n+/).map(part => /^\s/m.test(part) ? h('pre', {}, part)
+  : h('p', {class: 'prose'}, part.replace(/\s*\n\s*/g, ' ').replace(/ \([\d,]+ bytes\)/g, '')));
 const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
 const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}), h('b', {}, inUnits(bytes)));
 const MOMENTS = 12;  // of one manager's failures that have a button
@@ -112,7 +115,7 @@ function showFailure(about, results, goTo) {
     body.append(h('div', {class: 'verdict prose'}, h('p', {}, h('b', {}, `Event ${grouped(failure.event)}: a request of ${inUnits(failure.size)} was refused. `), inShort(failure.words)),
         h('button', {onclick: () => goTo(failure.event)}, 'Show this moment')));
   }
-  if (!failures.length && about.explain_text) body.append(h('pre', {}, about.explain_text));
+  if (!failures.length && about.explain_text) body.append(...told(about.explain_text));
   for (const manager of failed) {
     const failure = manager.summary.first_failure;
     body.append(h('div', {class: 'verdict prose'},
@@ -145,7 +148,7 @@ function showFailure(about, results, goTo) {
     body.append(h('details', {open: failures.length < 4}, h('summary', {}, `${grouped(failures.length - 1)} more`), h('div', {class: 'prose'}, failures.slice(1, 200).map(each =>
         h('p', {}, h('button', {onclick: () => goTo(each.event)}, `Event ${grouped(each.event)}`), ` a request of ${inUnits(each.size)}. `, inShort(each.words))))));
   }
-  if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), h('pre', {}, about.explain_text)));
+  if (failures.length && about.explain_text) body.append(h('details', {}, h('summary', {}, 'What emmctl explain prints'), ...told(about.explain_text)));
 }
 
 /** What of the inactive memory PyTorch gives back before a request fails, and what is stuck, by pool, stream and device. */

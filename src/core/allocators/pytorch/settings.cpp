@@ -318,11 +318,22 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
   return {};
 }
 
+namespace {
+
+constexpr std::string_view kConf[] = {"max_split_size_mb",        "max_non_split_rounding_mb",
+                                      "large_segment_size_mb",    "garbage_collection_threshold",
+                                      "roundup_power2_divisions", "expandable_segments"};
+
+}  // namespace
+
+bool has_conf(const Options& options) {
+  return std::any_of(std::begin(kConf), std::end(kConf),
+                     [&](std::string_view name) { return options.has(name); });
+}
+
 Status read_options(Options& options, Settings& settings) {
-  std::vector<std::string_view> names{"max_split_size_mb",           "max_non_split_rounding_mb",
-                                      "large_segment_size_mb",       "garbage_collection_threshold",
-                                      "roundup_power2_divisions",    "expandable_segments",
-                                      "per_process_memory_fraction", "backend"};
+  std::vector<std::string_view> names(std::begin(kConf), std::end(kConf));
+  names.insert(names.end(), {"per_process_memory_fraction", "backend"});
   for (const auto& of_host : kHostSizes) names.push_back(of_host.name);
   names.insert(names.end(), std::begin(kWithoutEffect), std::end(kWithoutEffect));
   for (const auto name : names) {

@@ -51,6 +51,15 @@ struct Settings {
     fraction.reset();
     known_limit = kNoLimit;
   }
+  /// Sets all to PyTorch's defaults but the limit and what is of host memory.
+  void drop_conf() {
+    Settings plain;
+    plain.fraction = fraction;
+    plain.total = total;
+    plain.host = host;
+    plain.known_limit = known_limit;
+    *this = plain;
+  }
 
   bool operator==(const Settings&) const = default;
 };
@@ -78,6 +87,9 @@ std::vector<std::pair<std::string_view, std::string>> named(const Settings& sett
 /// value. The memory fraction and the device's total are there only if
 /// emmctl.torch.snapshot_on_oom() saved them.
 Status read_snapshot_settings(std::string_view json, Settings& settings);
+/// Do the options give a setting of PYTORCH_ALLOC_CONF for device memory? They are then all of it,
+/// as the variable's value is.
+bool has_conf(const Options& options);
 /// Reads `--manager pytorch:max_split_size_mb=64,fraction=0.9,total=80GiB,version=2.11`, or
 /// `limit=72GiB` in place of a fraction. Missing options keep their value. The caller calls
 /// finish().
