@@ -39,6 +39,8 @@ constexpr std::array kAllocations{Call::mem_alloc,
                                   Call::mem_alloc_managed,
                                   Call::mem_host_alloc};
 
+constexpr StreamHandle kPerThread{2};
+
 enum class Kind : std::uint8_t { device, managed, mapped };
 
 /// What is asked for, and what the device has left. A manager may cut small blocks from slabs.
@@ -256,7 +258,6 @@ constexpr Way kWays[] = {
      }},
     {"of another thread's default stream, freed in a deferral",
      [](Course& c) {
-       constexpr StreamHandle kPerThread{2};
        free_three(c, c.streams[0]);
        start_thread([&c] {
          for (int i = 0; i < 3; ++i) {

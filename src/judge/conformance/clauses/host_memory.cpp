@@ -356,7 +356,7 @@ constexpr Clause kHostMemoryClauses[] = {
      .source = "drv:805-817",
      .level = Level::quirk,
      .scope = Scope::host,
-     .may_fail_with = "accounts/every_call_failed",
+     .may_fail_with = "PIN-5 accounts/every_call_failed",
      .check =
          [](Bench& b) {
            const auto range = b.buffer();
