@@ -361,10 +361,8 @@ def finalizer_at_exit(made):
     memory = some_memory(made)
     for done, before in (("the end of the program, while memory lives", lambda: None),
                          ("reset(), then the end of the program, while memory lives", made.manager.reset)):
-        def at_exit():
-            before()
-            return end_of_process(memory)
-        said, status = in_a_child(at_exit)
+        before()  # here, since a child of fork() may not use CUDA
+        said, status = in_a_child(lambda: end_of_process(memory))
         if said is None:
             raise Broken(done, "it does not end in 10 s", "an end")
         if status != 0 or said:
