@@ -81,7 +81,7 @@ def main():
 
     for path in sorted((HERE / "right").glob("*.py")):
         if path.stem == "emmctls_own":
-            continue  # docs/nbep7.md says which clauses it does not keep
+            continue  # docs/nbep7.md says which clause it does not keep
         code, said, found = judge(program, path, CLAUSES)
         if "has no shared library" in said:
             print("skipped: " + said)

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -144,6 +146,25 @@ std::string place_of(const plugin::ChildEnd& end) {
   return (end.inside ? "in " : "after ") + end.last_call;
 }
 
+// Classes of Python's may share what they hold among the managers of a process, as RMM's do. So
+// what one gives is measured in a process that judges nothing else.
+std::string measured(const Subject& subject) {
+  const auto bench = conformance::Bench::create(subject, "capacity");
+  if (!bench) return {};
+  const auto& found = (*bench)->capacity();
+  return text::format("{} {} {}", found.device_memory ? 1 : 0, found.limit.value_or(0),
+                      found.block.value_or(0));
+}
+conformance::Capacity capacity_from(const std::string& words) {
+  std::istringstream in(words);
+  std::uint64_t limit = 0, block = 0;
+  conformance::Capacity found;
+  in >> found.device_memory >> limit >> block;
+  if (limit != 0) found.limit = limit;
+  if (block != 0) found.block = block;
+  return found;
+}
+
 }  // namespace
 
 HeldOpen::HeldOpen(const std::string& device) {
@@ -200,12 +221,15 @@ Result<std::string> Apart::look() const {
       return to_bytes(opens.error());
     Ready ready;
     if (auto made = make_ready(manager_, subject_, ready); !made) return to_bytes(made.error());
-    return " " + why_not_judged(ready);
+    auto why = why_not_judged(ready);
+    return " " + (why.empty() && subject_.is_class ? measured(ready.subject) : "") + '\n' + why;
   });
   if (!end) return end.error();
   if (end->kind != plugin::ChildEnd::Kind::answered) return std::string();
   if (end->bytes[0] != ' ') return from_bytes(end->bytes);
-  return end->bytes.substr(1);
+  const auto line = end->bytes.find('\n');
+  if (line > 1) *subject_.capacity = capacity_from(end->bytes.substr(1, line - 1));
+  return end->bytes.substr(line + 1);
 }
 
 Verdict Apart::judge(const conformance::Clause& clause) {

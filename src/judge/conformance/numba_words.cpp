@@ -58,6 +58,11 @@ constexpr NumbaWords kWords[] = {
      "The finalizer may not keep the pointer: it would never end."},
     {"class/collected", "After each cuda.close() one manager more stays, with what it holds.",
      "Each context has a manager of its own."},
+    {"deferral/nests",
+     "The end of an inner defer_cleanup() makes the frees that the outer one holds.",
+     "defer_cleanup() may be nested, and holds until the last one ends."},
+    {"threads/ended", "Memory of an array that another thread drops does not serve again.",
+     kFinalizer},
     {"class/finalizer",
      "Python prints \"Exception ignored in\" where an array ends. What stood behind in the "
      "finalizer is lost.",

@@ -150,10 +150,10 @@ class Library:
 def text_of(ask):
     """The text that `ask(buffer, size)` writes."""
     buffer = (c_char * 1024)()
-    size = ask(ctypes.cast(buffer, c_char_p), len(buffer))
+    size = ask(buffer, len(buffer))  # without ctypes.cast(), which makes a cycle for the garbage collector
     if size >= len(buffer):
         buffer = (c_char * (size + 1))()
-        ask(ctypes.cast(buffer, c_char_p), len(buffer))
+        ask(buffer, len(buffer))
     return buffer.value.decode("utf-8", "replace")
 
 

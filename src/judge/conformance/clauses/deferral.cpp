@@ -1097,6 +1097,7 @@ constexpr Clause kDeferralClauses[] = {
      .source = "emm_plugin.h, defer_cleanup; DFR-6",
      .level = Level::must,
      .scope = Scope::all,
+     .not_of_class = "Numba has one manager of a device at a time",
      .check = [](Bench& b) { for_each_deferred(b, check_apart); }},
 
     {.id = "deferral/threads",

@@ -50,8 +50,10 @@ constexpr Clause kPythonClassClauses[] = {
         "Memory ends with its last reference: neither its finalizer nor the manager keeps it."),
     of_class("class/collected", Level::should, "drv:1294; CTX-15",
              "A manager is collected once its context and its memory have ended."),
-    of_class("class/finalizer", Level::must, "NBEP 7, finalizer; DEV-11; ERR-2",
-             "A finalizer raises nothing, also after reset()."),
+    of_class(
+        "class/finalizer", Level::must, "NBEP 7, finalizer; DEV-11; ERR-2",
+        "A finalizer raises nothing, also after reset(), and waits for no request: the garbage "
+        "collector may run it inside of one."),
     of_class("class/finalizer_thread", Level::must, "ERR-5",
              "A finalizer raises nothing on a thread without a context."),
     of_class("class/finalizer_exit", Level::must, "DEV-11; ERR-3; ERR-4",
@@ -69,8 +71,10 @@ constexpr Clause kPythonClassClauses[] = {
              "get_ipc_handle() gives an IpcHandle that can be pickled and keeps the memory."),
     of_class("class/owner", Level::must, "NBEP 7, mempin; PIN-4",
              "The owner of a pinned region lives as long as the memory, and no longer."),
-    of_class("class/host_buffer", Level::must, "NBEP 7, memhostalloc; HST-2; HST-11",
-             "Host memory is a buffer of its size; mapped, it is device memory besides."),
+    of_class(
+        "class/host_buffer", Level::must, "NBEP 7, memhostalloc; HST-2; HST-11",
+        "Host memory is a buffer of its size; it is device memory besides where it is mapped, and "
+        "only there."),
 };
 
 }  // namespace
