@@ -200,6 +200,7 @@ MemoryManager& Bench::manager() {
   if (auto ready = made.initialize(); !ready) {
     inconclusive(text::format("initialize: {}", describe(ready.error())));
   }
+  held_at_first_ = held();
   return made;
 }
 
@@ -364,9 +365,11 @@ std::optional<std::uint64_t> Bench::limit() {
   if (!manager_ || !initialized_) return least;
   const auto told = manager_->get_memory_info();
   const auto info = opened_.driver->mem_get_info();
-  // A growing pool tells what it holds (INF-6), which is no limit.
-  if (told && info && told->total < info->total && told->total > held())
-    least = std::min(told->total, least.value_or(told->total));
+  // A growing pool tells what it holds (INF-6), which is no limit. One that took all that it tells
+  // before the first request may never ask for more.
+  const bool is_limit = told && info && told->total < info->total &&
+                        (told->total > held() || told->total <= held_at_first_);
+  if (is_limit) least = std::min(told->total, least.value_or(told->total));
   return least;
 }
 

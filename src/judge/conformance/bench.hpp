@@ -396,7 +396,8 @@ class Bench {
   Prng random_;
   std::unique_ptr<MemoryManager> manager_;
   bool initialized_ = false;
-  const Bench* shown_ = nullptr;  ///< Null: this bench.
+  std::uint64_t held_at_first_ = 0;  // bytes that initialize() took
+  const Bench* shown_ = nullptr;     ///< Null: this bench.
   std::atomic<unsigned> others_run_{0};
   const std::thread::id home_ = std::this_thread::get_id();  ///< The check's thread.
   std::vector<StreamHandle> streams_;
