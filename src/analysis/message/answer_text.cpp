@@ -114,7 +114,8 @@ std::vector<Record> what_to_record(Speaker speaker, std::string_view given_path)
 format::Brief brief(const Messages& messages, std::size_t which, std::string_view path) {
   const auto& message = messages.all[which];
   const auto answer = message::answer(message);
-  format::Brief made{.answer = answer.lead};
+  format::Brief made;
+  made.answer = answer.lead;
   if (message.chunks && path != "-") {
     made.command = format("emmctl inspect {} --from bfc-dump", text::shell_word(std::string(path)));
   } else {
