@@ -367,8 +367,9 @@ std::optional<std::uint64_t> Bench::limit() {
   const auto info = opened_.driver->mem_get_info();
   // A growing pool tells what it holds (INF-6), which is no limit. One that took all that it tells
   // before the first request may never ask for more.
-  const bool is_limit = told && info && told->total < info->total &&
-                        (told->total > held() || told->total <= held_at_first_);
+  const bool is_limit =
+      told && info && told->total < info->total &&
+      (told->total > held() || (held_at_first_ != 0 && told->total <= held_at_first_));
   if (is_limit) least = std::min(told->total, least.value_or(told->total));
   return least;
 }
