@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -54,6 +55,7 @@ class DriverMemory final : public allocators::DeviceMemory {
   bool map(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
     std::uint64_t done = 0;
     for (; done < size; done += granule) {
+      if (kept_.erase(address + done) != 0) continue;  // it is mapped there
       const auto handle = driver_.mem_create(granule);
       if (!handle) {
         failed(handle.error());
@@ -75,13 +77,15 @@ class DriverMemory final : public allocators::DeviceMemory {
     return false;
   }
   void unmap(std::uint64_t address, std::uint64_t size, std::uint64_t granule) override {
-    // cuMemFree waits for the device, cuMemUnmap does not.
-    if (size != 0) check(driver_.ctx_synchronize());
+    // cuMemFree waits for the device, cuMemUnmap does not. What cannot be waited for, asked
+    // twice, stays mapped.
+    const bool is_done = size == 0 || wait_for_all() || wait_for_all();
     for (std::uint64_t at = address; at < address + size; at += granule) {
-      check(driver_.mem_unmap({at}, granule));
-      const auto found = handles_.find(at);
-      check(driver_.mem_release(found->second));
-      handles_.erase(found);
+      if (is_done) {
+        unmap_now(at, granule);
+      } else {
+        kept_[at] = granule;
+      }
     }
   }
   void synchronize() override {
@@ -122,7 +126,14 @@ class DriverMemory final : public allocators::DeviceMemory {
     auto done = driver_.ctx_synchronize();
     in_doubt_ = done ? std::nullopt : std::optional(done.error());
     check(done);
+    if (!in_doubt_) {
+      for (const auto& [at, granule] : std::exchange(kept_, {})) unmap_now(at, granule);
+    }
     return !in_doubt_;
+  }
+  /// Unmaps what could not be waited for, if it can be now.
+  void unmap_kept() {
+    if (!kept_.empty()) wait_for_all();
   }
   /// The reason why no memory may be handed out; empty if it may.
   const std::optional<Error>& in_doubt() const noexcept { return in_doubt_; }
@@ -140,6 +151,13 @@ class DriverMemory final : public allocators::DeviceMemory {
   std::optional<Error> take_error() { return std::exchange(error_, std::nullopt); }
 
  private:
+  void unmap_now(std::uint64_t at, std::uint64_t granule) {
+    check(driver_.mem_unmap({at}, granule));
+    const auto found = handles_.find(at);
+    check(driver_.mem_release(found->second));
+    handles_.erase(found);
+  }
+
   /// Empty for the per-thread stream of another thread, which has no handle on this thread.
   static std::optional<StreamHandle> handle_of(std::uint64_t stream) noexcept {
     if (stream == key_of(kPerThreadStream)) return kPerThreadStream;
@@ -168,6 +186,7 @@ class DriverMemory final : public allocators::DeviceMemory {
 
   Driver& driver_;
   std::unordered_map<std::uint64_t, PhysicalHandle> handles_;
+  std::map<std::uint64_t, std::uint64_t> kept_;  // address, granule: to unmap after the next wait
   /// For each stream the event of its last free; empty if no event could be recorded.
   std::unordered_map<std::uint64_t, std::optional<EventHandle>> events_;
   std::optional<EventHandle> given_;
@@ -234,6 +253,7 @@ class ModelManager final : public HostOnlyManager {
   }
 
   Status trim(std::uint64_t keep) override {
+    if (memory_) memory_->unmap_kept();
     const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (!model_) return {};
