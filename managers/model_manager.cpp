@@ -253,10 +253,10 @@ class ModelManager final : public HostOnlyManager {
   }
 
   Status trim(std::uint64_t keep) override {
-    if (memory_) memory_->unmap_kept();
     const ObserverRelay::Hold hold(observer());
     const std::lock_guard lock(mutex_);
     if (!model_) return {};
+    memory_->unmap_kept();
     make_queued_frees();
     process_events();
     const auto counts = model_->counts();
