@@ -52,25 +52,6 @@ Status Recording::on_header(const trace::Header& header) {
   return {};
 }
 
-Recording::Live* Recording::find(const trace::Id& id) {
-  if (id.is_number()) {
-    const auto found = live_.find(id.number);
-    return found == live_.end() ? nullptr : &found->second;
-  }
-  const auto found = named_.find(std::string(id.text));
-  return found == named_.end() ? nullptr : &found->second;
-}
-Recording::Live& Recording::at(const trace::Id& id) {
-  return id.is_number() ? live_[id.number] : named_[std::string(id.text)];
-}
-void Recording::erase(const trace::Id& id) {
-  if (id.is_number()) {
-    live_.erase(id.number);
-  } else {
-    named_.erase(std::string(id.text));
-  }
-}
-
 Status Recording::on_operation(const Operation& operation) {
   if (!is_torch_ && takes_ == Takes::recordings) return {};
   const auto event = kept_by_trace(operation.op) ? events_++ : events_;
@@ -88,23 +69,18 @@ Status Recording::on_operation(const Operation& operation) {
 
 /// A reset frees everything live on its device.
 void Recording::end_all(std::uint64_t event, std::uint32_t device) {
-  const auto end = [&](auto& all) {
-    for (const auto& [key, live] : all) {
-      if (live.segment || live.device != device || live.freed) continue;
-      steps_.push_back({.kind = Step::Kind::free,
-                        .allocation = live.number,
-                        .address = live.address,
-                        .size = live.size,
-                        .stream = live.stream,
-                        .event = event});
-    }
-    std::erase_if(all, [&](const auto& each) {
-      return !each.second.segment && each.second.device == device;
-    });
-  };
   const auto before = static_cast<std::ptrdiff_t>(steps_.size());
-  end(live_);
-  end(named_);
+  live_.erase_if([&](const Live& live) {
+    if (live.segment || live.device != device) return false;
+    if (live.freed) return true;
+    steps_.push_back({.kind = Step::Kind::free,
+                      .allocation = live.number,
+                      .address = live.address,
+                      .size = live.size,
+                      .stream = live.stream,
+                      .event = event});
+    return true;
+  });
   std::sort(steps_.begin() + before, steps_.end(),
             [](const Step& a, const Step& b) { return a.allocation < b.allocation; });
   while (device_of_.size() < steps_.size()) device_of_.push_back(device);
@@ -149,7 +125,7 @@ void Recording::add_memory(const Operation& operation, Step step) {
         }
         break;
       }
-      at(operation.id) = live;
+      live_[operation.id] = live;
       return;
     }
     step.kind = Step::Kind::segment_begin;
@@ -161,11 +137,11 @@ void Recording::add_memory(const Operation& operation, Step step) {
     live.number = step.allocation = allocations_++;
   }
   steps_.push_back(step);
-  at(operation.id) = live;
+  live_[operation.id] = live;
 }
 
 void Recording::add_free(const Operation& operation, Step step) {
-  auto* const found = find(operation.id);
+  auto* const found = live_.find(operation.id);
   if (found == nullptr) return;
   auto& live = *found;
   const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
@@ -179,13 +155,14 @@ void Recording::add_free(const Operation& operation, Step step) {
   if (live.segment) {
     step.kind = Step::Kind::segment_end;
     steps_.push_back(step);
-    erase(operation.id);
+    live_.erase(operation.id);
   } else if (!backing) {
     step.kind = Step::Kind::free;
     live.freed = true;
     live.freed_at = steps_.size();
     steps_.push_back(step);
-    if (!is_torch_) erase(operation.id);  // Only PyTorch says later that a free has completed.
+    if (!is_torch_)
+      live_.erase(operation.id);  // Only PyTorch says later that a free has completed.
   } else {
     steps_[live.freed_at].delayed = true;
     const auto completed = !operation.has(Member::result);
@@ -193,7 +170,7 @@ void Recording::add_free(const Operation& operation, Step step) {
       step.kind = Step::Kind::complete;
       steps_.push_back(step);
     }
-    erase(operation.id);
+    live_.erase(operation.id);
   }
   while (device_of_.size() < steps_.size()) device_of_.push_back(device);
 }
@@ -210,7 +187,6 @@ Status Recording::finish() {
   }
   device_of_.clear();
   live_.clear();
-  named_.clear();
   take_device();
   return {};
 }

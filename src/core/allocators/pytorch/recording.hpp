@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "allocators/pytorch/by_id.hpp"
 #include "allocators/pytorch/heap.hpp"
 #include "trace/operation.hpp"
 
@@ -79,9 +79,6 @@ class Recording final : public trace::OperationSink {
   void add_free(const trace::Operation& operation, Step step);
   void take_device();
   void end_all(std::uint64_t event, std::uint32_t device);
-  Live* find(const trace::Id& id);
-  Live& at(const trace::Id& id);
-  void erase(const trace::Id& id);
 
   Takes takes_;
   bool is_torch_ = false, has_segments_ = false, pools_in_rows_ = false;
@@ -92,8 +89,7 @@ class Recording final : public trace::OperationSink {
   std::vector<Step> steps_;
   std::vector<std::uint32_t> device_of_;             // Of each step, until finish().
   std::vector<std::pair<std::uint32_t, Step>> all_;  // Of all devices, if there are several.
-  std::unordered_map<std::uint64_t, Live> live_;
-  std::unordered_map<std::string, Live> named_;  ///< Those whose ids are not numbers.
+  ById<Live> live_;
   Settings settings_;
   bool limit_is_inferred_ = false;
   std::string settings_fault_;

@@ -33,47 +33,22 @@ void Survivors::pass_to(trace::OperationSink& to) noexcept {
   count_ = 0;
 }
 
-Survivors::Survivor* Survivors::find(const trace::Id& id) {
-  if (id.is_number()) {
-    const auto at = numbered_.find(id.number);
-    return at == numbered_.end() ? nullptr : &at->second;
-  }
-  const auto at = named_.find(std::string(id.text));
-  return at == named_.end() ? nullptr : &at->second;
-}
-
-Survivors::Survivor& Survivors::at(const trace::Id& id) {
-  return id.is_number() ? numbered_[id.number] : named_[std::string(id.text)];
-}
-
-void Survivors::remove(const trace::Id& id) {
-  if (id.is_number()) {
-    numbered_.erase(id.number);
-  } else {
-    named_.erase(std::string(id.text));
-  }
-}
-
 void Survivors::end_all(std::uint32_t device) {
-  const auto ends = [&](const auto& each) {
-    return !each.second.segment && each.second.device == device;
-  };
-  std::erase_if(numbered_, ends);
-  std::erase_if(named_, ends);
+  survivors_.erase_if([&](const Survivor& each) { return !each.segment && each.device == device; });
 }
 
 void Survivors::collect(const Operation& operation) {
   if (operation.op == Op::reset) return end_all(operation.device);
   if (makes_memory(operation)) {
-    at(operation.id) = {
+    survivors_[operation.id] = {
         .number = count_++, .device = operation.device, .segment = is_backing(operation)};
     return;
   }
   if (operation.op != Op::free) return;
   // A block whose free was asked for is gone, unless a row at the end says that it still waits.
-  remove(operation.id);
+  survivors_.erase(operation.id);
   if (is_backing(operation) && operation.has(Member::result))
-    at(operation.id) = {.device = operation.device, .pending = true};
+    survivors_[operation.id] = {.device = operation.device, .pending = true};
 }
 
 Status Survivors::on_operation(const Operation& operation) {
@@ -82,7 +57,7 @@ Status Survivors::on_operation(const Operation& operation) {
     return {};
   }
   if (makes_memory(operation)) {
-    const auto* const found = find(operation.id);
+    const auto* const found = survivors_.find(operation.id);
     const auto number = count_++;
     if (found == nullptr || (found->number != number && !found->pending)) return {};
     are_sized_ = are_sized_ && (is_backing(operation) || operation.has(Member::granted));
@@ -92,7 +67,7 @@ Status Survivors::on_operation(const Operation& operation) {
     return to_->on_operation(old);
   }
   if (operation.op != Op::free) return {};
-  const auto* const found = find(operation.id);
+  const auto* const found = survivors_.find(operation.id);
   return found != nullptr && found->pending ? to_->on_operation(operation) : Status();
 }
 

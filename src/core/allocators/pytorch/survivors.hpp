@@ -1,9 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <unordered_map>
 
+#include "allocators/pytorch/by_id.hpp"
 #include "trace/operation.hpp"
 
 namespace emm::allocators::pytorch {
@@ -30,17 +29,13 @@ class Survivors final : public trace::OperationSink {
     bool segment = false;
     bool pending = false;  ///< Freed, and waiting; its number is not known any more.
   };
-  Survivor* find(const trace::Id& id);
-  Survivor& at(const trace::Id& id);
-  void remove(const trace::Id& id);
   void collect(const trace::Operation& operation);
   void end_all(std::uint32_t device);
 
   trace::OperationSink* to_ = nullptr;
   bool are_sized_ = true;
   std::uint64_t count_ = 0;  ///< Allocations and segments so far.
-  std::unordered_map<std::uint64_t, Survivor> numbered_;
-  std::unordered_map<std::string, Survivor> named_;
+  ById<Survivor> survivors_;
 };
 
 }  // namespace emm::allocators::pytorch
