@@ -342,16 +342,18 @@ class Values:
         """Runs the operation on the device, and on the host where that is possible."""
         if self.is_off:
             return func(*args, **kwargs)
-        run = self._as_without_a_mode(func, args, kwargs)
+        run = func
         try:
             step = self._before(func, args, kwargs)
+            if step is not None:
+                run = self._as_without_a_mode(step[0], func, args, kwargs)
             if run is not func:
                 self._forget(args[0])
         except Exception:
             step = self._mistake(args, kwargs)
         if step is None:
-            return run(*args, **kwargs)
-        answers, after = step
+            return func(*args, **kwargs)
+        name, answers, after = step
         if answers:
             self._answer(answers)
         try:
@@ -359,7 +361,7 @@ class Values:
         finally:
             if answers:
                 self._answer(())
-        if self._operation(func).name in _PRODUCTS:
+        if name in _PRODUCTS:
             self._note_product(out)
         try:
             return after(out)
@@ -369,10 +371,8 @@ class Values:
             self._mistake(args, kwargs)
             return out
 
-    def _as_without_a_mode(self, func, args, kwargs):
+    def _as_without_a_mode(self, name, func, args, kwargs):
         """PyTorch's own code writes in place where no mode is, and into a new tensor where one is; so it would take other memory."""
-        operation = self._operation(func)
-        name = operation.name if operation else ""
         if name == "add" and self._thread.product is not None and not kwargs and self._is_own_product(*args):
             # linear() adds its bias so, and scaled_dot_product_attention() its mask.
             return lambda product, other: self._torch.ops.aten.add_.Tensor(product, other).detach()
@@ -433,7 +433,7 @@ class Values:
                         yield one
 
     def _before(self, func, args, kwargs):
-        """None if the operation is none of ours; else what the device's reads answer in it, and what is done after it."""
+        """None if the operation is none of ours; else its name, what the device's reads answer in it, and what is done after it."""
         given = list(self._tensors(args))
         if kwargs:
             given += self._tensors(kwargs.values())
@@ -465,13 +465,11 @@ class Values:
             self._reads.clear()  # something new comes from the host
         step = _Step(self, func, operation, args, kwargs, on_device, hosts, level, target)
         special = getattr(self, "_of" + (name if name.startswith("_") else "_" + name), None)
-        if special is not None:
-            return special(step)
-        if name in _UNIQUE:
-            return self._of_unique(step)
-        if operation.mask_position is not None:
-            return self._of_indexing(step)
-        return (), step.finish
+        if special is None and name in _UNIQUE:
+            special = self._of_unique
+        if special is None and operation.mask_position is not None:
+            special = self._of_indexing
+        return (name, *special(step)) if special is not None else (name, (), step.finish)
 
     def _covers(self, tensor):
         return self._elements(tensor) == tensor.numel()
