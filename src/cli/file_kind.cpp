@@ -51,25 +51,14 @@ std::string shown(const std::vector<Recipe>& all) {
 struct Magic {
   std::string_view bytes;
   std::string_view what;
-  std::string_view instead;  ///< Lines in place of all recipes; empty: the recipes.
+  std::string_view instead;   ///< Lines in place of all recipes; empty: the recipes.
+  std::string_view unpack{};  ///< What writes the file's inside to stdout, before its name.
 };
 
 using namespace std::string_view_literals;
 
 constexpr std::string_view kUnpack =
     "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside.\n";
-constexpr std::string_view kUnpackZip =
-    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
-    "  unzip -p FILE | emmctl explain -\n";
-constexpr std::string_view kUnpackXz =
-    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
-    "  xz -dc FILE | emmctl explain -\n";
-constexpr std::string_view kUnpackBzip2 =
-    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
-    "  bzip2 -dc FILE | emmctl explain -\n";
-constexpr std::string_view kUnpackTar =
-    "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
-    "  tar -xOf FILE | emmctl explain -\n";
 constexpr std::string_view kWeights =
     "Weights do not tell how memory was used. Record the program that loads them:\n"
     "  emmctl record -o run.emmb -- python program.py\n";
@@ -87,15 +76,15 @@ constexpr std::array kMagics{
     Magic{"BM\0\0"sv, "a picture (BMP)", ""},
     Magic{"RIFF"sv, "a picture or a sound (RIFF)", ""},
     Magic{"%PDF-"sv, "a document (PDF)", ""},
-    Magic{"PK\x03\x04"sv, "a ZIP archive, as torch.save(), .npz and office programs write it",
-          kUnpackZip},
+    Magic{"PK\x03\x04"sv, "a ZIP archive, as torch.save(), .npz and office programs write it", "",
+          "unzip -p"},
     Magic{"PK\x05\x06"sv, "an empty ZIP archive", kUnpack},
     Magic{"\xfd"
           "7zXZ"sv,
-          "packed by xz", kUnpackXz},
+          "packed by xz", "", "xz -dc"},
     Magic{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive", kUnpack},
     Magic{"Rar!"sv, "a RAR archive", kUnpack},
-    Magic{"BZh"sv, "packed by bzip2", kUnpackBzip2},
+    Magic{"BZh"sv, "packed by bzip2", "", "bzip2 -dc"},
     Magic{"\x89HDF\r\n"sv, "an HDF5 file", kWeights},
     Magic{"\x93NUMPY"sv, "an array of NumPy", ""},
     Magic{"GGUF"sv, "weights (GGUF)", kWeights},
@@ -117,6 +106,13 @@ constexpr std::array kMagics{
     Magic{"<html"sv, "a page (HTML)", ""},
     Magic{"<?xml"sv, "an XML document", ""},
 };
+
+std::string unpack_lines(std::string_view program) {
+  return format(
+      "emmctl reads gzip and zstd as they are. Unpack this, and give it what is inside; a log so:\n"
+      "  {} FILE | emmctl explain -\n",
+      program);
+}
 
 std::string_view nsys_lines() {
   return "Export it as SQLite, which emmctl reads:\n"
@@ -230,7 +226,8 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
   if (ends_with_one_of(path, {".ncu-rep"})) return other("a report of Nsight Compute", kOfKernels);
   for (const auto& magic : kMagics) {
     if (!begin.starts_with(magic.bytes)) continue;
-    auto answer = other(magic.what, magic.instead);
+    auto answer = magic.unpack.empty() ? other(magic.what, magic.instead)
+                                       : other(magic.what, unpack_lines(magic.unpack));
     answer.may_have_messages = magic.bytes[0] == '<';  // A page may quote a log.
     return answer;
   }
@@ -246,7 +243,7 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
     if (machine == 190) return other("code for a GPU (cubin)", "");
   }
   if (begin.size() > 262 && begin.substr(257, 5) == "ustar")
-    return other("a tar archive", kUnpackTar);
+    return other("a tar archive", unpack_lines("tar -xOf"));
   if (begin.size() > 9 && begin[8] == '{' && begin[7] == 0 && begin[6] == 0)
     return other("weights (safetensors)", kWeights);
   if (begin.size() > 2 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5) {

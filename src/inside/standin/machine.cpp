@@ -48,17 +48,11 @@ const char* variable(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-DeviceDefaults over_driver(const char* file) {
-  DeviceDefaults defaults;
-  defaults.cuda_driver = file;
-  return defaults;
-}
-
 /// Stand-ins may lie over one another, in tests.
 bool is_this_library(const char* path) {
   Dl_info own{};
-  struct stat here {
-  }, there{};
+  struct stat here {};
+  struct stat there {};
   return dladdr(reinterpret_cast<void*>(&variable), &own) != 0 && stat(own.dli_fname, &here) == 0 &&
          stat(path, &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
 }
@@ -124,7 +118,7 @@ std::int32_t Machine::start() {
   if (the_machine.load() == nullptr) {
     const char* const over = variable("EMM_STANDIN_OVER", nullptr);
     auto platform = over != nullptr && !is_this_library(over)
-                        ? open_platform("cuda", over_driver(over))
+                        ? open_platform("cuda", {.cuda_driver = over})
                         : open_platform(variable("EMM_STANDIN_DEVICE", "sim"), {});
     if (!platform) {
       std::fprintf(stderr, "EMM_STANDIN_DEVICE: %s\n", platform.error().message.c_str());

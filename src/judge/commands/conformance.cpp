@@ -65,9 +65,9 @@ class Conformance final : public CommandRun {
     const bool is_class = foreign && plugin::is_python_class(*spec);
     if (is_class) {
       // On a real device the stand-in lies between Numba and the driver, so that calls are seen.
-      const auto driver = device_.starts_with("sim") ? std::string() : plugin::real_driver();
-      const bool is_led = device_.starts_with("sim") || !driver.empty();
-      if (is_led && !plugin::lead_python_to_standins(driver))
+      const bool simulated = device_.starts_with("sim");
+      const auto driver = simulated ? std::string() : plugin::real_driver();
+      if ((simulated || !driver.empty()) && !plugin::lead_python_to_standins(driver))
         return fail(Errc::no_device, "{}", plugin::kNoStandIns);
     }
     if (foreign && !is_class) plugin::enter_heap_checks();
