@@ -100,6 +100,51 @@ TEST(Pickle, ReadsEveryKindOfPlainData) {
             "{'a': 1, 'b': None}");
 }
 
+TEST(Pickle, ReadsProtocols0And1) {
+  EXPECT_EQ(
+      value_of(
+          "(dp0\nVa\np1\nI1\nsVneg\np2\nI-5\nsVbig\np3\nL9223372036854775813L\nsVt\np4\nI01\n"
+          "sVf\np5\nI00\nsVn\np6\nNsVx\np7\nF1.5\nsVl\np8\n(lp9\nI1\na(I2\nI3\ntp10\na(tag1\nas."s),
+      "{'a': 1, 'neg': -5, 'big': 9223372036854775813, 't': True, 'f': False, 'n': None, "
+      "'x': 1.5, 'l': [1, (2, 3), (), 'a']}");
+  EXPECT_EQ(value_of("(Vzw\xf6lf\\u000a\\u2603\\U0001d11e\nt."s),
+            "('zw\u00f6lf\n\u2603\U0001d11e')");
+  EXPECT_EQ(value_of("}q\x00(X\x01\x00\x00\x00"
+                     "aq\x01I01\nX\x01\x00\x00\x00"
+                     "bq\x02L-7L\nu."s),
+            "{'a': True, 'b': -7}");
+  EXPECT_EQ(value_of("(lp1\nS'it\\'s\\n\\x41'\np2\nag2\na."s), "['it's\nA', 'it's\nA']")
+      << "Python 2 counts from 1";
+  EXPECT_EQ(value_of("((dI1\nI2\n2l."s), "[{}, 1, 2, 2]");
+  EXPECT_EQ(value_of("((VaI\nI1\ndI1\n0t."s), "({'aI': 1})");
+  EXPECT_EQ(value_of("(I1\n(I2\nI3\n1t."s), "(1)");
+  EXPECT_EQ(read("(L123456789012345678901234567890L\nt."s)->opaque_count(), 1u);
+  const std::pair<std::string, std::string_view> kDamage[] = {
+      {"(Ione\nt."s, "byte 1: a line that is no number: expected an integer"},
+      {"(Fone\nt."s, "byte 1: a line that is no number: expected a number"},
+      {"(lpx\n."s, "byte 2: a line that is no number: expected a memo index"},
+      {"(lp5\n."s, "byte 2: memo index 5: expected at most 0, the next one"},
+      {"(g0\nt."s, "byte 1: memo index 0: expected one below 0, those that are set"},
+      {"(S'a\nt."s, "byte 1: a string without quotes: expected a literal of Python"},
+      {"(Va\\u00g0\nt."s, "byte 1: an escape without its digits: expected 4 of them"},
+      {"(I1\nd."s, "byte 4: a key without a value: expected pairs"},
+      {"]l."s, "byte 1: no mark on the stack: expected one that the opcode takes"},
+      {"]00."s, "byte 2: the stack is empty: expected a value that the opcode takes"},
+      {"]1."s, "byte 1: no mark on the stack: expected one that the opcode takes"},
+      {"(Va"s, "byte 3: the file ends inside the pickle: expected STOP"},
+  };
+  for (const auto& [bytes, words] : kDamage)
+    EXPECT_EQ(error_of(bytes), text::format("run.pickle: {}", words)) << bytes;
+}
+
+TEST(Pickle, MendsProtocol0WhichAddsEachValueByItself) {
+  const auto cut = read("(dp0\nVa\nI1\nsVl\n(lp1\n(dp2\nVx\nI5\nsVy\n"s, true);
+
+  ASSERT_TRUE(cut);
+  EXPECT_TRUE(cut->torn());
+  EXPECT_EQ(repr(*cut, cut->root()), "{'a': 1, 'l': [{'x': 5}]}");
+}
+
 TEST(Pickle, NamesAnObjectThatIsSharedOnce) {
   const auto pickle = read(
       "\x80\x04](}\x94\x8c\x01xK\x05sh\x00h\x00"
@@ -278,9 +323,8 @@ TEST(Pickle, MakesNoCallThatItDoesNotKnowToBeHarmless) {
 TEST(Pickle, SaysWhereDamageIs) {
   const std::pair<std::string, std::string_view> kDamage[] = {
       {""s, "byte 0: the file ends inside the pickle: expected STOP"},
-      {"{}"s, "byte 0: no pickle begins here: expected the opcode PROTO (0x80)"},
-      {"\x80\x01N."s, "byte 0: the pickle's protocol is 1: expected one of 2 to 5"},
-      {"\x80\x06N."s, "byte 0: the pickle's protocol is 6: expected one of 2 to 5"},
+      {"{}"s, "byte 0: no pickle begins here: expected the opcode PROTO (0x80), or a container"},
+      {"\x80\x06N."s, "byte 0: the pickle's protocol is 6: expected one of 0 to 5"},
       {"\x80\x04N"s, "byte 3: the file ends inside the pickle: expected STOP"},
       {"\x80\x04\x8c\x05"
        "ab"s,
@@ -332,8 +376,8 @@ TEST(Pickle, SaysWhereDamageIs) {
        "byte 2: a string of 4294967295 bytes: expected one of at most 16777216"},
       {"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff."s,
        "byte 2: a string of 18446744073709551615 bytes: expected one of at most 16777216"},
-      {"\x80\x04S'abc'\n."s,
-       "byte 2: the opcode 0x53: expected plain data: dicts, lists, tuples, strings and numbers"},
+      {"\x80\x04\x98."s,
+       "byte 2: the opcode 0x98: expected plain data: dicts, lists, tuples, strings and numbers"},
   };
   for (const auto& [bytes, message] : kDamage) {
     EXPECT_EQ(error_of(bytes), text::format("run.pickle: {}", message));

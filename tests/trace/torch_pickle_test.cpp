@@ -408,6 +408,44 @@ TEST(TorchPickle, TakesTheSegmentsOfMemorySnapshot) {
   EXPECT_EQ(as_json.text(), log.text());
 }
 
+TEST(TorchPickle, FindsTheSnapshotInsideOfWhatAProgramPickled) {
+  const auto alone = snapshot(R"({"action": "alloc", "addr": 4096, "size": 100, "stream": 0})");
+  const std::pair<std::string, std::string_view> kAround[] = {
+      {"{\"snapshot\": " + alone + ", \"step\": 5}", "['snapshot']"},
+      {"[7, {\"a\": [" + alone + "]}]", "[1]['a'][0]"},
+  };
+  for (const auto& [json, place] : kAround) {
+    const auto log = read(json);
+    EXPECT_EQ(log.error, "");
+    EXPECT_EQ(log.text(), read(alone).text());
+    EXPECT_EQ(notes(log), text::format("the snapshot lies at {} of what the file holds\n{}", place,
+                                       notes(read(alone))));
+    EXPECT_EQ(import_text("torch-pickle", json).text(), log.text()) << "as JSON";
+  }
+  EXPECT_EQ(read("{\"rank0\": " + alone + ", \"rank1\": " + alone + "}").error,
+            "run.log: the file holds 2 snapshots, at ['rank0'], ['rank1']: expected one: where "
+            "`held` is what the file holds, write each by `pickle.dump(held['rank0'], "
+            "open(\"0.pickle\", \"wb\"))`");
+}
+
+TEST(TorchPickle, KnowsProtocols0And1) {
+  constexpr std::string_view kSegment =
+      "(lp0\n(dp1\nVdevice\np2\nI0\nsVaddress\np3\nI4096\nsVtotal_size\np4\nI2097152\n"
+      "sVsegment_type\np5\nVsmall\np6\nsVblocks\np7\n(lp8\n(dp9\nVsize\np10\nI512\nsVstate\np11\n"
+      "Vactive_allocated\np12\nsasa.";
+  const auto source = format::ByteSource::memory(kSegment);
+  const auto importer = detect(*source);
+  ASSERT_TRUE(importer);
+  EXPECT_EQ((*importer)->name, "torch-pickle");
+
+  const auto log = import_text("torch-pickle", std::string(kSegment));
+  EXPECT_EQ(log.error, "");
+  EXPECT_EQ(log.text(),
+            "memalloc backing id=s1 size=2097152 addr=0x1000 preexisting\n"
+            "memalloc id=1 size=512 addr=0x1000 granted=512 preexisting\n"
+            "end events=2 live=1 live_bytes=512");
+}
+
 TEST(TorchPickle, TakesSnapshotsAsJson) {
   const auto json = snapshot(R"({"action": "alloc", "addr": 4096, "size": 100, "stream": -1,
                                  "time_us": 1.5e3, "frames": null})");

@@ -191,7 +191,7 @@ struct ReadPickleOptions {
   bool partial = false;  ///< A file that ends inside of the pickle gives what was read by then.
 };
 
-/// Reads a pickle of protocol 2 to 5 and then the rest of the source. Memory is about four thirds
+/// Reads a pickle of protocol 0 to 5 and then the rest of the source. Memory is about four thirds
 /// of the file's size, and never more than 32 MiB and six times the size. Sets become lists.
 /// Nothing is run: an opcode that would make Python call a function or an object (GLOBAL, REDUCE,
 /// BUILD, ...) is refused. The calls by which Python writes bytes in protocol 2 are accepted and

@@ -2,11 +2,13 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/utf8.hpp"
 
 namespace emm::format {
 namespace {
@@ -59,6 +61,19 @@ enum Opcode : std::uint8_t {
   kGlobal = 'c',
   kStackGlobal = 0x93,
   kReduce = 'R',
+  // Protocol 0, which writes values as lines of text; protocol 1 keeps some of them.
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kInt = 'I',
+  kLong = 'L',
+  kFloat = 'F',
+  kUnicode = 'V',
+  kString = 'S',
+  kList = 'l',
+  kDict = 'd',
+  kPut = 'p',
+  kGet = 'g',
 };
 
 /// Opcodes that make Python call or look up something.
@@ -134,13 +149,18 @@ Result<Pickle> PickleReader::read() && {
   return std::move(pickle_);
 }
 
+/// Protocols 0 and 1 do not say their number.
 PickleReader::Step PickleReader::protocol() {
   std::uint8_t opcode = 0, version = 0;
   if (!input_.byte(opcode)) return Step::ends;
-  if (opcode != kProto) return refuse("no pickle begins here", "the opcode PROTO (0x80)");
+  const bool is_container = opcode == kMark || opcode == kEmptyList || opcode == kEmptyDict;
+  if (opcode != kProto)
+    return is_container
+               ? take(opcode)
+               : refuse("no pickle begins here", "the opcode PROTO (0x80), or a container");
   if (!input_.byte(version)) return Step::ends;
-  if (version < 2 || version > 5) {
-    return refuse(text::format("the pickle's protocol is {}", version), "one of 2 to 5");
+  if (version > 5) {
+    return refuse(text::format("the pickle's protocol is {}", version), "one of 0 to 5");
   }
   return Step::go_on;
 }
@@ -333,6 +353,25 @@ PickleReader::Step PickleReader::take(std::uint8_t opcode) {
       return get(1);
     case kLongBinget:
       return get(4);
+    case kPop:
+    case kPopMark:
+      return pop(opcode == kPopMark);
+    case kDup:
+      return stack_.empty() ? underflow() : push(stack_.back());
+    case kInt:
+    case kLong:
+      return push_integer_line();
+    case kFloat:
+      return push_float_line();
+    case kUnicode:
+    case kString:
+      return push_string_line(opcode == kString);
+    case kList:
+    case kDict:
+      return push_marked_container(opcode == kDict ? Type::dict : Type::list);
+    case kPut:
+    case kGet:
+      return by_line(opcode == kPut);
     case kFrame: {  // a hint for the size of reads
       std::uint64_t length = 0;
       return input_.little(8, length) ? Step::go_on : Step::ends;
@@ -386,13 +425,81 @@ PickleReader::Step PickleReader::push_opaque_of(std::uint64_t length) {
   return push(PickleStore::opaque());
 }
 
-bool PickleReader::read_line(std::string& line) {
-  constexpr std::size_t kNameMax = 256;
+bool PickleReader::read_line(std::string& line, std::size_t most) {
   std::uint8_t next = 0;
   for (line.clear(); input_.byte(next); line.push_back(static_cast<char>(next))) {
-    if (next == '\n' || line.size() == kNameMax) return true;
+    if (next == '\n' || line.size() == most) return true;
   }
   return false;
+}
+
+PickleReader::Step PickleReader::push_integer_line() {
+  std::string line;
+  if (!read_line(line)) return Step::ends;
+  if (line == "00" || line == "01") return push(PickleStore::boolean(line == "01"));
+  if (line.ends_with('L')) line.pop_back();
+  const auto* const end = line.data() + line.size();
+  std::int64_t value = 0;
+  if (const auto read = std::from_chars(line.data(), end, value);
+      read.ec == std::errc() && read.ptr == end)
+    return push(store_.integer(value));
+  std::uint64_t large = 0;
+  if (const auto read = std::from_chars(line.data(), end, large);
+      read.ec == std::errc() && read.ptr == end)
+    return push(store_.unsigned_integer(large));
+  if (line.empty() || line.find_first_not_of("-0123456789") != line.npos)
+    return refuse("a line that is no number", "an integer");
+  return push_opaque_of(0);
+}
+
+PickleReader::Step PickleReader::push_float_line() {
+  std::string line;
+  if (!read_line(line)) return Step::ends;
+  const auto value = text::to_double(line);
+  return value ? push(store_.real(*value)) : refuse("a line that is no number", "a number");
+}
+
+/// A line of UNICODE has its characters below 256 as bytes, but for escapes as \u000a. A line of
+/// STRING, of Python 2, is a literal of Python in quotes.
+PickleReader::Step PickleReader::push_string_line(bool is_quoted) {
+  std::string line, words;
+  if (!read_line(line, kStringMax)) return Step::ends;
+  auto literal = std::string_view(line);
+  if (is_quoted) {
+    if (literal.size() < 2 || literal.front() != literal.back())
+      return refuse("a string without quotes", "a literal of Python");
+    literal = literal.substr(1, literal.size() - 2);
+  }
+  const auto escaped = [&](std::size_t at) -> std::size_t {  // digits of the escape
+    if (at + 1 >= literal.size() || literal[at] != '\\') return 0;
+    return literal[at + 1] == 'u'                ? 4
+           : literal[at + 1] == 'U'              ? 8
+           : is_quoted && literal[at + 1] == 'x' ? 2
+                                                 : 0;
+  };
+  for (std::size_t at = 0; at < literal.size();) {
+    std::uint32_t code = static_cast<std::uint8_t>(literal[at]);
+    if (const auto digits = escaped(at); digits != 0) {
+      const auto number = literal.substr(at + 2, digits);
+      const auto read = std::from_chars(number.data(), number.data() + number.size(), code, 16);
+      if (read.ec != std::errc() || read.ptr != number.data() + digits)
+        return refuse("an escape without its digits", text::format("{} of them", digits));
+      at += 2 + digits;
+    } else if (is_quoted && code == '\\' && at + 1 < literal.size()) {
+      const auto next = literal[at + 1];
+      words += next == 'n' ? '\n' : next == 't' ? '\t' : next == 'r' ? '\r' : next;
+      at += 2;
+      continue;
+    } else {
+      ++at;
+    }
+    constexpr std::uint32_t kReplacement = 0xfffd;
+    const bool is_character = code < 0xd800 || (code > 0xdfff && code <= 0x10ffff);
+    text::append_utf8(words, is_character ? code : kReplacement);
+  }
+  const auto [value, place] = store_.string(words.size());
+  std::memcpy(place, words.data(), words.size());
+  return push(value);
 }
 
 PickleReader::Step PickleReader::push_global() {
@@ -472,8 +579,50 @@ PickleReader::Step PickleReader::push_marked_tuple() {
   return step;
 }
 
+PickleReader::Step PickleReader::push_marked_container(Type type) {
+  if (marks_.empty()) return refuse("no mark on the stack", "one that the opcode takes");
+  const auto mark = marks_.back();
+  const std::span<const PickleValue> values(stack_.data() + mark, stack_.size() - mark);
+  if (type == Type::dict && values.size() % 2 != 0) return refuse("a key without a value", "pairs");
+  const auto made = store_.container(type);
+  if (type == Type::dict) {
+    store_.set_items(made, values);
+  } else {
+    store_.append(made, values);
+  }
+  stack_.resize(mark);
+  marks_.pop_back();
+  return push(made);
+}
+
+PickleReader::Step PickleReader::pop(bool to_mark) {
+  const auto mark = marks_.empty() ? 0 : marks_.back();
+  // POP at a mark removes the mark.
+  if (to_mark || (stack_.size() == mark && !marks_.empty())) {
+    if (marks_.empty()) return refuse("no mark on the stack", "one that the opcode takes");
+    stack_.resize(mark);
+    marks_.pop_back();
+    return Step::go_on;
+  }
+  if (stack_.empty()) return underflow();
+  stack_.pop_back();
+  return Step::go_on;
+}
+
+PickleReader::Step PickleReader::by_line(bool puts) {
+  std::string line;
+  if (!read_line(line)) return Step::ends;
+  std::uint64_t index = 0;
+  const auto* const end = line.data() + line.size();
+  const auto read = std::from_chars(line.data(), end, index);
+  if (read.ec != std::errc() || read.ptr != end)
+    return refuse("a line that is no number", "a memo index");
+  return puts ? memoize(index) : recall(index);
+}
+
 PickleReader::Step PickleReader::memoize(std::uint64_t index) {
   if (stack_.empty() || (!marks_.empty() && marks_.back() == stack_.size())) return underflow();
+  if (index == 1 && memo_.size() == 0) memo_.push(PickleStore::none());  // Python 2 counts from 1
   if (index > memo_.size()) {
     return refuse(text::format("memo index {}", index),
                   text::format("at most {}, the next one", memo_.size()));
@@ -493,7 +642,10 @@ PickleReader::Step PickleReader::put(std::size_t bytes) {
 
 PickleReader::Step PickleReader::get(std::size_t bytes) {
   std::uint64_t index = 0;
-  if (!input_.little(bytes, index)) return Step::ends;
+  return input_.little(bytes, index) ? recall(index) : Step::ends;
+}
+
+PickleReader::Step PickleReader::recall(std::uint64_t index) {
   if (index >= memo_.size()) {
     return refuse(text::format("memo index {}", index),
                   text::format("one below {}, those that are set", memo_.size()));
@@ -592,7 +744,17 @@ void PickleReader::mend() {
     }
     stack_.resize(mark);
   }
-  stack_.resize(1);
+  // Protocol 0 adds each value as soon as it is whole.
+  for (; stack_.size() > 1; stack_.pop_back()) {
+    const auto& top = stack_.back();
+    const auto& below = stack_[stack_.size() - 2];
+    if (store_.type(below) == Type::list) {
+      store_.append(below, {&top, 1});
+    } else if (stack_.size() > 2 && store_.type(stack_[stack_.size() - 3]) == Type::dict) {
+      store_.set_items(stack_[stack_.size() - 3], {&below, 2});
+      stack_.pop_back();
+    }
+  }
 }
 
 Error PickleReader::wrong(std::string_view what, std::string_view expected) const {

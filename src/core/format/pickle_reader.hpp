@@ -46,14 +46,22 @@ class PickleReader {
   Step push_stack_global();
   Step push_maker(std::string_view opcode, std::string_view module, std::string_view name);
   Step reduce();
-  bool read_line(std::string& line);
+  /// Returns false if the file ends. A line that is longer than `most` is cut.
+  bool read_line(std::string& line, std::size_t most = 256);
+  Step push_integer_line();
+  Step push_float_line();
+  Step push_string_line(bool is_quoted);
   Step push_float();
   Step push_string(std::size_t length_bytes);
   Step push_tuple(std::size_t count);
   Step push_marked_tuple();
+  Step push_marked_container(PickleValue::Type type);
   Step memoize(std::uint64_t index);
   Step put(std::size_t bytes);
   Step get(std::size_t bytes);
+  Step recall(std::uint64_t index);
+  Step by_line(bool puts);  ///< PUT and GET, whose index is a line.
+  Step pop(bool to_mark);
   Step append();
   Step append_marked();
   Step set_item();

@@ -31,8 +31,18 @@ bool is_json(std::string_view prefix) {
   return !says("\"emmctl.") && (has_segment || says("\"device_traces\""));
 }
 
+/// Protocols 0 and 1 begin with a container, and say no number.
+bool is_early_pickle(std::string_view prefix) {
+  using namespace std::string_view_literals;
+  const auto says = [&](std::string_view word) { return prefix.find(word) != prefix.npos; };
+  const bool is_container =
+      prefix.starts_with('(') || prefix.starts_with('}') || prefix.starts_with(']');
+  return is_container && (says("Vsegment") || says("S'segment") || says("\0\0\0segment"sv));
+}
+
 int sniff_torch_pickle(std::string_view prefix) {
   if (is_json(prefix)) return 95;
+  if (is_early_pickle(prefix)) return 95;
   if (prefix.size() < 3 || prefix[0] != '\x80' || prefix[1] < 2 || prefix[1] > 5) return 0;
   const auto says = [&](std::string_view word) {
     return prefix.find(word) != std::string_view::npos;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "base/text.hpp"
@@ -30,9 +31,10 @@ std::uint64_t device_total(std::string_view options) {
 }  // namespace
 
 Result<ImportCounts> TorchPickleImport::read() {
-  for (const auto step : {&TorchPickleImport::find_devices, &TorchPickleImport::find_before,
-                          &TorchPickleImport::find_state, &TorchPickleImport::header,
-                          &TorchPickleImport::before, &TorchPickleImport::rows}) {
+  for (const auto step :
+       {&TorchPickleImport::find_root, &TorchPickleImport::find_devices,
+        &TorchPickleImport::find_before, &TorchPickleImport::find_state, &TorchPickleImport::header,
+        &TorchPickleImport::before, &TorchPickleImport::rows}) {
     if (auto done = (this->*step)(); !done) return std::move(done).error();
   }
   std::uint64_t live = 0;
@@ -79,7 +81,7 @@ void TorchPickleImport::say_cut() {
           ", inside the rows of device {}: {} rows are taken, and not the last one nor the {} "
           "segments at the "
           "end, to which rows without their tail do not lead",
-          cut_device_, rows - after_cut_, pickle_.size(pickle_.find(pickle_.root(), "segments")));
+          cut_device_, rows - after_cut_, pickle_.size(pickle_.find(root_, "segments")));
       break;
     }
     case Cut::behind_rows:
@@ -96,16 +98,76 @@ Error TorchPickleImport::wrong(std::string_view what, std::string_view expected)
   return fail(Errc::parse_error, "{}: {}: expected {}", run_.source_name(), what, expected);
 }
 
+/// A list, or a tuple if another program rewrote the dict.
+bool TorchPickleImport::is_sequence(PickleValue value) const {
+  return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
+}
+
+bool TorchPickleImport::is_snapshot(PickleValue value) const {
+  return pickle_.find(value, "device_traces") != PickleValue() || is_sequence(segments_of(value));
+}
+
+/// Finds the snapshot where a program pickled it inside of a dict, a list or a tuple.
+Status TorchPickleImport::find_root() {
+  root_ = pickle_.root();
+  if (is_snapshot(root_)) return {};
+  struct Place {
+    PickleValue value;
+    std::string path;
+    unsigned depth = 0;
+  };
+  // A snapshot lies near the top. A pickle may contain itself.
+  constexpr unsigned kDepthMax = 4;
+  constexpr std::size_t kPlacesMax = 10'000;
+  std::vector<Place> places{{root_, "", 0}}, found;
+  std::set<std::uint32_t> seen;
+  for (std::size_t at = 0; at < places.size() && places.size() < kPlacesMax; ++at) {
+    const auto place = places[at];
+    if (!pickle_.is_container(place.value)) continue;
+    if (!seen.insert(pickle_.identity(place.value)).second) continue;
+    if (is_snapshot(place.value)) {
+      found.push_back(place);
+      continue;
+    }
+    if (place.depth == kDepthMax) continue;
+    const bool is_dict = pickle_.type(place.value) == Type::dict;
+    std::uint64_t index = 0;
+    PickleValue key, value;
+    for (auto each = pickle_.elements(place.value);
+         (!is_dict || each.next(key)) && each.next(value) && places.size() < kPlacesMax; ++index) {
+      const auto name = pickle_.string(key);
+      const auto number = is_dict ? pickle_.i64(key).value_or(0) : static_cast<std::int64_t>(index);
+      places.push_back(
+          {value,
+           place.path + (is_dict && name ? text::format("['{}']", text::printable(*name, 60))
+                                         : text::format("[{}]", number)),
+           place.depth + 1});
+    }
+  }
+  if (found.empty()) return {};
+  if (found.size() > 1) {
+    constexpr std::size_t kNamed = 8;
+    std::vector<std::string_view> paths;
+    for (const auto& each : found) {
+      if (paths.size() < kNamed) paths.push_back(each.path);
+    }
+    return wrong(text::format("the file holds {} snapshots, at {}{}", found.size(),
+                              text::join(paths), found.size() > kNamed ? ", ..." : ""),
+                 text::format("one: where `held` is what the file holds, write each by "
+                              "`pickle.dump(held{}, open(\"0.pickle\", \"wb\"))`",
+                              found.front().path));
+  }
+  root_ = found.front().value;
+  run_.counts().notes.push_back(
+      text::format("the snapshot lies at {} of what the file holds", found.front().path));
+  return {};
+}
+
 Status TorchPickleImport::find_devices() {
-  const auto root = pickle_.root();
-  const auto traces = pickle_.find(root, "device_traces");
-  const auto is_sequence =
-      [&](PickleValue value) {  // a list, or a tuple if another program rewrote the dict
-        return pickle_.type(value) == Type::list || pickle_.type(value) == Type::tuple;
-      };
-  has_segments_ = is_sequence(segments());
+  const auto traces = pickle_.find(root_, "device_traces");
+  has_segments_ = is_sequence(segments_of(root_));
   const auto has_rows = traces != PickleValue();
-  const bool may_follow = pickle_.type(root) == Type::dict && pickle_.torn();
+  const bool may_follow = pickle_.type(root_) == Type::dict && pickle_.torn();
   if (has_rows ? !is_sequence(traces) : !has_segments_ && !may_follow) {
     return wrong("this is no snapshot of PyTorch's memory",
                  "a dict with \"segments\" and \"device_traces\", or the list of segments that "
@@ -123,19 +185,18 @@ Status TorchPickleImport::find_devices() {
   cut_device_ = number == 0 ? 0 : number - 1;
   find_cut();
   PickleValue name;
-  for (auto each = pickle_.elements(pickle_.find(root, "categories")); each.next(name);) {
+  for (auto each = pickle_.elements(pickle_.find(root_, "categories")); each.next(name);) {
     categories_.push_back(pickle_.string(name).value_or(""));
   }
   return {};
 }
 
-PickleValue TorchPickleImport::segments() const {
-  const auto root = pickle_.root();
-  if (pickle_.type(root) != Type::list) return pickle_.find(root, "segments");
+PickleValue TorchPickleImport::segments_of(PickleValue value) const {
+  if (pickle_.type(value) != Type::list) return pickle_.find(value, "segments");
   PickleValue first;
-  auto each = pickle_.elements(root);
+  auto each = pickle_.elements(value);
   const bool is_segment = each.next(first) && pickle_.find(first, "blocks") != PickleValue();
-  return is_segment ? root : PickleValue();
+  return is_segment ? value : PickleValue();
 }
 
 /// Finds where a file was cut, which leaves the last member of its snapshot incomplete. Without
@@ -145,10 +206,10 @@ void TorchPickleImport::find_cut() {
   if (!pickle_.torn()) return;
   std::string_view last;
   PickleValue name, value;
-  for (auto each = pickle_.elements(pickle_.root()); each.next(name) && each.next(value);) {
+  for (auto each = pickle_.elements(root_); each.next(name) && each.next(value);) {
     last = pickle_.string(name).value_or("");
   }
-  const auto has_rows = pickle_.find(pickle_.root(), "device_traces") != PickleValue();
+  const auto has_rows = pickle_.find(root_, "device_traces") != PickleValue();
   cut_ = last == "device_traces"          ? Cut::in_rows
          : has_rows && last != "segments" ? Cut::behind_rows
                                           : Cut::in_state;
@@ -199,7 +260,7 @@ bool TorchPickleImport::is_after_cut(const TorchRow& row) const {
 Status TorchPickleImport::find_state() {
   PickleValue value;
   std::uint64_t at = 0;
-  const auto all = cut_ == Cut::in_rows ? PickleValue() : segments();
+  const auto all = cut_ == Cut::in_rows ? PickleValue() : segments_of(root_);
   for (auto each = pickle_.elements(all); each.next(value); ++at) {
     auto segment = read_torch_segment(pickle_, value);
     const auto may_be_half = cut_ == Cut::in_state && at + 1 == pickle_.size(all);
@@ -229,7 +290,7 @@ Status TorchPickleImport::find_state() {
 }
 
 Status TorchPickleImport::header() {
-  const auto settings = pickle_.find(pickle_.root(), "allocator_settings");
+  const auto settings = pickle_.find(root_, "allocator_settings");
   overflowed_ = pickle_.boolean(pickle_.find(settings, "trace_alloc_overflowed")).value_or(false);
   Header header;
   header.requires_ = {"streams"};
@@ -270,7 +331,7 @@ Status TorchPickleImport::before() {
     Operation gap{.op = Op::gap, .members = Members(Member::reason)};
     gap.reason = "the ring of events overflowed";
     if (auto given = run_.emit(gap); !given) return given;
-    const auto settings = pickle_.find(pickle_.root(), "allocator_settings");
+    const auto settings = pickle_.find(root_, "allocator_settings");
     const auto entries = pickle_.u64(pickle_.find(settings, "trace_alloc_max_entries"));
     run_.counts().notes.push_back(
         text::format("the oldest events are lost: the ring of {} overflowed",
@@ -409,7 +470,7 @@ Status TorchPickleImport::emit(Device& device) {
 void TorchPickleImport::annotations() {
   PickleValue value;
   const auto named = devices_.size() > 1;
-  for (auto each = pickle_.elements(pickle_.find(pickle_.root(), "external_annotations"));
+  for (auto each = pickle_.elements(pickle_.find(root_, "external_annotations"));
        each.next(value);) {
     const auto time_us = pickle_.u64(pickle_.find(value, "time_us"));
     const auto name = pickle_.string(pickle_.find(value, "name"));

@@ -52,8 +52,11 @@ class TorchPickleImport {
     std::optional<std::uint32_t> device;
   };
 
+  bool is_sequence(format::PickleValue value) const;
+  bool is_snapshot(format::PickleValue value) const;
   /// The state's segments: a member of a snapshot, or all of what memory_snapshot() returns.
-  format::PickleValue segments() const;
+  format::PickleValue segments_of(format::PickleValue value) const;
+  Status find_root();
   Status find_devices();
   void find_cut();
   Status find_before();
@@ -74,6 +77,7 @@ class TorchPickleImport {
 
   const format::Pickle& pickle_;
   ImportRun& run_;
+  format::PickleValue root_;  // the snapshot
   TorchPickleRows rows_;
   TorchPickleSites sites_;
   TorchNumbers numbers_;
