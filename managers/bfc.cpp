@@ -10,6 +10,7 @@ namespace {
 Status read_arena(Options& options, std::string_view owner, allocators::BfcSettings& settings) {
   constexpr std::string_view kOfArena[] = {"arena_extend_strategy",
                                            "initial_chunk_size_bytes",
+                                           "initial_chunk_size",
                                            "max_dead_bytes_per_chunk",
                                            "max_power_of_two_extend_bytes",
                                            "gpu_mem_limit",
@@ -20,7 +21,10 @@ Status read_arena(Options& options, std::string_view owner, allocators::BfcSetti
   }
   const auto strategy = options.choice("arena_extend_strategy", "kNextPowerOfTwo",
                                        {"kNextPowerOfTwo", "kSameAsRequested", "0", "1"});
-  const auto first = options.bytes("initial_chunk_size_bytes", std::uint64_t{1} << 20);
+  // Both are in use; help names the second.
+  const auto* const first_name =
+      options.has("initial_chunk_size") ? "initial_chunk_size" : "initial_chunk_size_bytes";
+  const auto first = options.bytes(first_name, std::uint64_t{1} << 20);
   const auto dead = options.bytes("max_dead_bytes_per_chunk", settings.dead_bytes);
   const auto largest = options.bytes("max_power_of_two_extend_bytes", std::uint64_t{1} << 30);
   const auto limit = options.bytes("gpu_mem_limit", ~std::uint64_t{0} >> 1);
@@ -41,8 +45,7 @@ Status read_arena(Options& options, std::string_view owner, allocators::BfcSetti
     }
   }
   if (first < 256)
-    return fail(Errc::usage, "{}: initial_chunk_size_bytes is {}, expected 256 or more", owner,
-                first);
+    return fail(Errc::usage, "{}: {} is {}, expected 256 or more", owner, first_name, first);
   settings.limit = limit;
   settings.preallocate = false;
   settings.first_region = first;

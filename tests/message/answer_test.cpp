@@ -14,6 +14,38 @@ TEST(OomMessage, IsExplainedInTheWordsOfEachFramework) {
   }
 }
 
+TEST(OomMessage, IsAnsweredByWhatItsOwnFrameworkHas) {
+  const auto words = [](std::string_view log) {
+    const auto lead = answer(only_in(log)).lead;
+    return text::join(lead, " ");
+  };
+  const auto idle = [](std::string_view whose) {
+    return text::format(
+        "RuntimeError: {} out of memory. Tried to allocate 2.00 GiB ({} 0; 29.50 GiB total "
+        "capacity; "
+        "26.10 GiB already allocated; 1.10 GiB free; 27.50 GiB reserved in total by PyTorch)",
+        whose, whose == "NPU" ? "NPU" : "GPU");
+  };
+  EXPECT_NE(words(idle("CUDA")).find("PYTORCH_CUDA_ALLOC_CONF="), std::string::npos);
+  EXPECT_NE(words(idle("HIP")).find("PYTORCH_HIP_ALLOC_CONF="), std::string::npos);
+  EXPECT_NE(words(idle("NPU")).find("PYTORCH_NPU_ALLOC_CONF="), std::string::npos);
+  EXPECT_NE(words("ValueError: The model's max seq len (8192) is larger than the maximum number of "
+                  "tokens that can be stored in KV cache (2400).")
+                .find("holds fewer tokens"),
+            std::string::npos);
+  EXPECT_EQ(find_in("OutOfResources: out of resource: registers, Required: 65537, Hardware limit: "
+                    "65536. Reducing block sizes may help.")
+                .count,
+            0u)
+      << "registers are no bytes";
+  EXPECT_EQ(
+      only_in("[E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory "
+              "(Requested size was 4294967296 bytes.)")
+          .writer,
+      "")
+      << "TensorRT's 2 is no rank";
+}
+
 TEST(OomMessage, SaysByHowMuchALayoutWithoutHolesWouldServeTheRequest) {
   const auto found = answer(only_in(
       "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "

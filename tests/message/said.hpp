@@ -152,7 +152,12 @@ inline constexpr std::array kSaid{
         "rmm before 23",
         "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/opt/pool_memory_resource.hpp: "
         "Maximum pool size exceeded",
-        inspect::Cause::limit, false},
+        inspect::Cause::not_known, false},  // also said of a device that refused
+    Said{"vllm, in lines of a terminal",
+         "(EngineCore pid=316) ValueError: To serve at least one request with the model's max seq "
+         "len (100000), (4.26 GiB KV cach\ne is needed, which is larger than the available KV "
+         "cache memory (4.25 GiB). Based on the avai\nlable memory",
+         inspect::Cause::limit, true},
     Said{"numba",
          "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in "
          "CUDA_ERROR_OUT_OF_MEMORY",

@@ -69,10 +69,18 @@ std::string_view limit_setting(Speaker speaker) {
 }
 
 /// What makes the allocator leave fewer holes.
-std::string_view holes_setting(Speaker speaker) {
-  switch (speaker) {
-    case Speaker::torch:
-      return "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or allocate largest first.";
+std::string holes_setting(const Message& message) {
+  switch (message.wording->speaker) {
+    case Speaker::torch: {
+      const auto says = [&](std::string_view word) {
+        return message.text.find(word) != std::string::npos;
+      };
+      return format("Try PYTORCH_{}ALLOC_CONF=expandable_segments:True, or allocate largest first.",
+                    says("NPU out of memory")   ? "NPU_"
+                    : says("HIP out of memory") ? "HIP_"
+                    : says("XPU out of memory") ? ""
+                                                : "CUDA_");
+    }
     case Speaker::xla:
     case Speaker::tensorflow:
       return "Try TF_GPU_ALLOCATOR=cuda_malloc_async, or XLA_PYTHON_CLIENT_ALLOCATOR=platform.";
@@ -309,16 +317,20 @@ class Judge {
           break;
         }
         out_.cause = Cause::limit;
-        out_.lead = {"The limit is vLLM's own: the share of the device that it may use.",
-                     "Weights and activations leave nothing of it for the KV cache.",
-                     "Raise gpu_memory_utilization, or use a smaller max_model_len or model."};
+        out_.lead = {
+            "The limit is vLLM's own: the share of the device that it may use.",
+            message_.wording->trigger.starts_with("islarger")
+                ? "What weights and activations leave of it holds fewer tokens than asked for."
+                : "Weights and activations leave nothing of it for the KV cache.",
+            "Raise gpu_memory_utilization, or use a smaller max_model_len or model."};
         break;
       case Speaker::rmm:
         if (message_.wording->trigger.ends_with("poolsizeexceeded")) {
-          out_.cause = Cause::limit;
-          out_.lead = {"The limit is the program's own: the maximum size of RMM's pool.",
-                       "How large it is, what was asked for and what is idle is not told.",
-                       "Raise maximum_pool_size; if less is live than that, it has holes."};
+          // RMM before 24.12 says so, too, of a device that refused.
+          out_.lead = {
+              "RMM's pool could not grow: its maximum size is reached, or the device is full.",
+              "Which of them, what was asked for and what is idle is not told.",
+              "See `nvidia-smi`: if the device has room, raise maximum_pool_size."};
           break;
         }
         [[fallthrough]];
@@ -371,7 +383,9 @@ class Judge {
               : "Use fewer layers on this device, a smaller context, or free it for others."};
     } else {
       out_.lead = {
-          format("{} asked for and refused; why, the message does not tell.", asked_words())};
+          speaker_ == Speaker::cuda
+              ? format("{} asked of the device itself, and the device refused.", asked_words())
+              : format("{} asked for and refused; why, the message does not tell.", asked_words())};
       if (const auto& program = message_[What::program]) {
         out_.lead.push_back(
             format("The compiled program needs {} in all: nothing with less can hold it.",
@@ -410,7 +424,7 @@ class Judge {
       out_.cause = Cause::waste;
       out_.is_certain = true;
       out_.lead = {"Fragmentation is possible: a layout without holes would serve the request.",
-                   line, std::string(holes_setting(speaker_))};
+                   line, holes_setting(message_)};
     } else if (verdict == false) {
       out_.cause = Cause::need;
       out_.is_certain = true;
@@ -542,7 +556,7 @@ class Judge {
                                  idle ? idle->printed : words_of(*out_.idle), name, free_too,
                                  asked_words()));
     }
-    out_.lead.emplace_back(holes_setting(speaker_));
+    out_.lead.push_back(holes_setting(message_));
     if (speaker_ == Speaker::torch) {
       out_.notes.emplace_back(
           "PyTorch gives wholly free segments back before it fails, so what is idle is stuck in "

@@ -315,8 +315,9 @@ class Finder {
     squeeze(text, alone.text);
     const auto* const own = next_trigger(alone).first;
     const auto last = streams_.find(last_writer_);
-    // llama.cpp's message begins in front of its trigger.
-    if (own == nullptr || own->speaker == Speaker::llama) return true;
+    // Messages of llama.cpp and vLLM begin in front of their triggers.
+    if (own == nullptr || own->speaker == Speaker::llama || own->speaker == Speaker::vllm)
+      return true;
     if (last == streams_.end() || last->second.open == nullptr) return false;
     const auto& open = *last->second.open;
     const bool is_quoted = !own->is_specific && open.is_specific;

@@ -207,7 +207,7 @@ constexpr std::array kPhrases{
     Phrase{"/", total, ")onstartup"},
     Phrase{",", asked, ").Decrease"},
     // Triton: what a kernel needs of one multiprocessor.
-    Phrase{"Required:", asked, ""},
+    Phrase{"memory,,Required:", asked, ""},
     Phrase{"Hardwarelimit:", total, ""},
     // XGBoost.
     Phrase{"outofmemoryFreememory:", free, ""},

@@ -181,6 +181,8 @@ LogLine without_prefix(std::string_view text, bool is_numbered) {
       if (size == 0) size = glog_size(text);
       if (size == 0) size = label_size(text, line);
       if (size == 0) size = level_size(text);
+      // TensorRT's "[E] 2: [" has the number of an error.
+      if (text.starts_with("[E]")) is_numbered = false;
       if (size == 0) size = place_size(text);
       if (size == 0) size = journal_size(text);
       if (size == 0) size = stream_size(text, is_numbered, line);
