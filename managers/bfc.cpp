@@ -8,13 +8,10 @@ namespace {
 /// Reads the options of ONNX Runtime's arena, under its names. Any of them makes the pool that
 /// arena: nothing is preallocated, and there is no limit but gpu_mem_limit.
 Status read_arena(Options& options, std::string_view owner, allocators::BfcSettings& settings) {
-  constexpr std::string_view kOfArena[] = {"arena_extend_strategy",
-                                           "initial_chunk_size_bytes",
-                                           "initial_chunk_size",
-                                           "max_dead_bytes_per_chunk",
-                                           "max_power_of_two_extend_bytes",
-                                           "gpu_mem_limit",
-                                           "initial_growth_chunk_size_bytes"};
+  constexpr std::string_view kOfArena[] = {
+      "arena_extend_strategy",          "initial_chunk_size_bytes",      "initial_chunk_size",
+      "max_dead_bytes_per_chunk",       "max_power_of_two_extend_bytes", "gpu_mem_limit",
+      "initial_growth_chunk_size_bytes"};
   std::string_view given;
   for (const auto name : kOfArena) {
     if (options.has(name)) given = name;

@@ -68,6 +68,16 @@ constexpr std::string_view kOfKernels =
     "  emmctl record -o run.emmb -- ./program\n"
     "  nsys profile --cuda-memory-usage=true -o run ./program\n";
 
+constexpr std::string_view kOfLoad =
+    "It has loads by the second, and not who holds memory. Write that:\n"
+    "  nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory "
+    "--format=csv -lms 100 > smi.csv\n"
+    "  emmctl explain smi.csv\n";
+constexpr std::string_view kOfHost =
+    "It has memory of the host, and none of a device. Record that:\n"
+    "  emmctl record -o run.emmb -- ./program\n"
+    "  emmctl inspect run.emmb\n";
+
 // The longest magic of those that begin alike comes first.
 constexpr std::array kMagics{
     Magic{"\x89PNG\r\n"sv, "a picture (PNG)", ""},
@@ -86,6 +96,12 @@ constexpr std::array kMagics{
     Magic{"Rar!"sv, "a RAR archive", kUnpack},
     Magic{"BZh"sv, "packed by bzip2", "", "bzip2 -dc"},
     Magic{"\x89HDF\r\n"sv, "an HDF5 file", kWeights},
+    Magic{"\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv,
+          "weights, as torch.save() wrote them before 1.6", kWeights},
+    Magic{"memray\0"sv, "a recording of memray", kOfHost},
+    Magic{"# gpu "sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
+    Magic{"#gpu,"sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
+    Magic{"<svg"sv, "a picture (SVG)", ""},
     Magic{"\x93NUMPY"sv, "an array of NumPy", ""},
     Magic{"GGUF"sv, "weights (GGUF)", kWeights},
     Magic{"PAR1"sv, "a table (Parquet)", ""},
@@ -260,6 +276,8 @@ FileAnswer file_kind(std::string_view begin, const std::string& path) {
             .lines = shown(recipes(program)),
             .code = ExitCode::damaged};
   }
+  if (has_line(begin, {"time_unit: "}) && has_line(begin, {"snapshot=0"}))
+    return other("a report of Massif", kOfHost);
   if (is_python(begin, path)) {
     const auto shown_path = path == "-" ? std::string("train.py") : text::shell_word(path);
     if (path != "-" && begin.find("CUDAMemoryManager)") != std::string_view::npos) {

@@ -12,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/more.hpp"
+#include "commands/ranks_logs.hpp"
 
 namespace emm {
 namespace {
@@ -21,9 +22,10 @@ using namespace emm::cli;
 class Ranks final : public CommandRun {
  public:
   explicit Ranks(Arguments& arguments) {
-    arguments.inputs("FILE", paths_, "",
-                     "The recordings, one a rank, in any format of `emmctl list formats`; a folder "
-                     "of them; or a glob");
+    arguments.inputs(
+        "FILE", paths_, "",
+        "The recordings, one a rank, in any format of `emmctl list formats`, or the ranks' "
+        "logs; a folder of them; or a glob");
     arguments.under(OptionHeading::input)
         .text("--from", format_, "FORMAT", "The format, if the content does not tell");
     arguments.under(OptionHeading::device)
@@ -42,7 +44,9 @@ class Ranks final : public CommandRun {
         "name, may tell what the device held outside of the allocator "
         "(\"outside_allocator_bytes\", or \"device_used_bytes\" and PyTorch's \"stats\") and how "
         "many ranks there are (\"world\"). A rank that is damaged or missing is named, and the "
-        "others are compared. Exit codes: 0 fine; 2 usage; 4 a rank is damaged or missing; 128+n "
+        "others are compared. Of logs it says which ranks ran out of memory, with what "
+        "(emmctl.ranks-log/1). Exit codes: 0 fine; 2 usage; 3 no log has such a message; 4 a rank "
+        "is damaged or missing; 128+n "
         "ended by signal n.");
   }
 
@@ -60,6 +64,7 @@ class Ranks final : public CommandRun {
     const auto files = fleet::files_of(paths_);
     if (!files) return files.error();
     handle_interrupts();
+    if (format_.empty() && are_logs(*files)) return ranks_of_logs(console, *files, json_, more);
     fleet::Sites sites(fleet::SameSite::line);
     std::vector<fleet::Comparison> compared;
     bool whole = true;

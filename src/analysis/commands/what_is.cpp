@@ -1,5 +1,6 @@
 #include "cli/what_is.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -13,6 +14,8 @@
 
 namespace emm::cli {
 namespace {
+
+constexpr std::size_t kPrefix = std::size_t{64} << 10;
 
 struct Suggestion {
   std::string command, what;
@@ -77,6 +80,7 @@ enum class Told : std::uint8_t {
 class FirstRequest final : public trace::OperationSink {
  public:
   Status on_header(const trace::Header& header) override {
+    has_begun_ = true;
     if (trace::curve_of(header) != trace::Curve::none) told_ = Told::curve;
     return told_ == Told::curve ? enough() : Status();
   }
@@ -93,18 +97,28 @@ class FirstRequest final : public trace::OperationSink {
   }
   Status finish() override { return {}; }
   Told told() const noexcept { return told_; }
+  bool has_begun() const noexcept { return has_begun_; }
 
  private:
   static Status enough() { return Error{.code = Errc::interrupted}; }
   Told told_ = Told::requests;
+  bool has_begun_ = false;
 };
 
-FileAnswer of_recording(const std::string& path, const trace::Importer& importer,
-                        format::ByteSource& source) {
+Result<FileAnswer> of_recording(const std::string& path, const trace::Importer& importer,
+                                format::ByteSource& source) {
   const auto shown = text::shell_word(path);
+  const auto prefix = source.peek(kPrefix);
+  if (!prefix) return prefix.error();
+  const std::string begin(*prefix);
   FirstRequest first;
-  // A damaged recording tells what it is, too.
-  static_cast<void>(importer.read(source, first, {.partial = true}));
+  // A damaged recording tells what it is, too, but not one of which nothing can be read.
+  const auto read = importer.read(source, first, {.partial = true});
+  if (!read && !first.has_begun()) {
+    auto answer = file_kind(begin, path);
+    answer.what = std::string(read.error().message);
+    return answer;
+  }
   const auto what =
       text::format("{} is in the format {}: {}.", path, importer.name, importer.summary);
   if (first.told() != Told::requests) {
@@ -183,6 +197,19 @@ Result<FileAnswer> of_log(format::ByteSource& source, const std::string& path, F
 }  // namespace
 
 Result<FileAnswer> what_is(const std::string& path) {
+  const auto shown = text::shell_word(path);
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_directory(status)) {
+    return listed(text::format("{} is a folder.", path),
+                  {{text::format("ranks {}", shown),
+                    "Compares the recordings, or the logs, in it as the ranks of one run."}});
+  }
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    return listed(text::format("{} is no file but a pipe or a device, which is read once.", path),
+                  {{text::format("explain - < {}", shown),
+                    "Says why memory ran out, of a log that comes through it."}});
+  }
   std::ifstream file(path, std::ios::binary);
   std::string begin(4096, '\0');
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
@@ -203,13 +230,13 @@ Result<FileAnswer> what_is(const std::string& path) {
     if (!messages) return std::move(messages).error();
     if (!messages->all.empty()) return of_messages(*messages, path);
     source = format::ByteSource::open(path);
-    return source ? Result<FileAnswer>(of_recording(path, **importer, **source)) : source.error();
+    return source ? of_recording(path, **importer, **source) : source.error();
   }
   auto printed = format::printed_lines(*std::move(source));
   const auto statistics = inspect::detect_statistics(*printed);
   if (statistics && *statistics) return of_statistics(path, **statistics);
   source = std::move(printed);
-  const auto prefix = (*source)->peek(std::size_t{64} << 10);
+  const auto prefix = (*source)->peek(kPrefix);
   if (!prefix) return prefix.error();
   return of_log(**source, path, file_kind(*prefix, path));
 }

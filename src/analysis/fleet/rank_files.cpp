@@ -39,8 +39,8 @@ std::string_view without(std::string_view path, std::initializer_list<std::strin
 
 /// Returns the path without the endings that name the packing and the format.
 std::string_view stem_of(std::string_view path) {
-  return without(without(path, {".gz", ".zst"}),
-                 {".pickle", ".pkl", ".json", ".jsonl", ".csv", ".emmb", ".raw", ".log"});
+  return without(without(path, {".gz", ".zst"}), {".pickle", ".pkl", ".json", ".jsonl", ".csv",
+                                                  ".emmb", ".raw", ".log", ".out", ".err", ".txt"});
 }
 
 /// Answers whether a file of a folder is no recording, by its name.
@@ -52,6 +52,11 @@ bool is_other(const std::string& path) {
                                                              ".err", ".yml", ".yaml", ".tmp"};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view ending) { return path.ends_with(ending); });
+}
+
+/// Answers whether a file of a folder without recordings may be a rank's log.
+bool is_log_name(std::string_view path) {
+  return path.ends_with(".out") || path.ends_with(".err") || path.ends_with(".txt");
 }
 
 /// What a number counts, according to the word before it.
@@ -360,6 +365,7 @@ bool stands_before(std::string_view a, std::string_view b) noexcept {
 Result<std::vector<std::string>> files_of(const std::vector<std::string>& arguments) {
   std::vector<std::string> files;
   for (const auto& argument : arguments) {
+    std::vector<std::string> logs;
     std::error_code error;
     const auto before = files.size();
     if (fs::is_directory(argument, error)) {
@@ -368,10 +374,15 @@ Result<std::vector<std::string>> files_of(const std::vector<std::string>& argume
       for (; !error && each != fs::recursive_directory_iterator(); each.increment(error)) {
         if (is_hidden(each->path())) {
           if (each->is_directory(error)) each.disable_recursion_pending();
-        } else if (each->is_regular_file(error) && !is_other(each->path().string())) {
-          files.push_back(each->path().string());
+        } else if (auto path = each->path().string(); each->is_regular_file(error)) {
+          if (!is_other(path)) {
+            files.push_back(std::move(path));
+          } else if (is_log_name(path)) {
+            logs.push_back(std::move(path));
+          }
         }
       }
+      if (files.size() == before) files.insert(files.end(), logs.begin(), logs.end());
       if (files.size() == before)
         return fail(Errc::usage, "{}: expected a folder with recordings", argument);
     } else if (!fs::exists(argument, error) && argument.find_first_of("*?[") != std::string::npos) {

@@ -14,9 +14,10 @@ namespace emm::fleet {
 bool stands_before(std::string_view a, std::string_view b) noexcept;
 
 /// Returns the files that arguments mean. A file means itself. A folder means all files in and
-/// below it, except hidden ones and those whose names show that they are no recordings. A glob
-/// means what it matches. Each file comes once, in the order of stands_before(). Errors: usage, if
-/// a folder or a glob has no file. A missing file is left to whoever opens it.
+/// below it, except hidden ones and those whose names show that they are no recordings; if it has
+/// only those, the logs among them. A glob means what it matches. Each file comes once, in the
+/// order of stands_before(). Errors: usage, if a folder or a glob has no file. A missing file is
+/// left to whoever opens it.
 Result<std::vector<std::string>> files_of(const std::vector<std::string>& arguments);
 
 /// The recording of one rank.

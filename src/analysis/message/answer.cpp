@@ -326,7 +326,7 @@ class Judge {
         break;
       case Speaker::rmm:
         if (message_.wording->trigger.ends_with("poolsizeexceeded")) {
-          // RMM before 24.12 says so, too, of a device that refused.
+          // RMM before 25.04 says so, too, of a device that refused.
           out_.lead = {
               "RMM's pool could not grow: its maximum size is reached, or the device is full.",
               "Which of them, what was asked for and what is idle is not told.",

@@ -410,7 +410,7 @@ class Finder {
     read_figures(text, message);
     if (message.wording->needs_figure && !message[What::asked] && !message.beyond_any) {
       if (message.wording->speaker == Speaker::rmm && text.find("CUDAerror") == text.npos) {
-        // Versions of RMM before 23 tell no sizes; elsewhere it is somebody's source text.
+        // Versions of RMM before 25.04 tell no sizes of the pool; elsewhere it is somebody's source text.
         if (text.find("RMMfailureat") == text.npos) return;
       } else if (message.wording->speaker != Speaker::rmm) {
         return;
