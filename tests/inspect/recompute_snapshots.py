@@ -201,6 +201,50 @@ def given_back(group):
             yield begin, end
 
 
+def mapped_sizes(groups, room, is_released):
+    """The sizes that are served by mapping pages behind free memory, before or after the release."""
+    most_space = {}  # PyTorch takes the first range of addresses that is large enough, and fails if it cannot map that
+    for group in groups:
+        if not group["key"][3]:
+            continue
+        pieces = []
+        cuts = list(given_back(group)) if is_released else []
+        for first, last, what in group["pieces"] + [[group["pieces"][-1][1], 1 << 62, "unmapped"]]:
+            inside = [cut for cut in cuts if what == "free" and first <= cut[0] and cut[1] <= last]
+            for begin, end in inside:
+                pieces += [[first, begin, "free"], [begin, end, "unmapped"]]
+                first = end
+            pieces.append([first, last, what])
+        merged = []
+        for first, last, what in pieces:
+            if first == last:
+                continue
+            if merged and merged[-1][2] == what != "used":
+                merged[-1][1] = last
+            else:
+                merged.append([first, last, what])
+        for i, (first, last, what) in enumerate(merged):
+            if what != "unmapped":
+                continue
+            size, left, space, maps_all = 0, max(room, 0), 0, True
+            for begin, end, kind in merged[i - 1 if i and merged[i - 1][2] == "free" else i:]:
+                if kind == "used":
+                    break
+                space += end - begin
+                if not maps_all:
+                    continue
+                if kind == "free":
+                    size += end - begin
+                    continue
+                maps = min(left // PAGE[group["key"][2]] * PAGE[group["key"][2]], end - begin)
+                size, left = size + maps, left - maps
+                maps_all = maps == end - begin
+            before = most_space.get((group["key"][0], group["key"][2]), 0)
+            if size > before:
+                yield min(size, MIB) if group["key"][2] else size
+            most_space[group["key"][0], group["key"][2]] = max(before, space)
+
+
 def state_figures(segments, settings, capacity):
     divided = {}
     for group in pieces_of(segments, False):
@@ -221,42 +265,12 @@ def state_figures(segments, settings, capacity):
         sizes.append(room // page * page)
     for group in pieces_of(segments, False):
         if group["key"][1] == (0, 0):
-            sizes += [min(last - first, MIB) if group["key"][2] else last - first
-                      for first, last, what in group["pieces"] if what == "free"]
-    for group in groups:
-        if not group["key"][3] or not expands:
-            continue
-        pieces = []  # after the release
-        cuts = list(given_back(group))
-        for first, last, what in group["pieces"] + [[group["pieces"][-1][1], 1 << 62, "unmapped"]]:
-            inside = [cut for cut in cuts if what == "free" and first <= cut[0] and cut[1] <= last]
-            for begin, end in inside:
-                pieces += [[first, begin, "free"], [begin, end, "unmapped"]]
-                first = end
-            pieces.append([first, last, what])
-        merged = []
-        for first, last, what in pieces:
-            if first == last:
-                continue
-            if merged and merged[-1][2] == what != "used":
-                merged[-1][1] = last
-            else:
-                merged.append([first, last, what])
-        for i, (first, last, what) in enumerate(merged):
-            if what != "unmapped":
-                continue
-            size, left = 0, room
-            for begin, end, kind in merged[i - 1 if i and merged[i - 1][2] == "free" else i:]:
-                if kind == "used":
-                    break
-                if kind == "free":
-                    size += end - begin
-                    continue
-                maps = min(left // PAGE[group["key"][2]] * PAGE[group["key"][2]], end - begin)
-                size, left = size + maps, left - maps
-                if maps < end - begin:
-                    break
-            sizes.append(min(size, MIB) if group["key"][2] else size)
+            holes = [last - first for first, last, what in group["pieces"] if what == "free"]
+            sizes += [min(hole, MIB) for hole in holes] if group["key"][2] else [hole for hole in holes if hole > MIB]
+    if expands:
+        own = [group for group in pieces_of(segments, False) if group["key"][1] == (0, 0)]
+        sizes += mapped_sizes(own, room - back, False)  # PyTorch tries so before it gives anything back
+        sizes += mapped_sizes(groups, room, True)
     return {"largest_request_bytes": max([request_of(size, settings) for size in sizes] or [0]),
             "returnable_bytes": sum(back for back, _ in divided.values()),
             "stuck_bytes": sum(stuck for _, stuck in divided.values()),

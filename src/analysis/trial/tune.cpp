@@ -604,7 +604,8 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto& framework = trace.header().framework;
-  if (!framework.starts_with("torch")) tuning.other_framework = framework;
+  tuning.knows_today = framework != "PyTorch profiler";
+  if (tuning.knows_today && !framework.starts_with("torch")) tuning.other_framework = framework;
   const auto settings = candidates(program, options);
   tuning.lateness = lateness_of(program);
   const auto late = as_late(program);
@@ -625,7 +626,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
       return;
     }
     found[i] = judge(program, late, settings[i], question);
-    found[i].is_today = i == 0 && tuning.other_framework.empty();
+    found[i].is_today = i == 0 && tuning.knows_today && tuning.other_framework.empty();
     if (i == 0 && question.capacity == pytorch::kNoLimit) {
       // The recording tells it.
       const auto peak = found[i].peak_reserved;

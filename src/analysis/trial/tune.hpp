@@ -127,6 +127,8 @@ struct Tuning {
   std::optional<Smaller> smaller{};
   /// The framework that the recording names, if it is not PyTorch: no setting changes its program.
   std::string other_framework{};
+  /// Does the recording tell under which setting PyTorch ran? torch.profiler's do not.
+  bool knows_today = true;
 
   const Tuned* today() const noexcept;
   /// The setting that needs the least capacity. It may rank behind one that needs a little more.

@@ -216,7 +216,7 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   }
   const auto first = first_advice(tuning);
   made.answer = {first.words, today_words(tuning, trace)};
-  if (tuning.before_reserved != 0) {
+  if (tuning.before_live != 0) {
     made.answer.push_back(
         text::format("{} of the {} that are live at most were there before the first row, and stay "
                      "where they are.",
@@ -376,6 +376,8 @@ FirstAdvice first_advice(const Tuning& tuning) {
     made.words = text::format("The recording is of {}, which does not read PyTorch's settings. {}",
                               text::printable(tuning.other_framework, kFrameworkWidth), made.words);
     made.how.clear();
+  } else if (!tuning.knows_today) {
+    made.words = "The recording does not tell PyTorch's setting. " + made.words;
   }
   return made;
 }
