@@ -59,6 +59,7 @@ TEST(Beginning, IsNoGrowth) {
     EXPECT_GE(each.first, 39u);
     EXPECT_EQ(each.live_at_end_bytes, 6000u);
   }
+  EXPECT_FALSE(found.steady) << "what is the same all the time does not grow";
 }
 
 TEST(Beginning, IsOneMoment) {

@@ -200,6 +200,14 @@ TEST(OomMessages, OfInterleavedRanksAreToldApart) {
   EXPECT_EQ(found.all[1][What::total]->printed, "7.00 GiB");
 }
 
+TEST(OomMessages, OfRanksWhoseNumbersArePaddedHaveThem) {
+  const auto found =
+      find_in("10: epoch 1\n 0: Traceback\n 3: CUDA out of memory. Tried to allocate 1.70 GiB.\n");
+
+  ASSERT_EQ(found.all.size(), 1u);
+  EXPECT_EQ(found.all[0].writer, "3");
+}
+
 TEST(OomMessages, OfRanksThatWriteAtOnceAreToldApartInsideOfALine) {
   const std::string whole =
       "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "
@@ -251,6 +259,7 @@ TEST(OomMessages, AreNotTheTextOfProgramsThatSpeakOfThem) {
                       "git: fatal: out of memory\nthe server ran out of memory\n"
                       "INFO if you get CUDA out of memory, lower the batch size\n"
                       "this may run into a CUDA error: out of memory\n"
+                      "If you see `torch.cuda.OutOfMemoryError: CUDA out of memory`, wait\n"
                       "INFO using GPU 0, run out of memory never\nout of resource: time\n")
                   .all.empty());
 }
@@ -395,6 +404,11 @@ constexpr std::array kSpoken{
     Spoken{"NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 9637892 bytes", "the host", ""},
     Spoken{"Warp CUDA error 2: out of memory (in function wp_alloc_device_default, warp.cu:500)",
            "CUDA", ""},
+    Spoken{
+        "Error: StandardGpuResources: alloc fail type FlatData dev 0 space Device stream 0x0 size "
+        "30720000000 bytes (cudaMalloc error out of memory [2])",
+        "CUDA", "30720000000 bytes"},
+    Spoken{"CUDA error: Out of memory in cuMemAlloc(&device_pointer, size)", "CUDA", ""},
     Spoken{"slurmstepd: error: Detected 1 oom_kill event in StepId=123.0.", "the host", ""},
     Spoken{"Memory cgroup out of memory: Killed process 4321 (python)", "the host", ""},
     Spoken{"Out of memory: Kill process 4321 (python) score 900", "the host", ""}};

@@ -206,7 +206,7 @@ void compare(Growth& growth) {
   growth.base = base_of(all.size());
   growth.bytes =
       static_cast<std::int64_t>(all.back().live_at_end_bytes - all[growth.base].live_at_end_bytes);
-  growth.steady = true;
+  growth.steady = growth.bytes > 0;
   for (auto i = growth.base + 1; i < all.size(); ++i) {
     growth.steady = growth.steady && all[i].live_at_end_bytes >= all[i - 1].live_at_end_bytes;
   }

@@ -37,12 +37,12 @@ struct Growth {
   std::vector<Iteration> iterations;
   std::size_t base = 0;    ///< The iteration that the last one is compared with.
   std::int64_t bytes = 0;  ///< Live bytes at the end of the last, less those of the base.
-  bool steady = false;     ///< No iteration ended with less live than the one before it.
-  BySite by_site;          ///< Allocated after the base, and live at the end of the last.
-  BySize by_size;          ///< The same allocations by size.
+  bool steady = false;  ///< It grew, and no iteration ended with less live than the one before it.
+  BySite by_site;       ///< Allocated after the base, and live at the end of the last.
+  BySize by_size;       ///< The same allocations by size.
 
   /// Answers whether it looks like a leak: more is live after each of several iterations.
-  bool grows() const noexcept { return bytes > 0 && steady && iterations.size() > 3; }
+  bool grows() const noexcept { return steady && iterations.size() > 3; }
 };
 /// Looks at the memory of all devices, or of `device` alone.
 Growth growth(const trace::Lifetimes& lifetimes,

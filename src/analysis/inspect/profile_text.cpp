@@ -311,7 +311,7 @@ std::string growth_text(const trace::Trace& trace, const Growth& growth, const S
                                   all_named(growth) ? shown_as(all[growth.base].name)
                                                     : text::format("iteration {}", growth.base + 1),
                                   counted(steps, "iteration"));
-  if (growth.bytes > 0 && growth.steady) {
+  if (growth.steady) {
     out += text::format("\n  It never went down: {} in each, on average",
                         change(growth.bytes / static_cast<std::int64_t>(steps)));
   } else if (growth.bytes > 0) {

@@ -144,6 +144,7 @@ bool is_advice(std::string_view line) {
                                                     "may ",    "can ",    "when ",  "in case of ",
                                                     "to fix ", "reduces "};
   const auto before = line.substr(0, said);
+  if (before.find("f you ") != std::string_view::npos) return true;
   return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
     const auto at = before.rfind(word);
     constexpr std::size_t kNear = 40;
@@ -410,7 +411,8 @@ class Finder {
     read_figures(text, message);
     if (message.wording->needs_figure && !message[What::asked] && !message.beyond_any) {
       if (message.wording->speaker == Speaker::rmm && text.find("CUDAerror") == text.npos) {
-        // Versions of RMM before 25.04 tell no sizes of the pool; elsewhere it is somebody's source text.
+        // Versions of RMM before 25.04 tell no sizes of the pool; elsewhere it is somebody's source
+        // text.
         if (text.find("RMMfailureat") == text.npos) return;
       } else if (message.wording->speaker != Speaker::rmm) {
         return;

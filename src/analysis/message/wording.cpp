@@ -88,6 +88,8 @@ constexpr std::array kWordings{
     Wording{onnxruntime, "CUDAfailure2:outofmemory", false},
     Wording{cuda, "CUDAerror2:outofmemory", false},
     Wording{cuda, "CUDAError:outofmemory", false},
+    Wording{cuda, "CUDAerror:Outofmemory", false},
+    Wording{cuda, "cudaMallocerroroutofmemory", false},
     Wording{cuda, "CUDAerror:outofmemory", false},
     Wording{cuda, "HIPerror:outofmemory", false},
     Wording{cuda, "CUDAdrivererror:outofmemory", false},
@@ -181,6 +183,8 @@ constexpr std::array kPhrases{
     Phrase{"(", reserved, "reserved)"},
     Phrase{"RequestedamountofGPUmemory(", asked, ")couldnot"},
     Phrase{"Requestedsizewas", asked, ""},
+    // Faiss.
+    Phrase{"size", asked, "(cudaMallocerror"},
     // TensorFlow, of the driver itself.
     Phrase{"(", asked, ")fromdevice"},
     // NCCL, llama.cpp, Paddle.

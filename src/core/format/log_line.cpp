@@ -345,7 +345,8 @@ Result<bool> LogLines::next(LogLine& line) {
     if (part_ < parts_.size()) {
       const bool first = part_ == 0;
       line = without_prefix(parts_[part_], is_numbered_);
-      if (first) is_numbered_ = number_size(parts_[part_]) != 0;
+      // srun pads its numbers to one width.
+      if (first) is_numbered_ = number_size(skip_log_spaces(parts_[part_])) != 0;
       ++part_;
       if (line.writer.empty()) {
         if (!first || parts_.size() == 1) line.writer = writer_;
