@@ -46,6 +46,35 @@ TEST(OomMessage, IsAnsweredByWhatItsOwnFrameworkHas) {
       << "TensorRT's 2 is no rank";
 }
 
+/// A message of PyTorch with 15.48 GiB, of which this process holds nearly all.
+std::string nearly_full(std::string_view asked, std::string_view free, std::string_view idle) {
+  return text::format(
+      "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}. GPU 0 has a total "
+      "capacity "
+      "of 15.48 GiB of which {} is free. Including non-PyTorch memory, this process has 15.45 GiB "
+      "memory in use. Of the allocated memory 14.85 GiB is allocated by PyTorch, and {} is "
+      "reserved "
+      "by PyTorch but unallocated.",
+      asked, free, idle);
+}
+
+TEST(OomMessage, IsNotCertainWhereTheTensorMayBeSmallerThanWhatTheDeviceIsAskedFor) {
+  struct Full {
+    std::string_view asked, free, idle;
+    bool is_certain;
+  };
+  constexpr Full kFull[] = {{"20.00 MiB", "3.00 MiB", "5.00 MiB", false},   // of 1 to 10 MiB
+                            {"2.00 MiB", "0 bytes", "1.20 MiB", false},     // of up to 1 MiB
+                            {"38.00 MiB", "1.00 MiB", "36.00 MiB", false},  // the next 2 MiB
+                            {"38.00 MiB", "1.00 MiB", "34.00 MiB", true},
+                            {"20.00 MiB", "0 bytes", "0 bytes", true}};
+  for (const auto& [asked, free, idle, is_certain] : kFull) {
+    const auto found = answer(only_in(nearly_full(asked, free, idle)));
+    EXPECT_EQ(found.cause, inspect::Cause::need) << "no other process holds 40 MiB or less";
+    EXPECT_EQ(found.is_certain, is_certain) << asked << " " << idle;
+  }
+}
+
 TEST(OomMessage, SaysByHowMuchALayoutWithoutHolesWouldServeTheRequest) {
   const auto found = answer(only_in(
       "CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of "

@@ -13,6 +13,8 @@ using text::format;
 
 // A CUDA context with the libraries that a framework loads takes some 0.3 to 1 GiB.
 constexpr std::uint64_t kContextMost = 1_GiB;
+// One without libraries takes more than this; what is less is the driver's own.
+constexpr std::uint64_t kContextLeast = 64_MiB;
 
 std::string_view allocator_of(Speaker speaker) {
   switch (speaker) {
@@ -443,10 +445,13 @@ class Judge {
       idle_is_unknown();
       return;
     }
-    const auto verdict = reaches(*out_.available, *asked_);
+    auto verdict = reaches(*out_.available, *asked_);
+    const bool may_be_less =
+        verdict == false && reaches(*out_.available, {least_needed(), asked_->most}) != false;
+    if (may_be_less) verdict = std::nullopt;
     const bool would_fit = verdict.value_or(out_.available->middle() >= asked_->middle());
     out_.is_certain = verdict.has_value();
-    if (!verdict) {
+    if (!verdict && !may_be_less) {
       out_.notes.push_back(
           format("The figures are rounded: by them it is between {} short and {} to "
                  "spare.",
@@ -463,6 +468,18 @@ class Judge {
     } else {
       lacks();
     }
+  }
+
+  /// What the tensor itself needs at least. PyTorch names what it asks the device for: 2 MiB for up
+  /// to 1 MiB, 20 MiB for up to 10 MiB, and for more the next 2 MiB.
+  std::uint64_t least_needed() const {
+    const bool is_segment = message_.wording->trigger == "outofmemory.Triedtoallocate";
+    const auto is = [&](std::uint64_t bytes) {
+      return asked_->least <= bytes && bytes <= asked_->most;
+    };
+    if (!is_segment || asked_->least < 2_MiB - 10_KiB) return asked_->least;
+    if (is(2_MiB)) return 1;
+    return is(20_MiB) ? 1_MiB + 1 : asked_->least - 2_MiB + 1;
   }
 
   /// What a pool has idle, at most. Nothing of it is known where neither what it holds nor what the
@@ -619,8 +636,8 @@ class Judge {
 
   void lacks() {
     const auto name = allocator_of(speaker_);
-    const auto held_by_others =
-        out_.others && reaches(*out_.others, *out_.lacking) == true && out_.others->least > 0;
+    const auto held_by_others = out_.others && reaches(*out_.others, *out_.lacking) == true &&
+                                out_.others->least >= kContextLeast;
     const auto not_a_context =
         out_.outside && out_.outside->least > kContextMost &&
         reaches(*out_.outside - Range{kContextMost, kContextMost}, *out_.lacking) == true;
@@ -631,7 +648,8 @@ class Judge {
                                           growth_ ? format(", {} free", free_words()) : "")
                                  : format("{} free", free_words());
     if (out_.cause == Cause::others) {
-      out_.lead.emplace_back("Others hold the memory: no setting of this allocator can help.");
+      out_.lead.push_back(format("Others hold the memory: no setting of this allocator {} help.",
+                                 out_.is_certain ? "can" : "is likely to"));
       out_.lead.push_back(
           format("{} asked for, {}: short by {}.", asked_words(), there, lacking_words()));
       out_.lead.push_back(
