@@ -12,6 +12,7 @@
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/more.hpp"
+#include "cli/what_is.hpp"
 #include "commands/ranks_logs.hpp"
 
 namespace emm {
@@ -131,7 +132,13 @@ class Ranks final : public CommandRun {
     auto source = format::ByteSource::open(file.path, &interrupted());
     if (!source) return unread(source.error());
     auto importer = choose_importer(**source, format_);
-    if (!importer) return unread(importer.error());
+    if (!importer) {
+      auto one = unread(importer.error());
+      // A log among recordings.
+      const auto what = what_is(file.path);
+      if (what && what->code == ExitCode::fine) one[0].fault = what->what;
+      return one;
+    }
     inspect::Recording recording;
     recording.set_source((*source)->name());
     auto counts = (*importer)->read(**source, recording, {.partial = false});
