@@ -33,11 +33,14 @@ TEST(OomMessage, IsAnsweredByWhatItsOwnFrameworkHas) {
                   "tokens that can be stored in KV cache (2400).")
                 .find("holds fewer tokens"),
             std::string::npos);
-  EXPECT_EQ(find_in("OutOfResources: out of resource: registers, Required: 65537, Hardware limit: "
-                    "65536. Reducing block sizes may help.")
-                .count,
-            0u)
-      << "registers are no bytes";
+  for (const auto* const what : {"registers", "threads", "tensor memory"}) {
+    EXPECT_EQ(find_in(text::format("OutOfResources: out of resource: {}, Required: 1024, Hardware "
+                                   "limit: 512. Reducing block sizes may help.",
+                                   what))
+                  .count,
+              0u)
+        << what << " are counted, and not in bytes";
+  }
   EXPECT_EQ(
       only_in("[E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: OutOfMemory "
               "(Requested size was 4294967296 bytes.)")

@@ -211,7 +211,7 @@ constexpr std::array kPhrases{
     Phrase{"/", total, ")onstartup"},
     Phrase{",", asked, ").Decrease"},
     // Triton: what a kernel needs of one multiprocessor.
-    Phrase{"memory,,Required:", asked, ""},
+    Phrase{"sharedmemory,,Required:", asked, ""},
     Phrase{"Hardwarelimit:", total, ""},
     // XGBoost.
     Phrase{"outofmemoryFreememory:", free, ""},
