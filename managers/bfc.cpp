@@ -18,7 +18,7 @@ Status read_arena(Options& options, std::string_view owner, allocators::BfcSetti
   }
   const auto strategy = options.choice("arena_extend_strategy", "kNextPowerOfTwo",
                                        {"kNextPowerOfTwo", "kSameAsRequested", "0", "1"});
-  // Both are in use; help names the second.
+  // Both names are in use. Help shows the second.
   const auto* const first_name =
       options.has("initial_chunk_size") ? "initial_chunk_size" : "initial_chunk_size_bytes";
   const auto first = options.bytes(first_name, std::uint64_t{1} << 20);
