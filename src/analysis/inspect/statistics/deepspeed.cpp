@@ -70,9 +70,11 @@ Result<Statistics> read_deepspeed(format::ByteSource& source) {
     of.reserved =
         cached == whole.npos ? std::nullopt : gb_after(whole.substr(cached), " CA ", kHundredth);
     raise_to(of.reserved_peak, gb_after(whole, "Max_CA ", kWhole));
-    if (of.allocated && of.reserved)
+    if (of.allocated && of.reserved) {
+      const auto gap = minus(*of.reserved, *of.allocated);
       out.rows.push_back(
-          {.name = before, .bytes = minus(*of.reserved, *of.allocated).high, .count = ++samples});
+          {.name = before, .bytes = gap.low + (gap.high - gap.low) / 2, .count = ++samples});
+    }
   }
   if (!more) return std::move(more).error();
   add_torch_figures(out, of);

@@ -233,7 +233,8 @@ Result<Statistics> read_smi(format::ByteSource& source) {
                                .unit = Figure::Unit::count});
     }
     out.groups.push_back(std::move(group));
-    if (series.most) out.rows.push_back({name, series.most->high, series.samples});
+    // As nvidia-smi states it.
+    if (series.most) out.rows.push_back({name, series.most->high - kSmiUnit, series.samples});
   }
   std::stable_sort(out.rows.begin(), out.rows.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
