@@ -162,6 +162,26 @@ std::string brief_finding(const Report& report, const Finding& finding) {
   return out;
 }
 
+/// Counts the clauses that were not judged by their reasons, as many as there is room for.
+std::string brief_without_failures(const Report& report, std::size_t most, std::size_t words) {
+  const auto end = told_interrupt(report) + on_one_line(report.subject.manager) + ": " +
+                   counts(report, {}) + "--more shows which clauses were not judged.\n";
+  constexpr std::size_t kRest = 4;  // words of the line that counts the rest
+  auto room = most - std::min(most, count_words(end) + kRest);
+  std::string out;
+  const auto why = why_unjudged(report, false);
+  std::size_t shown = 0;
+  for (const auto& [reason, ids] : why) {
+    const auto line = text::format("{} ({})\n", cut_to_words(reason, words), count_words(ids));
+    if (count_words(line) > room) break;
+    room -= count_words(line);
+    out += line;
+    ++shown;
+  }
+  if (shown < why.size()) out += text::format("and {} more reasons\n", why.size() - shown);
+  return out + end;
+}
+
 }  // namespace
 
 std::string to_text(const Report& report) {
@@ -187,8 +207,11 @@ std::string to_text(const Report& report) {
 }
 
 std::string to_brief_text(const Report& report) {
-  if (report.count(Kind::fail) == 0) return to_text(report);
   constexpr std::size_t kMost = 120, kHeadWords = 12;
+  if (report.count(Kind::fail) == 0) {
+    auto all = to_text(report);
+    return count_words(all) <= kMost ? all : brief_without_failures(report, kMost, kHeadWords);
+  }
   const auto findings = findings_of(report);
   std::string end;
   end += text::format("{}: {}, {}", on_one_line(report.subject.manager),
