@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 
-WORDS, ALIKE, PLENTY = 120, 1.03, 4 << 30
+WORDS, ALIKE, PLENTY, PAGE = 120, 1.03, 4 << 30, 2 << 20
 SHARES = (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)
 SMALL = ("torch_oom.pickle.gz", "torch_mlp_stacks.pickle.gz")
 RECORDINGS = ("*.pickle.gz", "torch_*.json.gz", "cupy_*.json.gz", "numba_*.jsonl.gz", "*.csv", "*.csv.gz", "*replay*.json", "*.replay.gz")
@@ -119,7 +119,7 @@ def judge_recording(emmctl, trace, shares):
         return said.lines, said.failures
     today = next((row for row in tuned["ranking"] if row["today"]), tuned["ranking"][0])
     expect(today["fit_bytes"], f"{today['manager']} fits nowhere")
-    capacities = [int(share * (today["fit_bytes"] or PLENTY)) for share in shares]
+    capacities = [max(PAGE, int(share * (today["fit_bytes"] or PLENTY))) for share in shares]
     for capacity in capacities:
         judge(emmctl, trace, "--capacity", capacity)
     for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:

@@ -167,6 +167,7 @@ TEST_F(FindingsTest, SoIsTheBriefTextOfAManagerThatPasses) {
 
   EXPECT_GT(words_of(to_text(report_)), 120u);
   EXPECT_LE(words_of(text), 120u) << text;
+  EXPECT_EQ(text.find("mine.so: "), 0u) << "the verdict first: " << text;
   EXPECT_NE(text.find(" more reasons\n"), std::string::npos) << text;
   EXPECT_NE(text.find("--more shows which clauses were not judged.\n"), std::string::npos) << text;
 }

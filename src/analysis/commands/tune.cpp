@@ -91,7 +91,7 @@ class TuneRun final : public CommandRun {
     auto settings = recording.settings();
     if (!recording.settings_fault().empty())
       console.say(recording.settings_fault() + ": the recording's settings are not known");
-    if (fraction_.empty()) {
+    if (fraction_.empty() && !asked) {
       say_inferred_limit(console, recording);
       if (recording.is_recording())
         say_limit_of_refusals(console, recording, "--fraction ... and --total ...");

@@ -162,14 +162,20 @@ std::string brief_finding(const Report& report, const Finding& finding) {
   return out;
 }
 
-/// Counts the clauses that were not judged by their reasons, as many as there is room for.
+/// The counts, and why clauses were not judged: with their ids if there is room, else with how
+/// many.
 std::string brief_without_failures(const Report& report, std::size_t most, std::size_t words) {
-  const auto end = told_interrupt(report) + on_one_line(report.subject.manager) + ": " +
-                   counts(report, {}) + "--more shows which clauses were not judged.\n";
-  constexpr std::size_t kRest = 4;  // words of the line that counts the rest
-  auto room = most - std::min(most, count_words(end) + kRest);
-  std::string out;
+  const auto head =
+      on_one_line(report.subject.manager) + ": " + counts(report, {}) + told_interrupt(report);
   const auto why = why_unjudged(report, false);
+  std::string whole;
+  for (const auto& [reason, ids] : why) whole += text::format("{}\n  {}\n", reason, ids);
+  if (count_words(head) + count_words(whole) <= most) return head + whole;
+
+  const std::string_view more = "--more shows which clauses were not judged.\n";
+  constexpr std::size_t kRest = 4;  // words of the line that counts the rest
+  auto room = most - std::min(most, count_words(head) + count_words(more) + kRest);
+  std::string out;
   std::size_t shown = 0;
   for (const auto& [reason, ids] : why) {
     const auto line = text::format("{} ({})\n", cut_to_words(reason, words), count_words(ids));
@@ -179,7 +185,7 @@ std::string brief_without_failures(const Report& report, std::size_t most, std::
     ++shown;
   }
   if (shown < why.size()) out += text::format("and {} more reasons\n", why.size() - shown);
-  return out + end;
+  return text::format("{}{}{}", head, out, more);
 }
 
 }  // namespace
@@ -208,10 +214,7 @@ std::string to_text(const Report& report) {
 
 std::string to_brief_text(const Report& report) {
   constexpr std::size_t kMost = 120, kHeadWords = 12;
-  if (report.count(Kind::fail) == 0) {
-    auto all = to_text(report);
-    return count_words(all) <= kMost ? all : brief_without_failures(report, kMost, kHeadWords);
-  }
+  if (report.count(Kind::fail) == 0) return brief_without_failures(report, kMost, kHeadWords);
   const auto findings = findings_of(report);
   std::string end;
   end += text::format("{}: {}, {}", on_one_line(report.subject.manager),
