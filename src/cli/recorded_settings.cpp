@@ -122,6 +122,17 @@ bool has_own_settings(const std::string& spec, const pytorch::Recording& recordi
   return to_conf(settings_of(spec, recording)) == to_conf(recording.settings());
 }
 
+/// May the recording have been made under the limit of `given`? Another one is asked about, and
+/// does not tell what the recorded allocator did.
+bool may_be_recorded(const pytorch::Settings& given, const pytorch::Recording& recording) {
+  const auto& own = recording.settings();
+  if (own.limit() == given.limit()) return true;
+  if (own.limit() != pytorch::kNoLimit && !recording.limit_is_inferred()) return false;
+  const auto inferred = pytorch::inferred_limit(recording);
+  return !inferred ||
+         (inferred->range.least <= given.limit() && given.limit() < inferred->range.below);
+}
+
 log::ModelAgreement agreement_of(const pytorch::Program& program,
                                  std::optional<pytorch::LimitRange> limit) {
   const auto& found = program.recorded;
@@ -241,7 +252,9 @@ std::vector<std::string> ModelRecording::not_followed() const {
 const pytorch::Program& ModelRecording::program(const std::string& spec) const {
   if (!program_) {
     const auto own = has_own_settings(spec, pytorch_);
-    program_ = program_of(pytorch_, own ? settings_of(spec, pytorch_) : pytorch_.settings());
+    const auto given = own ? settings_of(spec, pytorch_) : pytorch_.settings();
+    program_ = program_of(pytorch_, may_be_recorded(given, pytorch_) ? given : pytorch_.settings());
+    program_->settings = given;
   }
   return *program_;
 }
