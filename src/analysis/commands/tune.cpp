@@ -107,7 +107,7 @@ class TuneRun final : public CommandRun {
           "the recording has {} devices; device {}, which has most of the rows, is tuned",
           recording.other_devices() + 1, recording.device()));
     options.question = trial::question_of(recording, settings, asked, limit);
-    auto program = program_of(recording, settings);
+    auto program = program_under(settings, recording);
     // A capacity that is asked about takes the place of the limit that the recording was made
     // under.
     if (asked && fraction_.empty()) program.settings.drop_limit();
