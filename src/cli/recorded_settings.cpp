@@ -31,6 +31,17 @@ bool has_refusals(const pytorch::Recording& recording) {
                      [](const auto& step) { return step.kind == pytorch::Step::Kind::refused; });
 }
 
+/// May the recording have been made under the limit of `given`? Another one is asked about, and
+/// does not tell what the recorded allocator did.
+bool may_be_recorded(const pytorch::Settings& given, const pytorch::Recording& recording) {
+  const auto& own = recording.settings();
+  if (own.limit() == given.limit()) return true;
+  if (own.limit() != pytorch::kNoLimit && !recording.limit_is_inferred()) return false;
+  const auto inferred = pytorch::inferred_limit(recording);
+  return !inferred ||
+         (inferred->range.least <= given.limit() && given.limit() < inferred->range.below);
+}
+
 }  // namespace
 
 pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& recording) {
@@ -40,6 +51,14 @@ pytorch::Settings settings_of(std::string_view spec, const pytorch::Recording& r
   if (options && pytorch::has_conf(*options)) settings.drop_conf();
   if (options && !read_options(*options, settings)) return recording.settings();
   return settings;
+}
+
+pytorch::Program program_under(const pytorch::Settings& given,
+                               const pytorch::Recording& recording) {
+  auto program =
+      program_of(recording, may_be_recorded(given, recording) ? given : recording.settings());
+  program.settings = given;
+  return program;
 }
 
 bool is_pytorch(std::string_view spec) noexcept { return name_of(spec) == kName; }
@@ -241,7 +260,7 @@ std::vector<std::string> ModelRecording::not_followed() const {
 const pytorch::Program& ModelRecording::program(const std::string& spec) const {
   if (!program_) {
     const auto own = has_own_settings(spec, pytorch_);
-    program_ = program_of(pytorch_, own ? settings_of(spec, pytorch_) : pytorch_.settings());
+    program_ = program_under(own ? settings_of(spec, pytorch_) : pytorch_.settings(), pytorch_);
   }
   return *program_;
 }

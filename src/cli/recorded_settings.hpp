@@ -71,6 +71,10 @@ void say_limit_of_refusals(Console& console, const allocators::pytorch::Recordin
 /// PYTORCH_ALLOC_CONF, it gives them all.
 allocators::pytorch::Settings settings_of(std::string_view spec,
                                           const allocators::pytorch::Recording& recording);
+/// The recorded program, to be run under `given`. It is read under the limit that it was recorded
+/// under, unless that of `given` may be it.
+allocators::pytorch::Program program_under(const allocators::pytorch::Settings& given,
+                                           const allocators::pytorch::Recording& recording);
 /// Is `spec`, a value of --manager, the model of PyTorch's allocator?
 bool is_pytorch(std::string_view spec) noexcept;
 /// Like ModelRecording::with_settings(), for PyTorch's model and a recording that was read

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What `tune` and `explain` advise first: advice_test.py EMMCTL [--all | --every] FOLDER...
 
-Of each recording of PyTorch in the folders, with the capacity that it tells and with two of ten others, each of which has its turn (--every:
-with all ten): both commands advise the same;
+Of each recording in the folders, with the capacity that it tells and with two of ten others, each of which has its turn (--every: with all
+ten): both commands advise the same (of a program of another framework `tune` alone advises);
 what they advise serves the whole program in a replay with that capacity, and its driver calls take at most 3 % more than those of the
 best; or both say that nothing serves it, and nothing does. Then the words of each default output are counted.
 """
@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 
-WORDS, ALIKE = 120, 1.03
+WORDS, ALIKE, PLENTY, PAGE = 120, 1.03, 4 << 30, 2 << 20
 SHARES = (1.3, 1.1, 1.05, 1.02, 1.0, 0.97, 0.95, 0.9, 0.85, 0.8)
 SMALL = ("torch_oom.pickle.gz", "torch_mlp_stacks.pickle.gz")
-
+RECORDINGS = ("*.pickle.gz", "torch_*.json.gz", "cupy_*.json.gz", "numba_*.jsonl.gz", "*.csv", "*.csv.gz", "*replay*.json", "*.replay.gz")
 
 
 class Said(threading.local):
@@ -73,7 +73,7 @@ def judge(emmctl, trace, *options):
     if explained is not None and "advice" in explained:
         expect(explained["advice"] == tuned["advice"], f"explain advises {explained['advice']}, tune {tuned['advice']}")
     else:
-        expect(not options and capacity is None, "explain advises nothing")
+        expect(not options and capacity is None or "does not read PyTorch's settings" in advice["words"], "explain advises nothing")
     ranked = next(row for row in tuned["ranking"] if row["manager"] == advice["manager"])
     expect(advice["serves"] == ranked["served"], "the ranking says otherwise than the advice")
     if capacity is None:
@@ -85,7 +85,7 @@ def judge(emmctl, trace, *options):
         expect(ranked["lost_ns"] <= ALIKE * best, f"{advice['manager']} loses {ranked['lost_ns']} ns, another {best}")
     else:
         expect(not any(row["served"] for row in tuned["ranking"]), "something serves it")
-        today = next(row for row in tuned["ranking"] if row["today"])
+        today = next((row for row in tuned["ranking"] if row["today"]), tuned["ranking"][0])
         expect(not serves(emmctl, trace, today, capacity, limited), f"{today['manager']} serves it")
         # Nothing is to be pasted that does not serve the program then.
         is_device = tuned["capacity_of"] == "device"
@@ -117,8 +117,9 @@ def judge_recording(emmctl, trace, shares):
     tuned = judge(emmctl, trace)
     if tuned is None:
         return said.lines, said.failures
-    today = next(row for row in tuned["ranking"] if row["today"])
-    capacities = [int(share * today["fit_bytes"]) for share in shares] if today["fit_bytes"] else []
+    today = next((row for row in tuned["ranking"] if row["today"]), tuned["ranking"][0])
+    expect(today["fit_bytes"], f"{today['manager']} fits nowhere")
+    capacities = [max(PAGE, int(share * (today["fit_bytes"] or PLENTY))) for share in shares]
     for capacity in capacities:
         judge(emmctl, trace, "--capacity", capacity)
     for command, *options in [("tune",), ("tune", "--capacity", capacities[-1]), ("explain", "--capacity", capacities[-1])]:
@@ -132,7 +133,7 @@ def main():
     emmctl, *folders = [word for word in sys.argv[1:] if not word.startswith("--")]
     how = next((word for word in sys.argv[1:] if word.startswith("--")), None)
     emmctl = pathlib.Path(emmctl).resolve()
-    found = sorted(path for folder in folders for pattern in ("**/*.pickle.gz", "**/torch_*.json.gz") for path in pathlib.Path(folder).glob(pattern))
+    found = sorted(path for folder in folders for pattern in RECORDINGS for path in pathlib.Path(folder).rglob(pattern))
     traces = [trace for trace in found if how or trace.name in SMALL]
     failures = 0
     # tune itself uses several processors, most of the time.

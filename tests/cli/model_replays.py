@@ -65,6 +65,12 @@ def main():
             for mistake in fit_by_inferred_limit(emmctl, path):
                 print(mistake)
                 wrong += 1
+        if "tight_gc" in path.name:
+            # A limit that is asked about tells nothing of what was recorded under another.
+            asked = replay_of(emmctl, path, f"pytorch:limit={int(1.2 * recorded['fraction'] * recorded['total_bytes'])}")
+            if asked is None or asked["refusals"]["recorded"] != asked["refusals"]["as_recorded"] or not asked["refusals"]["recorded"]:
+                print(f"{path.name}: refusals {asked and asked['refusals']} with a limit that is asked about")
+                wrong += 1
         if any(tie in path.name for tie in TIES):
             continue
         replay = replay_of(emmctl, path, f"pytorch:fraction={recorded['fraction']},total={recorded['total_bytes']}")

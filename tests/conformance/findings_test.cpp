@@ -5,6 +5,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/text.hpp"
+
 namespace emm::conformance {
 namespace {
 
@@ -149,6 +151,25 @@ TEST_F(FindingsTest, TheBriefTextIsShortHoweverMuchIsWrong) {
   EXPECT_NE(text.find("more findings"), std::string::npos) << text;
   EXPECT_NE(text.find("  again     emmctl conformance --manager mine.so --clause "),
             std::string::npos);
+}
+
+TEST_F(FindingsTest, SoIsTheBriefTextOfAManagerThatPasses) {
+  const std::string reason = "the manager lends no memory of this kind to more than one context";
+  for (const auto* group : clause_groups()) {
+    for (const auto& clause : group->clauses) {
+      const auto size = report_.judged.size();
+      add(clause.id, {.kind = size % 2 == 0 ? Verdict::Kind::pass : Verdict::Kind::not_applicable,
+                      .words = text::format("{} {}", reason, size % 20)});
+    }
+  }
+
+  const auto text = to_brief_text(report_);
+
+  EXPECT_GT(words_of(to_text(report_)), 120u);
+  EXPECT_LE(words_of(text), 120u) << text;
+  EXPECT_EQ(text.find("mine.so: "), 0u) << "the verdict first: " << text;
+  EXPECT_NE(text.find(" more reasons\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("--more shows which clauses were not judged.\n"), std::string::npos) << text;
 }
 
 TEST_F(FindingsTest, AnInterruptedReportSaysHowFarItCame) {

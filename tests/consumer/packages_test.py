@@ -65,7 +65,7 @@ class Packages(unittest.TestCase):
         if not examples.exists():
             examples = place
             shutil.copy(SOURCE / "tests/golden/inputs/torch_oom.pickle.gz", place / "oom.pickle.gz")
-        self.assertIn("A request of 156.50 MiB", run(emmctl, "explain", examples / "oom.pickle.gz"))
+        self.assertIn("a request of 157 MiB", run(emmctl, "explain", examples / "oom.pickle.gz"))
         self.assertIn("served", run(emmctl, "compare", examples / "oom.pickle.gz", "--manager", "pool", "--device", "sim"))
         run(emmctl, "report", examples / "oom.pickle.gz", "-o", place / "page.html")
         run(emmctl, "plugin", "new", "mine", folder=place)

@@ -76,6 +76,31 @@ TEST(FitOf, AFractionIsHeldAgainstTheSegmentAndADeviceAgainstWhatIsMapped) {
   EXPECT_EQ(fraction->high, 38 * kMiB);
 }
 
+// 60 MiB are mapped: the second request takes 12 MiB more, but the limit is held against 22.
+TEST(FitOf, ALimitMayHaveToBeMoreThanWhatIsReservedWithoutOne) {
+  pytorch::Settings expandable;
+  expandable.expandable_segments = true;
+  expandable.garbage_collection_threshold = 0.8;
+
+  const auto fit = trial::fit_of(ProgramOf().alloc(30).alloc(22).get(), expandable);
+
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(fit->high, 62 * kMiB);
+}
+
+TEST(FitOf, AnotherAllocatorsSegmentsAreNotPyTorchs) {
+  const Lines lines(alloc("s1", 40 * kMiB, R"(,"layer":"backing","addr":"0x200000000")") +
+                    alloc("a", 30 * kMiB, R"(,"addr":"0x200000000")") + free("a") +
+                    R"({"op":"free","id":"s1","layer":"backing"})" + "\n");
+  pytorch::Recording recording(pytorch::Recording::Takes::any);
+  ASSERT_TRUE(lines.read(recording));
+
+  const auto program = program_of(recording, {});
+
+  EXPECT_EQ(recording.steps().size(), 2u) << "a request and its free";
+  EXPECT_EQ(program.segments.size(), 0u);
+}
+
 // The device has what it had, and addresses for 9/8 of it: the 520 MiB go behind the 20 that live,
 // and are one block with them when both are free. A range of 9/8 of the fraction ends before.
 TEST(RunOptions, AFractionLeavesARangeOfAddressesAsLongAsTheDevice) {

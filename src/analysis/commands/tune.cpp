@@ -91,7 +91,7 @@ class TuneRun final : public CommandRun {
     auto settings = recording.settings();
     if (!recording.settings_fault().empty())
       console.say(recording.settings_fault() + ": the recording's settings are not known");
-    if (fraction_.empty()) {
+    if (fraction_.empty() && !asked) {
       say_inferred_limit(console, recording);
       if (recording.is_recording())
         say_limit_of_refusals(console, recording, "--fraction ... and --total ...");
@@ -107,9 +107,10 @@ class TuneRun final : public CommandRun {
           "the recording has {} devices; device {}, which has most of the rows, is tuned",
           recording.other_devices() + 1, recording.device()));
     options.question = trial::question_of(recording, settings, asked, limit);
-    // A capacity that is asked about takes the place of a limit that is only inferred.
-    if (asked && fraction_.empty()) settings.drop_limit();
-    const auto program = program_of(recording, settings);
+    auto program = program_under(settings, recording);
+    // A capacity that is asked about takes the place of the limit that the recording was made
+    // under.
+    if (asked && fraction_.empty()) program.settings.drop_limit();
     say_agreement(console, recording, program);
     options.progress = [&](std::uint64_t done, std::uint64_t total) {
       console.progress("trying settings", done, total);

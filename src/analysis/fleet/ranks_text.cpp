@@ -447,7 +447,7 @@ void add_ranks(const Comparison& comparison, format::Brief& out) {
 /// The tightest rank of each run.
 void add_runs(const std::vector<Comparison>& runs, format::Brief& out) {
   out.sides = "llrl";
-  out.rows = {{"recordings", "tightest", "it holds", "more is"}};
+  out.rows = {{"recordings", "tightest", "it holds", "differs in"}};
   for (const auto& run : runs) {
     if (out.rows.size() > format::Brief::kRows) {
       out.rows.push_back({text::format("{} more", runs.size() - format::Brief::kRows), "", "", ""});
@@ -474,7 +474,7 @@ format::Brief brief(const std::vector<Comparison>& runs, const Sites& sites) {
   if (tightest == nullptr) return out;
   const auto& rank = tightest->ranks[*tightest->tightest];
   if (runs.size() > 1)
-    out.answer.push_back(text::format("Of {} of each rank the tightest is {}.",
+    out.answer.push_back(text::format("Of {} of each rank, {} is the tightest.",
                                       inspect::counted(runs.size(), "recording"),
                                       text::printable(tightest->name, 100)));
   out.answer.push_back(tightest_words(*tightest, units::short_bytes));

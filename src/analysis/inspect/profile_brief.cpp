@@ -43,15 +43,18 @@ std::string peak_words(const trace::Trace& trace, const Profile& profile) {
   return words + '.';
 }
 
-std::string backing_words(const Profile& profile) {
+std::string backing_words(const trace::Trace& trace, const Profile& profile) {
   if (!profile.backing || profile.backing->reserved.bytes == 0) return {};
   const auto reserved = profile.backing->reserved.bytes;
-  auto words = text::format("Its manager reserved {} at most", short_bytes(reserved));
+  auto words =
+      text::format(trace.is_state() ? "Its manager holds {}" : "Its manager reserved {} at most",
+                   short_bytes(reserved));
   if (profile.live.bytes == 0) return words + '.';
-  return words + text::format(": {} times the live peak.",
+  return words + text::format(": {} times {}.",
                               text::fixed(static_cast<double>(reserved) /
                                               static_cast<double>(profile.live.bytes),
-                                          2));
+                                          2),
+                              trace.is_state() ? "what is live" : "the live peak");
 }
 
 /// Says what is wrong, the worst alone.
@@ -81,10 +84,11 @@ std::string finding_words(const trace::Trace& trace, const Profile& profile, con
 format::Brief brief(const trace::Trace& trace, const Profile& profile, const Growth& growth,
                     const Shown& shown) {
   format::Brief out;
-  out.answer = {peak_words(trace, profile), backing_words(profile),
+  out.answer = {peak_words(trace, profile), backing_words(trace, profile),
                 finding_words(trace, profile, growth)};
   out.sides = "rrl";
   const auto& held = profile.at_peak;
+  const std::string live = trace.is_state() ? "live" : "live at peak";
   const auto rows = std::min(shown.top, format::Brief::kRows);
   std::uint64_t left_bytes = 0, left = 0;
   std::size_t others = 0;
@@ -99,11 +103,11 @@ format::Brief brief(const trace::Trace& trace, const Profile& profile, const Gro
   };
   if (sited(held.by_site)) {
     constexpr std::size_t kNameWidth = 52;
-    out.rows.push_back({"live at peak", "count", "call site"});
+    out.rows.push_back({live, "count", "call site"});
     for (const auto& site : shown_sites(trace, held.by_site, {.frames = 1}).all)
       add(site.bytes, site.count, [&] { return site_name(trace, site.site, kNameWidth); });
   } else if (!held.by_size.empty()) {
-    out.rows.push_back({"live at peak", "count", "of size"});
+    out.rows.push_back({live, "count", "of size"});
     for (const auto& size : held.by_size)
       add(size.bytes, size.count, [&] { return short_bytes(size.key); });
   }

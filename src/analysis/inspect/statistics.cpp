@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::size_t kStatisticsWidth = 80;
 
-std::string words_of(const Figure& figure) {
+std::string words_of(const Figure& figure, std::string (*bytes)(std::uint64_t)) {
   if (!figure.value) return "unknown";
   const auto shown_value = [&](std::uint64_t value) {
-    return figure.unit == Figure::Unit::bytes ? units::bytes(value) : text::grouped(value);
+    return figure.unit == Figure::Unit::bytes ? bytes(value) : text::grouped(value);
   };
   const auto low = shown_value(figure.value->low), high = shown_value(figure.value->high);
   return low == high ? low : text::format("{} to {}", low, high);
@@ -104,7 +104,7 @@ format::Brief brief(const Statistics& statistics, const std::string& file) {
     out.rows = {{text::printable(group.name.empty() ? "as stated" : group.name, kName), ""}};
     for (const auto& figure : group.figures) {
       if (out.rows.size() <= format::Brief::kRows)
-        out.rows.push_back({figure.name, words_of(figure)});
+        out.rows.push_back({figure.name, words_of(figure, units::short_bytes)});
     }
   }
   out.more = "all figures, what the file cannot tell, and what to record instead";
@@ -118,7 +118,8 @@ std::string to_text(const Statistics& statistics, const std::string& file, std::
   for (const auto& each : statistics.reading) out += format::wrapped(each, kStatisticsWidth);
   for (const auto& group : statistics.groups) {
     std::vector<std::vector<std::string>> rows;
-    for (const auto& figure : group.figures) rows.push_back({figure.name, words_of(figure)});
+    for (const auto& figure : group.figures)
+      rows.push_back({figure.name, words_of(figure, units::bytes)});
     out += text::format("\nAs stated{}{}\n", group.name.empty() ? "" : " of ",
                         text::printable(group.name, std::string::npos)) +
            format::columns("lr", rows);

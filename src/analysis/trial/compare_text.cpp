@@ -414,8 +414,8 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
     how += text::format("; driver ns: {}; ns here: what an event takes on this host, measured",
                         kModel);
   }
-  how += text::format("; {} of {} passes each, and \"first\" is the first pass",
-                      inspect::counted(comparison.rounds, "turn"), comparison.passes + 1);
+  how += comparison.rounds > 1 ? text::format("; {} turns of ", comparison.rounds) : "; ";
+  how += text::format("{} passes each, and \"first\" is the first pass", comparison.passes + 1);
   if (!simulated && comparison.rounds > 1) {
     how += text::format("; in brackets where the median lies with {} %",
                         fixed(100 * first.warm.confidence, 1));

@@ -184,8 +184,14 @@ class CapacitySearch {
     // theirs.
     if (run_options(settings_, most.alike.least, limit_).settings.limit() == pytorch::kNoLimit)
       order.known[most.alike.least] = {.below = most.alike.below, .passes = true};
-    const auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
-    if (!passes(i, high)) return std::nullopt;
+    auto high = (most.counts.peak_reserved + kStep - 1) / kStep * kStep;
+    // A limit is compared with what a whole new segment would take, even where a request takes
+    // less.
+    constexpr auto kSegment = std::uint64_t{20} << 20;
+    for (auto more = kSegment; !passes(i, high); more *= 2) {
+      if (more > high) return std::nullopt;
+      high += more;
+    }
     const auto low = (std::max<std::uint64_t>(most.peak_live, 1) - 1) / kStep * kStep;
     order.ends = Between{.fails = std::min(low, high), .served = high};
     return order.ends;
@@ -599,6 +605,10 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   Tuning tuning;
   const auto& question = options.question;
   const auto has_capacity = question.capacity != pytorch::kNoLimit;
+  if (has_capacity && (question.capacity < kStep || question.capacity > kCapacityMost)) {
+    return fail(Errc::usage, "a capacity of {} bytes: expected 2MiB to 4TiB",
+                text::grouped(question.capacity));
+  }
   tuning.question = question;
   tuning.total = program.settings.total;
   tuning.before_reserved = program.before.reserved();

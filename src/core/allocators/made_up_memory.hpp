@@ -111,7 +111,8 @@ class MadeUpMemory final : public DeviceMemory {
     return place_anew(size);
   }
   std::uint64_t place_anew(std::uint64_t size) {
-    constexpr std::uint64_t kBase = std::uint64_t{1} << 46, kUnit = std::uint64_t{2} << 20;
+    // A range of expandable segments takes more than the device has: there is room for millions.
+    constexpr std::uint64_t kBase = std::uint64_t{1} << 62, kUnit = std::uint64_t{2} << 20;
     size = (size + kUnit - 1) / kUnit * kUnit;
     std::uint64_t at = kBase;
     if (is_as_driver()) {

@@ -357,6 +357,11 @@ class RecordProgram final : public CommandRun {
     };
     auto shim = DriverShim::open(folder->path(), console.program(),
                                  simulated_ ? simulated_->driver() : std::string());
+    if (!shim && !simulated_ && std::getenv("EMM_STANDIN_DEVICE") != nullptr) {
+      return unrecorded(fail(Errc::usage,
+                             "its driver is that of `emmctl run --device`: expected `emmctl record "
+                             "--device` instead, which simulates the device, too"));
+    }
     if (!shim) return unrecorded(shim.error());
     if (through_ != "cupti") {
       for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));

@@ -203,10 +203,10 @@ class RunProgram final : public CommandRun {
       end = run_shimmed(console, start, &*simulated);
     }
     if (!end) return std::move(end).error();
-    std::string next = "emmctl record --device ";
-    next += text::shell_word(capacity_.empty() ? device_ : device_ + " --capacity " + capacity_);
-    const auto answer = simulated->say(
-        console, stubs_, next + " -o run.emmb -- " + text::shell_word(program_.front()) + " ...");
+    auto next =
+        "emmctl record --device " + text::shell_word(simulated->given()) + " -o run.emmb --";
+    for (const auto& word : program_) next += ' ' + text::shell_word(word);
+    const auto answer = simulated->say(console, stubs_, next);
     if (!json_.empty()) {
       if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
         return written.error();

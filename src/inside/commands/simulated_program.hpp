@@ -75,6 +75,8 @@ class SimulatedProgram {
     /// Null where it is not known.
     std::optional<bool> fits() const noexcept;
   };
+  /// What --device would be told, with the capacity.
+  const std::string& given() const noexcept { return given_; }
   /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
   /// functions were answered by a counted success. `next`: the command that tells more.
   Answer say(Console& console, bool stubs, std::string_view next) const;

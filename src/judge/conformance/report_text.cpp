@@ -162,6 +162,32 @@ std::string brief_finding(const Report& report, const Finding& finding) {
   return out;
 }
 
+/// The counts, and why clauses were not judged: with their ids if there is room, else with how
+/// many.
+std::string brief_without_failures(const Report& report, std::size_t most, std::size_t words) {
+  const auto head =
+      on_one_line(report.subject.manager) + ": " + counts(report, {}) + told_interrupt(report);
+  const auto why = why_unjudged(report, false);
+  std::string whole;
+  for (const auto& [reason, ids] : why) whole += text::format("{}\n  {}\n", reason, ids);
+  if (count_words(head) + count_words(whole) <= most) return head + whole;
+
+  const std::string_view more = "--more shows which clauses were not judged.\n";
+  constexpr std::size_t kRest = 4;  // words of the line that counts the rest
+  auto room = most - std::min(most, count_words(head) + count_words(more) + kRest);
+  std::string out;
+  std::size_t shown = 0;
+  for (const auto& [reason, ids] : why) {
+    const auto line = text::format("{} ({})\n", cut_to_words(reason, words), count_words(ids));
+    if (count_words(line) > room) break;
+    room -= count_words(line);
+    out += line;
+    ++shown;
+  }
+  if (shown < why.size()) out += text::format("and {} more reasons\n", why.size() - shown);
+  return text::format("{}{}{}", head, out, more);
+}
+
 }  // namespace
 
 std::string to_text(const Report& report) {
@@ -187,8 +213,8 @@ std::string to_text(const Report& report) {
 }
 
 std::string to_brief_text(const Report& report) {
-  if (report.count(Kind::fail) == 0) return to_text(report);
   constexpr std::size_t kMost = 120, kHeadWords = 12;
+  if (report.count(Kind::fail) == 0) return brief_without_failures(report, kMost, kHeadWords);
   const auto findings = findings_of(report);
   std::string end;
   end += text::format("{}: {}, {}", on_one_line(report.subject.manager),

@@ -116,11 +116,11 @@ Result<Statistics> read_leaks(format::ByteSource& source) {
   add("allocations, by the summary", stated_count, Figure::Unit::count);
   out.groups.push_back(std::move(group));
   out.reading.push_back(text::format("{} in {} allocations were not freed when the context ended.",
-                                     units::bytes(bytes), text::grouped(count)));
+                                     units::short_bytes(bytes), text::grouped(count)));
   if (stated_bytes && *stated_bytes != bytes) {
     out.reading.push_back(
         text::format("The summary states {}: the report does not have all entries.",
-                     units::bytes(*stated_bytes)));
+                     units::short_bytes(*stated_bytes)));
   }
   if (!stated_bytes) out.unknown.emplace_back("whether the report is whole: it has no summary");
   out.unknown.emplace_back("when the memory was allocated, and what was live beside it");

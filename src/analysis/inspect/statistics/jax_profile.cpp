@@ -227,7 +227,7 @@ Result<Statistics> read_pprof(format::ByteSource& source) {
   }
   Statistics out{.what = "a device memory profile of JAX: what is live at one moment"};
   out.reading.push_back(text::format("{} are live in {} buffers and executables.",
-                                     units::bytes(total), text::grouped(count)));
+                                     units::short_bytes(total), text::grouped(count)));
   for (const auto& [name, row] : by_device) {
     out.groups.push_back({.name = name,
                           .figures = {{.name = "live", .value = Stated::exactly(row.bytes)},

@@ -9,7 +9,7 @@ namespace emm::inspect {
 namespace {
 
 std::string shown_stated(Stated range) {
-  const auto low = units::bytes(range.low), high = units::bytes(range.high);
+  const auto low = units::short_bytes(range.low), high = units::short_bytes(range.high);
   return low == high ? low : text::format("{} to {}", low, high);
 }
 

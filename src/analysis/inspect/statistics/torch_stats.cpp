@@ -90,11 +90,11 @@ void add_jax(Statistics& out, const Numbers& numbers) {
   const auto largest = stated_number(numbers, "largest_free_block_bytes");
   if (used && limit && *limit >= *used) {
     out.reading.push_back(text::format("{} of {} are in use, {} are free for JAX.",
-                                       units::bytes(*used), units::bytes(*limit),
-                                       units::bytes(*limit - *used)));
+                                       units::short_bytes(*used), units::short_bytes(*limit),
+                                       units::short_bytes(*limit - *used)));
     if (largest && *largest != 0) {
       out.reading.push_back(text::format("The largest free block has {}: a greater request fails.",
-                                         units::bytes(*largest)));
+                                         units::short_bytes(*largest)));
     }
   }
   out.groups.push_back(std::move(group));

@@ -88,6 +88,8 @@ void Recording::end_all(std::uint64_t event, std::uint32_t device) {
 
 void Recording::add_memory(const Operation& operation, Step step) {
   const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
+  // Another allocator's segments tell nothing of what PyTorch's would do.
+  if (backing && !is_torch_) return;
   if (!backing && operation.has(Member::kind) && operation.kind != trace::Kind::device) return;
   const auto more = extension_of(operation);
   step.address = operation.addr;
