@@ -1352,6 +1352,11 @@ constexpr Clause kAccountsClauses[] = {
              const auto part = b.try_memalloc(whole / 5 * 3);
              judge_largest(b, 2);
            }
+           {
+             const auto deferred = b.defer();
+             { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(unit)}; }
+             judge_largest(b, 2);
+           }
            if (b.watch().total() != 0) judge_largest_while_work_is_pending(b);
            for (const auto size : {64_KiB, 1_MiB, 3_MiB}) {
              if (!b.manager().state().largest_free_bytes || b.watch().total() == 0) break;
