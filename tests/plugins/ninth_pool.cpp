@@ -52,7 +52,7 @@ struct emm_manager : Common {
   // Only wrong variants use these.
   std::atomic<bool> was_out = false, was_initialized = false;
   std::vector<Record> lost_regions;
-  u64 refused_pending = 0;
+  u64 refused_pending = 0, deferral_thread = 0;
 
   bool is_deferred() {
     std::lock_guard lock(m);
@@ -97,6 +97,11 @@ struct emm_manager : Common {
         std::lock_guard lock(m);
         if (queue.empty() || (deferrals > 0 && !even_deferred)) break;
         auto at = queue.begin();
+        if (W(frees_of_own_thread_only) && !even_deferred) {
+          at = std::find_if(queue.begin(), queue.end(),
+                            [](const Waiting& it) { return it.thread == thread_number; });
+          if (at == queue.end()) break;
+        }
         if (of_others) {
           at = std::find_if(queue.begin(), queue.end(),
                             [](const Waiting& it) { return it.thread != thread_number; });
@@ -127,7 +132,7 @@ struct emm_manager : Common {
     {
       std::lock_guard lock(m);
       queue.push_back({one, thread_number});
-      queue_bytes += one.size;
+      queue_bytes += W(pending_bytes_rounded_by_reset) && by_reset ? up(one.size, MiB) : one.size;
       full = queue.size() > kMostWaiting;
     }
     tell_added(one.kind, one.size);
@@ -214,6 +219,7 @@ struct emm_manager : Common {
     if (W(stolen_by_deferral_is_clean) && was_others && one->by_deferral) return EMM_SUCCESS;
     if (W(found_after_out_is_clean) && was_out && one->by_deferral) return EMM_SUCCESS;
     if (W(reset_in_deferral_is_clean) && one->by_reset && one->by_deferral) return EMM_SUCCESS;
+    if (W(eventless_after_out_is_done) && was_out && one->event == 0) return EMM_SUCCESS;
     if (one->event == 0) return d->ctx_synchronize(d->user);
     const bool is_same = one->stream == record.stream && !record.any_stream && !was_others;
     if (is_same || d->event_query(d->user, one->event) == EMM_SUCCESS) return EMM_SUCCESS;
@@ -300,6 +306,8 @@ struct emm_manager : Common {
   }
   emm_status beyond_limit() {
     if (W(limit_flushes_of_others)) tell(make_frees(true, true));
+    if (W(limit_is_invalid_after_reset) && last_reset != 0)
+      return fail(EMM_INVALID_VALUE, "beyond the limit");
     return fail(EMM_OUT_OF_MEMORY, "beyond the limit");
   }
 
@@ -338,6 +346,7 @@ struct emm_manager : Common {
         if (at->record.flags != record->flags && !other_flags) continue;
         record->host = at->record.host;
         record->address = at->record.address;
+        if (W(host_by_deferral_unmapped) && at->by_deferral) record->address = 0;
         host_kept -= record->room;
         thread.hosts.erase(at);
         return true;
@@ -444,6 +453,8 @@ struct emm_manager : Common {
         return EMM_SUCCESS;
       }
       case Kind::managed:
+        if (W(managed_of_others_at_once) && record.thread != thread_number && is_deferred())
+          return end_at_driver(record);
         enqueue(record, by_reset);
         return EMM_SUCCESS;
       case Kind::device:
@@ -455,6 +466,7 @@ struct emm_manager : Common {
   emm_status free_token(emm_token token, emm_stream stream) {
     if (in_child()) return fail_in_child();
     Record record;
+    if (W(free_takes_mapping)) std::lock_guard lock(mapping);
     {
       std::lock_guard lock(m);
       const auto at = records.find(token);
@@ -462,7 +474,9 @@ struct emm_manager : Common {
         return token <= last_reset ? EMM_SUCCESS : fail(EMM_INVALID_VALUE, "no such token");
       record = at->second;
       records.erase(at);
-      if (has_limit(record)) live -= record.size;
+      if (has_limit(record) &&
+          !(W(live_keeps_others_in_deferral) && deferrals > 0 && record.thread != thread_number))
+        live -= record.size;
       uncount(record);
     }
     return fail(end(record, stream == 1 ? 0 : stream, false), "the device refused a free");
@@ -509,7 +523,7 @@ struct emm_manager : Common {
   emm_status trim(u64 keep) {
     if (W(child_trim_waits)) std::lock_guard lock(mapping);
     if (in_child()) return fail_in_child();
-    emm_status first = release_idle(keep);
+    emm_status first = release_idle(keep, false, W(trim_of_own_thread_only));
     if (keep == 0) {
       const emm_status status = release_hosts();
       if (first == EMM_SUCCESS) first = status;
@@ -527,6 +541,7 @@ struct emm_manager : Common {
     for (const auto& [number, thread] : threads)
       for (const Idle& one : thread.idle) idle += one.record.room;
     info->total = std::min(info->total, kLimit);
+    if (W(info_halves_in_deferral) && deferrals > 1) info->total /= 2;
     info->free =
         std::min(std::min(info->free + idle, kLimit - std::min(counted, kLimit)), info->total);
     return status;
@@ -542,7 +557,8 @@ struct emm_manager : Common {
                pointer - one.address < bytes && size <= bytes - (pointer - one.address);
       };
       for (const auto& [token, one] : records)
-        if (contains(one, one.size)) base = one.address;
+        if (contains(one, one.size) && !(W(ipc_of_own_thread_only) && one.thread != thread_number))
+          base = one.address;
     }
     if (base == 0) return fail(EMM_INVALID_VALUE, "no memory of this pool");
     const emm_status status = d->ipc_get_mem_handle(d->user, base, handle->bytes);
@@ -561,11 +577,12 @@ struct emm_manager : Common {
   void begin_deferral() {
     if (in_child()) return;
     std::lock_guard lock(m);
-    ++deferrals;
+    if (++deferrals == 1) deferral_thread = thread_number;
   }
   void end_deferral() {
     if (in_child()) return;
     std::lock_guard lock(m);
+    if (W(deferral_of_own_thread_only) && deferrals > 1 && deferral_thread != thread_number) return;
     if (deferrals > 0) --deferrals;
     if (deferrals > 0) return;
     for (auto& [number, thread] : threads) {

@@ -1494,6 +1494,8 @@ constexpr Clause kAccountsClauses[] = {
            judge_trim_beside_one(b);
            judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
            judge_trim_after(b, "managed memory freed", leave_managed_idle);
+           judge_trim_after(b, "memory freed by another thread",
+                            [](Bench& on) { start_thread([&on] { leave_much_idle(on); }).join(); });
            judge_trim_after(b, "requests that the driver refused, and managed memory freed",
                             [](Bench& on) {
                               refuse_everything(on);

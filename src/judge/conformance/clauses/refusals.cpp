@@ -204,7 +204,8 @@ void check_refusals(Bench& b) {
         if (b.decided()) return;
         b.apart([&](Bench& on) { refuse_until_freed(on, kind, way, asked, false); });
       }
-      if (!way.has_faults && !b.decided())
+      // Numba's flush stops at the first refused free: PD-11.
+      if (!way.has_faults && !b.is_numba() && !b.decided())
         b.apart([&](Bench& on) { refuse_until_freed(on, kind, way, 40_MiB, true); });
     }
   }

@@ -843,6 +843,13 @@ constexpr Operation kOperations[] = {
     {"free of a region", [](Scene& s) { s.end(Kind::region); }},
     {"free by another thread", [](Scene& s) { s.end_elsewhere(); }},
     {"get_ipc_handle", [](Scene& s) { s.handle(); }},
+    {"get_ipc_handle by another thread",
+     [](Scene& s) {
+       start_thread([&s] {
+         Scene::is_helper = true;
+         s.handle();
+       }).join();
+     }},
     {"get_memory_info", [](Scene& s) { s.info(); }},
     {"flush", [](Scene& s) { s.flush(); }},
     {"trim", [](Scene& s) { s.trim(0); }},
