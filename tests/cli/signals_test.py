@@ -127,6 +127,9 @@ def main():
                     number = SIGNALS[round_ % len(SIGNALS)] if ROUNDS >= len(SIGNALS) else seeded.choice(SIGNALS)
                     one(command, arguments, number, seeded.uniform(0, 0.5 if ROUNDS == 1 else 1.5), big)
                     runs += 1
+            for number in SIGNALS:  # while it begins, when it has made folders, and no program yet
+                one(command, BUSY[command][0], number, seeded.uniform(0, 0.05), big)
+                runs += 1
     print(f"{runs} runs, {ended_by_signal} ended by the signal")
     if ended_by_signal < runs / 4:
         failures.append(f"{ended_by_signal} of {runs} runs were still at work when the signal came")

@@ -240,6 +240,22 @@ TEST_F(CheckerTest, WhatAnotherThreadIsGivenBeforeAFreeReturnsIsItsOwn) {
   EXPECT_EQ(checker.take_found().size(), 1u) << "it is live";
 }
 
+TEST_F(CheckerTest, PageLockedMemoryThatAnotherThreadIsGivenBeforeAFreeReturnsIsItsOwn) {
+  const auto first = driver().mem_host_alloc(kSize, {});
+  ASSERT_TRUE(first);
+  const DevicePtr ptr{reinterpret_cast<std::uintptr_t>(*first)};
+  checker.allocated(0, 1, ptr, kSize, a);
+  checker.ending(0, 1, ptr, a);
+  order_device->meanwhile = [&] {
+    std::thread([&] {
+      ASSERT_EQ(*driver().mem_host_alloc(kSize, {}), *first);
+      checker.allocated(0, 2, ptr, kSize, b);
+    }).join();
+  };
+  ASSERT_TRUE(driver().mem_free_host(*first));
+  EXPECT_TRUE(checker.take_found().empty());
+}
+
 TEST_F(CheckerTest, AFreeInTheOrderOfAStreamMustComeAfterTheWorkElsewhere) {
   const auto ptr = driver().mem_alloc_async(kSize, a);
   ASSERT_TRUE(ptr);

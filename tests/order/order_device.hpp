@@ -38,7 +38,14 @@ class OrderDevice final : public Driver {
   Result<DevicePtr> mem_alloc_managed(std::uint64_t size, AttachFlags) override {
     return take(size);
   }
-  Status mem_free_host(HostPtr) override { return {}; }
+  /// There is one piece of page-locked memory.
+  Result<HostPtr> mem_host_alloc(std::uint64_t, HostAllocFlags) override {
+    return reinterpret_cast<HostPtr>(std::uintptr_t{0x480000000000});
+  }
+  Status mem_free_host(HostPtr) override {
+    if (const auto others = std::exchange(meanwhile, {})) others();
+    return {};
+  }
   Status mem_host_unregister(HostPtr) override { return {}; }
   Result<MemoryInfo> mem_get_info() override {
     return MemoryInfo{.free = kTotal - held_, .total = kTotal};

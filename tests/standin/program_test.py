@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 parser = argparse.ArgumentParser()
 for name in ("emmctl", "client", "old-client", "client11", "fake"):
@@ -343,6 +344,30 @@ def test_record():
         ["at most 40.00 MiB live", "1 refused", "it does not fit as it is", "next: emmctl explain"])
     has(emmctl("explain", trace), ["a request of 40.0 MiB"])
     has(emmctl("replay", trace, "--manager", "recorded", "--device", "sim"), [])
+
+
+def test_what_goes_on():
+    # A daemon that begins with the device after emmctl's end has it until its own.
+    go, ended = folder.name + "/go", folder.name + "/ended"
+    daemon = "(while ! test -e %s; do sleep 0.05; done; %s take 40; echo $? > %s.part; mv %s.part %s) </dev/null >/dev/null 2>&1 & exit 6" % (
+        go, options.client, ended, ended, ended)
+    for words in (("run",), ("run", "--fault", "mem_alloc:9999"), ("record", "-o", folder.name + "/daemon.jsonl"),
+                  ("record", "--level", "request", "-o", folder.name + "/daemon.jsonl")):
+        done = subprocess.run([options.emmctl, *words, "--device", "sim", "--", "sh", "-c", daemon], cwd=folder.name, env=environment, text=True,
+                              capture_output=True)
+        has(done, [" on; " + folder.name + "/emmctl-sim-"], 6)
+        with open(go, "w"):
+            pass
+        until = time.monotonic() + 60
+        left = True
+        while (left or not os.path.exists(ended)) and time.monotonic() < until:
+            time.sleep(0.05)
+            left = glob.glob(folder.name + "/emmctl-sim-*")
+        expect(left, [], "a folder is left by a daemon")
+        with open(ended) as file:
+            expect(file.read(), "0\n", "how the daemon ended under %s" % " ".join(words))
+        os.unlink(go)
+        os.unlink(ended)
 
 
 def test_words():

@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "base/text.hpp"
+#include "base/unfinished.hpp"
 #include "base/utf8.hpp"
 #include "cli/command.hpp"
-#include "cli/temporary_folder.hpp"
 #include "commands/report_inputs.hpp"
 
 extern char** environ;
@@ -45,9 +45,9 @@ bool open_in_browser(const std::string& path) {
          WEXITSTATUS(status) == 0;
 }
 
-/// A path in the user's cache, where the next page of the same name replaces this one. In a
-/// temporary folder if there is no cache that can be written.
-Result<std::string> place_for(const std::string& input) {
+/// A path in the user's cache, where the next page of the same name replaces this one. In
+/// `temporary`, a folder made for it, if there is no cache that can be written.
+Result<std::string> place_for(const std::string& input, std::unique_ptr<Unfinished>& temporary) {
   std::string folder = is_set("XDG_CACHE_HOME") ? std::getenv("XDG_CACHE_HOME")
                        : is_set("HOME")         ? std::string(std::getenv("HOME")) + "/.cache"
                                                 : "";
@@ -56,9 +56,10 @@ Result<std::string> place_for(const std::string& input) {
     mkdir(folder.c_str(), 0700);  // access() tells whether it is there now
   }
   if (access(folder.c_str(), W_OK) != 0) {
-    auto temporary = make_temporary_folder("view");
-    if (!temporary) return temporary;
-    folder = *std::move(temporary);
+    auto made = Unfinished::temporary_folder("view");
+    if (!made) return std::move(made).error();
+    temporary = *std::move(made);
+    folder = temporary->path();
   }
   // The name contains the folders of the path, because traces of several runs often have one name.
   auto name = input == "-" ? std::string("stdin") : input;
@@ -87,10 +88,12 @@ class View final : public CommandRun {
     if (!made) {
       auto page = inputs_.page(console);
       if (!page) return std::move(page).error();
-      auto place = place_for(path);
+      std::unique_ptr<Unfinished> temporary;
+      auto place = place_for(path, temporary);
       if (!place) return std::move(place).error();
       path = *std::move(place);
       if (auto written = console.write(path, *page, "view"); !written) return written.error();
+      if (temporary) temporary->set_whole();
     } else if (access(path.c_str(), R_OK) != 0) {
       return fail(Errc::usage, "cannot open {}: expected a page of emmctl report, or a trace",
                   path);

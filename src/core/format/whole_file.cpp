@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -13,8 +12,8 @@
 #include <utility>
 
 #include "base/run_files.hpp"
-#include "base/sudden_end.hpp"
 #include "base/text.hpp"
+#include "base/unfinished.hpp"
 
 namespace emm::format {
 namespace {
@@ -33,57 +32,6 @@ std::optional<std::string> replaceable(const std::string& path, struct stat& old
   const auto file = std::filesystem::canonical(path, none);
   return none ? std::nullopt : std::optional(file.string());
 }
-
-/// Files that are not whole yet, for an end of the process that runs no destructors. A forked child
-/// inherits the list and must not unlink its parent's files.
-std::array<std::atomic<const char*>, 64> unfinished;
-std::atomic<pid_t> unfinished_of{0};
-
-void unlink_unfinished() noexcept {
-  if (unfinished_of.load() != getpid()) return;
-  for (const auto& file : unfinished) {
-    if (const char* const path = file.load()) unlink(path);
-  }
-}
-
-/// Unlinks its file in the end unless the file became whole. Registers the path before the file is
-/// created.
-class Unfinished {
- public:
-  explicit Unfinished(std::string path) : path_(std::move(path)) {
-    unfinished_of = getpid();
-    before_sudden_end(unlink_unfinished);
-    for (auto& place : unfinished) {
-      const char* free = nullptr;
-      if (place.compare_exchange_strong(free, path_.c_str())) break;
-    }
-  }
-  ~Unfinished() {
-    if (!whole_) unlink(path_.c_str());
-    forget();
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-
-  const std::string& path() const noexcept { return path_; }
-  bool is_whole() const noexcept { return whole_; }
-  /// The file has its final name now.
-  void set_whole() noexcept {
-    whole_ = true;
-    forget();
-  }
-
- private:
-  void forget() noexcept {
-    for (auto& place : unfinished) {
-      const char* mine = path_.c_str();
-      if (place.compare_exchange_strong(mine, nullptr)) return;
-    }
-  }
-
-  const std::string path_;
-  bool whole_ = false;
-};
 
 class WholeFile final : public ByteSink {
  public:

@@ -193,10 +193,12 @@ void Watch::apply(const CallEvent& event) {
     case Call::mem_alloc:
     case Call::mem_alloc_managed:
     case Call::runtime_malloc:
-      // The driver itself orders the memory that it hands out after the work of its former owners.
+    case Call::mem_host_alloc:
+      // The driver itself orders the memory that it hands out after the work of its former owners,
+      // also where the call that freed it has not returned.
       device.shadow.erase(event.result, event.result + event.size,
                           [](const ShadowRange& range) { return !range.allocation->live; });
-      device.given[event.result] = event.size;
+      if (event.call != Call::mem_host_alloc) device.given[event.result] = event.size;
       return;
     case Call::mem_alloc_async:
     case Call::mem_alloc_from_pool_async:

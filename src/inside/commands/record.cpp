@@ -23,6 +23,7 @@
 
 #include "base/run_files.hpp"
 #include "base/shell_word.hpp"
+#include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -109,14 +110,15 @@ double cost_of_call(const std::string& recorder) {
 }
 
 /// The folder of the raw recordings. make() creates it; remove() deletes it after all traces are
-/// written.
+/// written. Before keep(), which says that the program has begun, it does not outlive this object.
 class RawFolder {
  public:
   static Result<RawFolder> make(const std::string& output) {
     RawFolder made;
     for (int again = 1; again < 1000; ++again) {
       made.path_ = again == 1 ? output + ".raw" : text::format("{}.{}.raw", output, again);
-      if (mkdir(made.path_.c_str(), 0777) == 0) break;
+      made.unfinished_ = Unfinished::folder(made.path_);
+      if (made.unfinished_) break;
       if (errno != EEXIST)
         return fail(Errc::usage, "{}: {}: expected a folder that can be made", made.path_,
                     std::strerror(errno));
@@ -198,6 +200,7 @@ class RawFolder {
     });
     return found;
   }
+  void keep() const noexcept { unfinished_->set_whole(); }
   void remove_files() const {
     for (const auto& file : files(0)) unlink(file.c_str());
   }
@@ -220,6 +223,7 @@ class RawFolder {
   }
 
   std::string path_;
+  std::unique_ptr<Unfinished> unfinished_;
   int lock_ = -1;  // never closed
   record::Control* control_ = nullptr;
 };
@@ -348,7 +352,7 @@ class RecordProgram final : public CommandRun {
     }
     const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
       if (simulated_) return why;
-      folder->remove();
+      *folder = RawFolder();
       console.say(text::format("the program runs unrecorded: {}", why.message));
       auto end = run_program({.command = program_});
       if (!end) return std::move(end).error();
@@ -385,10 +389,7 @@ class RecordProgram final : public CommandRun {
       folder->stop();
     }
     if (through_ != "cupti") {
-      if (auto written = shim->write(start.variables); !written) {
-        shim->remove();
-        return unrecorded(written.error());
-      }
+      if (auto written = shim->write(start.variables); !written) return unrecorded(written.error());
     }
     if (simulated_) {
       if (auto led = simulated_->lead_to(shim->library()); !led) return led.error();
@@ -410,6 +411,7 @@ class RecordProgram final : public CommandRun {
         return std::nullopt;
       }
       if (why == Wake::begun) {
+        folder->keep();
         make_room();
         if (on) return duration;
         console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
@@ -432,11 +434,7 @@ class RecordProgram final : public CommandRun {
     stop_recording(*folder, end ? end->process : 0);  // for the processes that live on
     room.reset();
     if (on && end) say_who_goes_on(console, *folder);
-    if (!end) {
-      shim->remove();
-      folder->remove();
-      return std::move(end).error();
-    }
+    if (!end) return std::move(end).error();
     bypass_ = bypass.words();
     bool kept = false;
     if (windows == 0) {
@@ -508,9 +506,7 @@ class RecordProgram final : public CommandRun {
     struct stat about {};
     const auto name = plain_name();
     if (stat(output_.c_str(), &about) != 0 || S_ISREG(about.st_mode)) return name;
-    const char* const named = std::getenv("TMPDIR");
-    return text::format("{}/emmctl-{}", named != nullptr && *named == '/' ? named : "/tmp",
-                        name.substr(name.rfind('/') + 1));
+    return text::format("{}/emmctl-{}", temporary_place(), name.substr(name.rfind('/') + 1));
   }
 
   /// Returns the output's name without "%p", the place of a process's number.
@@ -701,13 +697,13 @@ class RecordProgram final : public CommandRun {
   }
 
   /// Runs the program and records what Python requests, without driver calls.
-  Result<ExitCode> record_requests(Console& console, const RawFolder& folder,
-                                   const ProgramStart& start) {
+  Result<ExitCode> record_requests(Console& console, const RawFolder& folder, ProgramStart& start) {
+    start.wake = [&](pid_t, Wake) {
+      folder.keep();
+      return std::nullopt;
+    };
     auto end = run_program(start);
-    if (!end) {
-      folder.remove();
-      return std::move(end).error();
-    }
+    if (!end) return std::move(end).error();
     std::string first;
     const bool kept = write_requests(console, folder, end->process, first);
     if (first.empty()) {
@@ -725,7 +721,10 @@ class RecordProgram final : public CommandRun {
   /// --require-trace a script sees it.
   ExitCode code_of(Console& console, const ProgramEnd& end) const {
     run_files::forget_write_error();
-    if (simulated_) simulated_->say(console, false, {});
+    if (simulated_) {
+      simulated_->say(console, false, {});
+      simulated_->leave_to_processes(console);
+    }
     if (!require_ || whole_ || end.code != 0) return static_cast<ExitCode>(end.code);
     console.say("--require-trace: the program exited with 0, and its trace is not whole");
     return ExitCode::inconclusive;

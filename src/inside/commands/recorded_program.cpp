@@ -19,7 +19,6 @@
 #include <ctime>
 
 #include "base/text.hpp"
-#include "cli/temporary_folder.hpp"
 #include "record/forwarding_library.hpp"
 
 namespace emm::cli {
@@ -103,11 +102,9 @@ class PassingOn {
     sigaction(SIGCHLD, &action, &child_before_);
     if (own_ != 0) sigaction(own_, &action, &own_before_);
   }
-  ~PassingOn() { undo(); }
   PassingOn(const PassingOn&) = delete;
   PassingOn& operator=(const PassingOn&) = delete;
-  /// Restores the handlers. The child calls it too, before the program begins.
-  void undo() const {
+  ~PassingOn() {
     if (own_ != 0) sigaction(own_, &own_before_, nullptr);
     for (std::size_t i = 0; i < std::size(kPassedOn); ++i)
       sigaction(kPassedOn[i], &before_[i], nullptr);
@@ -224,10 +221,10 @@ Result<DriverShim> DriverShim::open(const std::string& folder, const std::string
   shim.functions_ = *std::move(functions);
   // LD_LIBRARY_PATH separates paths by these
   if (shim.folder_.find_first_of(":;") != std::string::npos) {
-    auto elsewhere = make_temporary_folder("record");
+    auto elsewhere = Unfinished::temporary_folder("record");
     if (!elsewhere) return std::move(elsewhere).error();
-    shim.folder_ = *std::move(elsewhere);
-    shim.is_elsewhere_ = true;
+    shim.elsewhere_ = *std::move(elsewhere);
+    shim.folder_ = shim.elsewhere_->path();
   }
   return shim;
 }
@@ -256,7 +253,6 @@ std::vector<std::pair<std::string, std::string>> DriverShim::variables() const {
 void DriverShim::remove() const {
   unlink((folder_ + "/" + kLibrary).c_str());
   unlink((folder_ + "/" + kOtherName).c_str());
-  if (is_elsewhere_) rmdir(folder_.c_str());
 }
 
 Result<ProgramEnd> run_program(const ProgramStart& start) {
@@ -268,13 +264,23 @@ Result<ProgramEnd> run_program(const ProgramStart& start) {
     return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
   if (wake_pipe[0] < 0 && pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     return fail(Errc::io_error, "{}: {}", "pipe", std::strerror(errno));
-  const PassingOn passing(start.signal);
+  // A signal that comes before the program is there waits for it.
+  sigset_t passed_on, before;
+  sigemptyset(&passed_on);
+  for (const int signal : kPassedOn) {
+    if (signal != start.signal) sigaddset(&passed_on, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &passed_on, &before);
   // What the program leaves becomes a child of this process, as of init.
   if (start.follows) prctl(PR_SET_CHILD_SUBREAPER, 1);
   const auto process = fork();
-  if (process < 0) return fail(Errc::io_error, "{}: {}", "fork", std::strerror(errno));
+  if (process < 0) {
+    const int error = errno;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return fail(Errc::io_error, "{}: {}", "fork", std::strerror(error));
+  }
   if (process == 0) {
-    passing.undo();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     std::signal(SIGXFSZ, SIG_DFL);  // main() ignores it
     for (const auto& [name, value] : start.variables) setenv(name.c_str(), value.c_str(), 1);
     execvp(arguments[0], arguments.data());
@@ -283,7 +289,12 @@ Result<ProgramEnd> run_program(const ProgramStart& start) {
     _exit(127);
   }
   ::close(told[1]);
+  // The terminal sent these to this process alone.
+  constexpr timespec kAtOnce{};
+  for (int early; (early = sigtimedwait(&passed_on, nullptr, &kAtOnce)) > 0;) kill(process, early);
   the_program = process;
+  const PassingOn passing(start.signal);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   int error = 0;
   ssize_t got = 0;
   do {

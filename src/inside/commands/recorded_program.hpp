@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/unfinished.hpp"
 
 namespace emm::cli {
 
@@ -38,13 +40,12 @@ class DriverShim {
   Status write(const std::vector<std::pair<std::string, std::string>>& variables) const;
   /// Variables for the program's environment.
   std::vector<std::pair<std::string, std::string>> variables() const;
-  /// Removes what write() wrote.
+  /// Removes what write() wrote into the folder that was given.
   void remove() const;
 
  private:
   std::string folder_, driver_, recorder_;
-  /// A temporary folder, because the path of the given one cannot be used.
-  bool is_elsewhere_ = false;
+  std::unique_ptr<Unfinished> elsewhere_;  // where the path of the given folder cannot be used
   std::vector<std::string> functions_;
 };
 

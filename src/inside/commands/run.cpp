@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/shell_word.hpp"
+#include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
-#include "cli/temporary_folder.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
 #include "driver/decorate/fault_injector.hpp"
@@ -207,6 +207,7 @@ class RunProgram final : public CommandRun {
         "emmctl record --device " + text::shell_word(simulated->given()) + " -o run.emmb --";
     for (const auto& word : program_) next += ' ' + text::shell_word(word);
     const auto answer = simulated->say(console, stubs_, next);
+    simulated->leave_to_processes(console);
     if (!json_.empty()) {
       if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
         return written.error();
@@ -218,11 +219,9 @@ class RunProgram final : public CommandRun {
   /// Runs the program with a library of ours before its driver, or before the simulated one.
   Result<ProgramEnd> run_shimmed(Console& console, ProgramStart& start,
                                  const SimulatedProgram* simulated) {
-    const auto folder = make_temporary_folder("run");
+    const auto folder = Unfinished::temporary_folder("run");
     if (!folder) return folder.error();
-    auto end = run_in(console, *folder, start, simulated);
-    rmdir(folder->c_str());
-    return end;
+    return run_in(console, (*folder)->path(), start, simulated);
   }
 
   static Result<ProgramEnd> run_in(Console& console, const std::string& folder, ProgramStart& start,
@@ -233,18 +232,11 @@ class RunProgram final : public CommandRun {
     for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
     const ReportFile report(folder + "/seen");
     start.variables.emplace_back("EMM_RUN_SEEN", report.path());
-    if (auto written = shim->write(start.variables); !written) {
-      shim->remove();
-      return written.error();
-    }
+    if (auto written = shim->write(start.variables); !written) return written.error();
     if (simulated != nullptr) {
-      if (auto led = simulated->lead_to(shim->library()); !led) {
-        shim->remove();
-        return led.error();
-      }
+      if (auto led = simulated->lead_to(shim->library()); !led) return led.error();
     }
     auto end = run_program(start);
-    shim->remove();
     if (!end) return end;
     const auto said = report.read();
     if (said.seen == 0) {

@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +20,6 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
-#include "cli/temporary_folder.hpp"
 #include "commands/program_values.hpp"
 #include "commands/recorded_program.hpp"
 #include "driver/device_entry.hpp"
@@ -32,6 +33,7 @@ namespace emm::cli {
 namespace {
 
 constexpr std::string_view kCounts = ".counts", kNames = ".names";
+constexpr const char* kFolderVariable = "EMM_STANDIN_FOLDER";
 
 constexpr std::string_view kDriverFunctions[] = {
 #include "commands/driver_functions.def"
@@ -203,6 +205,40 @@ bool has_option(std::string_view options, std::string_view key) {
   return false;
 }
 
+/// The processes that look for CUDA's libraries in the folder.
+std::vector<pid_t> processes_with(const std::string& folder) {
+  std::vector<pid_t> found;
+  const auto variable = '\0' + text::format("{}={}", kFolderVariable, folder) + '\0';
+  for (const auto& name : files_in("/proc")) {
+    const auto process = text::to_u64(name);
+    if (!process) continue;
+    std::ifstream file("/proc/" + name + "/environ", std::ios::binary);
+    std::string all(1, '\0');
+    all.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (all.find(variable) != all.npos) found.push_back(static_cast<pid_t>(*process));
+  }
+  return found;
+}
+
+/// Waits until no process has the folder, and removes it. Called in a forked child.
+[[noreturn]] void remove_after_processes(const std::string& folder) {
+  setsid();
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, stream);
+  close_range(STDERR_FILENO + 1, ~0u, 0);
+  {
+    const Unfinished left(folder);
+    for (auto going = processes_with(folder); !going.empty(); going = processes_with(folder)) {
+      const int process = static_cast<int>(syscall(SYS_pidfd_open, going.front(), 0));
+      pollfd ended{.fd = process, .events = POLLIN, .revents = 0};
+      constexpr int kAgainMs = 1000;  // it may have become another program
+      poll(&ended, process >= 0 ? 1 : 0, kAgainMs);
+      if (process >= 0) close(process);
+    }
+  }
+  _exit(0);
+}
+
 /// The options with the profile's whole path, since the program may go to another folder.
 std::string with_whole_path(const std::string& options) {
   constexpr std::string_view kKey = "profile=";
@@ -285,12 +321,12 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   char whole[PATH_MAX];
   made.maker_ = realpath(program.c_str(), whole) != nullptr ? whole : program;
   made.hooks_ = python_hooks(program);
-  auto folder = make_temporary_folder("sim");
+  auto folder = Unfinished::temporary_folder("sim");
   if (!folder) return std::move(folder).error();
   made.folder_ = *std::move(folder);
-  if (auto cudart = make_cudart(made.folder_, made.standins_ + "/libemm-answers.so"); !cudart)
+  if (auto cudart = make_cudart(made.folder(), made.standins_ + "/libemm-answers.so"); !cudart)
     return cudart.error();
-  const auto nvml = made.folder_ + "/libnvidia-ml.so";
+  const auto nvml = made.folder() + "/libnvidia-ml.so";
   for (const auto* name : {"", ".1"}) {
     if (symlink((made.standins_ + "/libnvidia-ml.so.1").c_str(), (nvml + name).c_str()) != 0)
       return fail(Errc::io_error, "{}: {}", nvml, std::strerror(errno));
@@ -314,16 +350,12 @@ Status SimulatedProgram::assume(const std::string& unknown_sizes) {
   return {};
 }
 
-SimulatedProgram::~SimulatedProgram() {
-  if (folder_.empty()) return;
-  for (const auto& file : files_in(folder_)) unlink((folder_ + "/" + file).c_str());
-  rmdir(folder_.c_str());
-}
-
 Status SimulatedProgram::lead_to(const std::string& path) const {
-  const auto cannot = [&] { return fail(Errc::io_error, "{}: {}", folder_, std::strerror(errno)); };
+  const auto cannot = [&] {
+    return fail(Errc::io_error, "{}: {}", folder(), std::strerror(errno));
+  };
   // Under this name, the loader is not led elsewhere.
-  const auto target = folder_ + "/target.so", library = folder_ + "/libcuda.so.1";
+  const auto target = folder() + "/target.so", library = folder() + "/libcuda.so.1";
   if (symlink(path.c_str(), target.c_str()) != 0) return cannot();
   // A program that is bound when it is loaded wants to find each function that it names.
   auto answered = record::exports_of(driver());
@@ -348,7 +380,7 @@ Status SimulatedProgram::lead_to(const std::string& path) const {
   const Answers answers{
       .opener = standins_ + "/libemm-answers.so", .answered = driver(), .target = target};
   if (auto made = make_library(answers, library, std::move(exports)); !made) return made;
-  if (symlink("libcuda.so.1", (folder_ + "/libcuda.so").c_str()) != 0) return cannot();
+  if (symlink("libcuda.so.1", (folder() + "/libcuda.so").c_str()) != 0) return cannot();
   return {};
 }
 
@@ -357,9 +389,9 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
   auto redirect = standins_ + "/libemm-redirect.so";
   if (audit != nullptr && *audit != '\0') redirect += std::string(":") + audit;
   std::vector<std::pair<std::string, std::string>> all{
-      {"LD_AUDIT", redirect},           {"EMM_STANDIN_FOLDER", folder_},
+      {"LD_AUDIT", redirect},           {kFolderVariable, folder()},
       {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
-      {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder_}};
+      {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder()}};
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
     all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);
@@ -367,11 +399,25 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
   return all;
 }
 
+void SimulatedProgram::leave_to_processes(Console& console) const {
+  const auto going = processes_with(folder());
+  if (going.empty()) return;
+  std::vector<std::string> numbers;
+  for (const auto process : going) numbers.push_back(text::format("{}", process));
+  console.say(text::format("process {} {} on; {}, which has the device, is removed afterwards",
+                           text::join(numbers), going.size() == 1 ? "goes" : "go", folder()));
+  // What led to the recorder leads to the device now.
+  const auto target = folder() + "/target.so", next = target + ".next";
+  if (symlink(driver().c_str(), next.c_str()) == 0) rename(next.c_str(), target.c_str());
+  folder_->set_whole();
+  if (fork() == 0) remove_after_processes(folder());
+}
+
 SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                                                std::string_view next) const {
   Answer answer;
-  const auto reports = reports_in(folder_);
-  const auto files = files_in(folder_);
+  const auto reports = reports_in(folder());
+  const auto files = files_in(folder());
   const bool has_libraries = std::any_of(files.begin(), files.end(), [](const std::string& file) {
     return file.ends_with(kNames) && !file.starts_with("lib");  // the folder's own begin so
   });
@@ -413,9 +459,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     }
   }
   for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
-  answer.values = values_in(folder_);
+  answer.values = values_in(folder());
   answer.needs_tables = tables != 0 && taken == 0;
-  const bool calls_cudnn = tables != 0 && access((folder_ + "/loaded.cudnn").c_str(), F_OK) == 0;
+  const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
   if (calls_cudnn) {
     console.say(
         "cuDNN is not stood in for, and the program called it: its functions fail, and what they "
@@ -488,7 +534,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                      "whose content is not kept",
                      units::bytes(answer.unread)));
   }
-  if (const auto called = stubs_in(folder_); !called.empty()) {
+  if (const auto called = stubs_in(folder()); !called.empty()) {
     std::uint64_t calls = 0;
     std::string refused;
     for (const auto& stub : called) {

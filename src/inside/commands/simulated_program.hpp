@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/unfinished.hpp"
 #include "cli/console.hpp"
 #include "commands/program_values.hpp"
 
@@ -23,7 +25,7 @@ Status make_stand_in(const std::string& real, const std::string& made, const std
 
 /// What surrounds a program that runs on simulated devices: a folder with the libraries that it
 /// finds in place of CUDA's, what leads the loader there, and the reports of its processes. The
-/// destructor removes the folder.
+/// destructor removes the folder, unless leave_to_processes() left it.
 class SimulatedProgram {
  public:
   /// `device` is "sim" or "sim:OPTIONS"; `capacity` is that of --capacity, or empty. `program` is
@@ -33,21 +35,8 @@ class SimulatedProgram {
   /// What is assumed of values that are not known: "uniform", "all", "none", or a share. Error:
   /// usage.
   Status assume(const std::string& unknown_sizes);
-  SimulatedProgram(SimulatedProgram&& other) noexcept { *this = std::move(other); }
-  SimulatedProgram& operator=(SimulatedProgram&& other) noexcept {
-    std::swap(folder_, other.folder_);
-    std::swap(standins_, other.standins_);
-    std::swap(device_, other.device_);
-    std::swap(card_, other.card_);
-    std::swap(given_, other.given_);
-    std::swap(maker_, other.maker_);
-    std::swap(hooks_, other.hooks_);
-    std::swap(unknown_sizes_, other.unknown_sizes_);
-    return *this;
-  }
-  ~SimulatedProgram();
 
-  const std::string& folder() const noexcept { return folder_; }
+  const std::string& folder() const noexcept { return folder_->path(); }
   /// The stand-in for libcuda.
   std::string driver() const { return standins_ + "/libcuda.so.1"; }
   /// Makes the program's libcuda the library at `path`: driver(), or one that leads there.
@@ -80,13 +69,17 @@ class SimulatedProgram {
   /// Says what the program took, whether it fits, and what is not known of it. `stubs`: which
   /// functions were answered by a counted success. `next`: the command that tells more.
   Answer say(Console& console, bool stubs, std::string_view next) const;
+  /// Where processes of the program go on, says so, and leaves them the folder: a process of ours
+  /// removes it after their end.
+  void leave_to_processes(Console& console) const;
   /// The answer as JSON (emmctl.run/1).
   std::string to_json(const Answer& answer, int exit_code) const;
 
  private:
   SimulatedProgram() = default;
 
-  std::string folder_, standins_, device_, card_, given_, maker_, hooks_;
+  std::unique_ptr<Unfinished> folder_;
+  std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
 };
 

@@ -1066,6 +1066,9 @@ void Bench::judge_ledger() {
                                "device_pointer",
                                slot),
                   "a device_pointer of 0");
+    expect_rule("MAN-4", !plugin->has_managed_of_two_addresses(), done,
+                "memallocmanaged gave a host_pointer that is not the device_pointer",
+                "one address for both");
   }
   watch_.fail_all(0);
   end_manager();

@@ -130,6 +130,8 @@ class Deferral {
         guard_(std::move(other.guard_)) {}
   ~Deferral() { end(); }
   void end() noexcept;
+  /// The manager ends before it.
+  void abandon() noexcept { guard_.abandon(); }
 
  private:
   friend class Bench;

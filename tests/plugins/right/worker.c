@@ -150,7 +150,12 @@ static emm_status create_worker(const emm_create_v1* asked, emm_manager** answer
 
 static void destroy_worker(emm_manager* self) {
   struct own* own = &self->own;
-  own->held_back = 0;
+  if (!is_child(own)) {
+    pthread_mutex_lock(&own->queueing);
+    own->held_back = 0;
+    pthread_cond_signal(&own->has_more);
+    pthread_mutex_unlock(&own->queueing);
+  }
   if (self->driver != NULL) reset(self);
   if (own->runs && !is_child(own)) {
     pthread_mutex_lock(&own->queueing);

@@ -16,13 +16,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "base/text.hpp"
+#include "base/unfinished.hpp"
 
 namespace emm::sweep {
 namespace {
@@ -116,37 +117,29 @@ std::string last_line(std::string_view text) {
 Result<bool> attempt(const Folder& folder, const Cell& cell, const RunOptions& options) {
   const auto place = folder.temporary_path(cell.id);
   const auto json = place + "/cell.json", said = place + "/said.txt";
-  if (mkdir(place.c_str(), 0777) != 0 && errno != EEXIST)
-    return fail(Errc::io_error, "cannot make {}: {}", place, std::strerror(errno));
+  auto made = Unfinished::folder(place);
+  if (!made && errno == EEXIST) {
+    { const Unfinished left(place); }  // by a process of our number, which was killed
+    made = Unfinished::folder(place);
+  }
+  if (!made) return fail(Errc::io_error, "cannot make {}: {}", place, std::strerror(errno));
   std::vector<std::string> command{options.program};
   command.insert(command.end(), cell.command.begin(), cell.command.end());
   command.emplace_back("--json");
   command.push_back(json);
-  const auto clean = [&] {
-    std::error_code none;
-    std::filesystem::remove_all(place, none);
-  };
   const auto began = std::chrono::steady_clock::now();
   Child child;
-  if (auto started = child.start(command, "/dev/null", said); !started) {
-    clean();
-    return started.error();
-  }
+  if (auto started = child.start(command, "/dev/null", said); !started) return started.error();
   const auto status = child.wait(options.interrupted);
-  if (!status) {
-    clean();
-    return true;
-  }
+  if (!status) return true;
   const int code = WIFEXITED(*status) ? WEXITSTATUS(*status) : -1;
   if ((code == 0 || code == 1 || code == 3) && access(json.c_str(), R_OK) == 0 &&
       std::rename(json.c_str(), folder.cell_path(cell.id).c_str()) == 0) {
-    clean();
     folder.add_time(
         cell.id, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     return true;
   }
   const auto words = text_of(said, kWordsMost);
-  clean();
   // Whoever ends a task ends its cells too, sometimes before the task itself. That is no failure of
   // the cells.
   const auto ended_by = [&](int signal) {
@@ -203,12 +196,9 @@ Status run_cells(const Folder& folder, const std::vector<Cell>& cells, const Run
 }
 
 Result<Said> ask(const std::vector<std::string>& command) {
-  const char* const named = std::getenv("TMPDIR");
-  auto folder = text::format("{}/emmctl-ask-XXXXXX",
-                             named != nullptr && *named == '/' ? std::string_view(named) : "/tmp");
-  if (mkdtemp(folder.data()) == nullptr)
-    return fail(Errc::io_error, "cannot write {}: {}", folder, std::strerror(errno));
-  const auto out = folder + "/out", err = folder + "/err";
+  auto folder = Unfinished::temporary_folder("ask");
+  if (!folder) return std::move(folder).error();
+  const auto out = (*folder)->path() + "/out", err = (*folder)->path() + "/err";
   Said said;
   Status started;
   {
@@ -221,9 +211,6 @@ Result<Said> ask(const std::vector<std::string>& command) {
       said.err = text_of(err, kWordsMost);
     }
   }
-  std::remove(out.c_str());
-  std::remove(err.c_str());
-  rmdir(folder.c_str());
   if (!started) return started.error();
   return said;
 }

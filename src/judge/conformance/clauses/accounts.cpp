@@ -1352,6 +1352,11 @@ constexpr Clause kAccountsClauses[] = {
              const auto part = b.try_memalloc(whole / 5 * 3);
              judge_largest(b, 2);
            }
+           {
+             const auto deferred = b.defer();
+             { const std::array idle{b.try_memalloc(3_MiB), b.try_memalloc(unit)}; }
+             judge_largest(b, 2);
+           }
            if (b.watch().total() != 0) judge_largest_while_work_is_pending(b);
            for (const auto size : {64_KiB, 1_MiB, 3_MiB}) {
              if (!b.manager().state().largest_free_bytes || b.watch().total() == 0) break;
@@ -1489,6 +1494,8 @@ constexpr Clause kAccountsClauses[] = {
            judge_trim_beside_one(b);
            judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
            judge_trim_after(b, "managed memory freed", leave_managed_idle);
+           judge_trim_after(b, "memory freed by another thread",
+                            [](Bench& on) { start_thread([&on] { leave_much_idle(on); }).join(); });
            judge_trim_after(b, "requests that the driver refused, and managed memory freed",
                             [](Bench& on) {
                               refuse_everything(on);

@@ -318,6 +318,13 @@ constexpr Clause kEndingsClauses[] = {
                     request, request_on_host, request_without_memory, end_all_kinds, use_streams,
                     use_streams_without_memory, trim, ask, export_handle})
              at_each_call(operation, 12, [] {});
+           // What the turn before left idle would serve without the driver.
+           for (const auto& operation :
+                std::initializer_list<std::function<void()>>{request, request_on_host})
+             at_each_call(operation, 12, [&] {
+               static_cast<void>(b.manager().flush().has_value());
+               static_cast<void>(b.manager().trim(0).has_value());
+             });
            for (const auto& operation :
                 std::initializer_list<std::function<void()>>{trim_idle, request_without_memory})
              at_each_call(operation, 6, leave_much);

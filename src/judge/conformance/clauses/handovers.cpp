@@ -251,6 +251,11 @@ constexpr Way kWays[] = {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        free_three_unmarked(c, c.streams[0]);
      }},
+    {"freed in a deferral, where events can be made and not recorded",
+     [](Course& c) {
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       free_three_unmarked(c, c.streams[0], kMarks.subspan(1));
+     }},
     {"freed in a deferral, where events and waits are refused",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());

@@ -7,7 +7,6 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
-#include "plugin/imported_manager.hpp"
 
 // HST, PIN and MAN: host and managed memory.
 
@@ -454,10 +453,6 @@ constexpr Clause kHostMemoryClauses[] = {
            b.expect(std::all_of(bytes.begin(), bytes.end(),
                                 [](std::byte byte) { return byte == std::byte{9}; }),
                     "managed memory read by the host", "other bytes", "what the device wrote");
-           const auto* plugin = dynamic_cast<const plugin::ImportedManager*>(&b.manager());
-           b.expect(plugin == nullptr || !plugin->has_managed_of_two_addresses(),
-                    "memallocmanaged, of memory that the host can read at its device_pointer",
-                    "host_pointer is NULL, or another address", "host_pointer is that address");
          }},
 };
 

@@ -26,6 +26,7 @@
 #include "conformance/combinations.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
+#include "plugin/imported_manager.hpp"
 
 // Beyond the catalogue: every operation in every state that another rule names, and in every two of
 // them. The tables below are crossed; no case is written by itself.
@@ -448,6 +449,16 @@ class Scene {
   Guest& guest() noexcept { return guest_; }
   void set_guest_patience(int patience_ms) { guest_patience_ = patience_ms; }
 
+  /// Leaves the states in which no manager can end. Its deferrals go on, and are never ended.
+  void abandon() {
+    guest_.leave();
+    for (auto& deferral : deferrals) deferral.abandon();
+    deferrals.clear();
+    refuse(0);
+    if (!std::exchange(is_busy_, false)) return;
+    for (const auto call : {Call::event_query, Call::stream_query}) b.watch().fail_always(call, 0);
+  }
+
   /// Ends all states.
   void leave() {
     guest_.leave();
@@ -832,6 +843,13 @@ constexpr Operation kOperations[] = {
     {"free of a region", [](Scene& s) { s.end(Kind::region); }},
     {"free by another thread", [](Scene& s) { s.end_elsewhere(); }},
     {"get_ipc_handle", [](Scene& s) { s.handle(); }},
+    {"get_ipc_handle by another thread",
+     [](Scene& s) {
+       start_thread([&s] {
+         Scene::is_helper = true;
+         s.handle();
+       }).join();
+     }},
     {"get_memory_info", [](Scene& s) { s.info(); }},
     {"flush", [](Scene& s) { s.flush(); }},
     {"trim", [](Scene& s) { s.trim(0); }},
@@ -913,6 +931,24 @@ bool ask_all_in(Bench& b, std::span<const Operation* const> operations,
   return held.is_more_than(before);
 }
 
+/// Ends the manager in the states, with a block of each kind alive. It then holds nothing.
+void end_in(Bench& b, std::span<const State* const> in) {
+  if (dynamic_cast<const plugin::ImportedManager*>(&b.manager()) == nullptr) return;
+  if (std::any_of(in.begin(), in.end(), [](const State* one) { return one->may_lose; })) return;
+  if (std::any_of(in.begin(), in.end(), [](const State* one) { return one->is_full; }))
+    b.leave_on_device(64_MiB);
+  Scene scene(b);
+  scene.when = "at first";
+  scene.furnish();
+  std::string words;
+  for (const auto* state : in) {
+    state->enter(scene);
+    words += text::format("{}{}", words.empty() ? "" : " and ", state->words);
+  }
+  scene.abandon();
+  if (!scene.is_skipped && !b.decided()) b.expect_balance(words + ": the manager's end");
+}
+
 std::vector<const Operation*> shuffled_operations(Prng& random) {
   std::vector<const Operation*> all;
   for (const auto& operation : kOperations) all.push_back(&operation);
@@ -926,6 +962,7 @@ void ask_in_states(Bench& b, std::span<const State* const> in, int rounds) {
   std::string more;
   bool grows = false;
   b.apart([&](Bench& on) { grows = ask_all_in(on, operations, in, rounds, more); });
+  if (!b.decided()) b.apart([&](Bench& on) { end_in(on, in); });
   if (!grows || b.decided()) return;
   std::string words;
   for (const auto* state : in)
@@ -1315,6 +1352,9 @@ void for_each_state_cell(const CombinationCell& cell) {
     for (const auto& state : states::kStates)
       cell("states/operations", operation.words, state.words);
   }
+  for (const auto& state : states::kStates)
+    if (!state.may_lose)
+      cell("states/operations", "the manager's end, behind emm_plugin.h", state.words);
   states::for_each_pair([&](const states::State& first, const states::State& second, bool) {
     cell("states/operations, all of them", first.words, second.words);
   });
