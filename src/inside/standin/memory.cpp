@@ -30,8 +30,8 @@ emm::HostRegisterFlags register_flags(unsigned bits) {
           .io = (bits & 4) != 0};
 }
 
-/// The flags that host memory was asked for with, by its address. What ended stays until its address
-/// is given again.
+/// The flags that host memory was asked for with, by its address. What ended stays until its
+/// address is given again.
 class HostFlags {
  public:
   static void keep(const void* ptr, unsigned flags) {
