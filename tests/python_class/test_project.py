@@ -58,6 +58,21 @@ def main():
         code, said = run(program, "replay", "first.json", "--manager", "my_pool.py", "--device", "sim", "--verify")
         expect(code == 0, "its replay exits %d" % code, said)
 
+        # A class that is there already gets the workflows, and nothing is written over.
+        own = pathlib.Path(folder, "own")
+        own.mkdir()
+        (own / "my_plugin.py").write_text((project / "my_pool.py").read_text())
+        code, said = run(program, "plugin", "new", "my_plugin.py", cwd=own)
+        workflow = own / ".github/workflows/emmctl.yml"
+        expect(code == 0 and "next: emmctl conformance --manager my_plugin.py" in said, "plugin new of a file exits %d" % code, said)
+        for path in (workflow, own / ".gitlab-ci.yml"):
+            expect("conformance --manager my_plugin.py " in path.read_text(), "%s judges another class" % path.name, path.read_text())
+        workflow.write_text("mine")
+        for name, words in (("my_plugin.py", "exists already"), ("absent.py", "expected a file of this folder")):
+            code, said = run(program, "plugin", "new", name, cwd=own)
+            expect(code == 2 and words in said, "plugin new %s exits %d" % (name, code), said)
+        expect(workflow.read_text() == "mine", "a workflow was written over", "")
+
         code, said = run(sys.executable, "-m", "pytest", "--version")
         if code != 0:
             print("without pytest its tests are not run")
