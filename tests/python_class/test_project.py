@@ -58,6 +58,16 @@ def main():
         code, said = run(program, "replay", "first.json", "--manager", "my_pool.py", "--device", "sim", "--verify")
         expect(code == 0, "its replay exits %d" % code, said)
 
+        # What a program does under the class is recorded.
+        pathlib.Path(project, "suite.py").write_text(
+            "from numba import cuda\nfor size in 1000, 2000:\n    assert cuda.device_array(size, dtype='u1')[10:20].size == 10\n"
+            "print(type(cuda.current_context().memory_manager).__name__)\n")
+        code, said = run(program, "record", "--device", "sim", "-o", "suite.jsonl", "--", "env", "NUMBA_CUDA_MEMORY_MANAGER=my_pool",
+                         sys.executable, "suite.py")
+        expect(code == 0 and "MyPoolManager" in said, "record exits %d" % code, said)
+        recorded = (project / "suite.jsonl").read_text()
+        expect(recorded.count('"op":"memalloc"') == 2 and '"size":2000' in recorded, "its memory is not recorded", recorded)
+
         # A class that is there already gets the workflows, and nothing is written over.
         own = pathlib.Path(folder, "own")
         own.mkdir()
