@@ -438,6 +438,49 @@ def finalizer_inside_a_request(made, words, action, seconds=5):
     spare.clear()
 
 
+@question("class/threads")
+def requests_are_apart(made, seconds=5):
+    """Each line of a request lets another thread's request run whole, or as far as the class's locks let it."""
+    done = "memalloc(4096), between two lines of which another thread makes memalloc(8192)"
+    given, raised, threads = [], [], []
+
+    def request(size, trace=None):
+        made.context.push()
+        sys.settrace(trace)
+        try:
+            given.append((size, made.context.memalloc(size)))
+        except BaseException as error:  # noqa: B902
+            raised.append(error)
+        finally:
+            sys.settrace(None)
+            made.context.pop()
+
+    def let_another_in(frame, event, argument):
+        if event == "line" and len(threads) < 30:
+            threads.append(threading.Thread(target=request, args=(8192,), daemon=True))
+            threads[-1].start()
+            threads[-1].join(0.05)  # it may wait for a lock
+        return let_another_in
+    first = threading.Thread(target=request, daemon=True,
+                             args=(4096, lambda frame, event, argument: let_another_in if is_own_file(frame.f_code.co_filename) else None))
+    first.start()
+    for thread in [first] + threads:
+        thread.join(seconds)
+    for thread in threads:  # those that began while the first was waited for
+        thread.join(seconds)
+    if any(thread.is_alive() for thread in [first] + threads):
+        raise Broken(done, "they do not end in %d s" % seconds, "memory for both")
+    if raised:
+        raise Broken(done, "%s: %s" % (type(raised[0]).__name__, raised[0]), "memory for both", raised[0])
+    end = 0
+    for address, size, memory in sorted((device_address(memory), size, memory) for size, memory in given):
+        if memory.size != size:
+            raise Broken(done, "memory of %d bytes for a request of %d" % (memory.size, size), "memory of the size that was asked for")
+        if address < end:
+            raise Broken(done, "memory of both at %#x" % address, "memory for each")
+        end = address + size
+
+
 @question("class/finalizer_thread")
 def finalizer_on_a_thread(made):
     held = [some_memory(made)]

@@ -103,6 +103,8 @@ constexpr NumbaWords kWords[] = {
     {"class/devices", "Kernels on the second device fail, or read over the bus.", kMemalloc},
     {"class/contexts", "Later arrays and kernels go to another device, or contexts pile up.",
      "The methods are called while their context is current."},
+    {"class/threads", "Two threads that make arrays have each other's memory, once in a while.",
+     kMemalloc},
     {"class/zero", "AttributeError: 'NoneType' object has no attribute 'size'.", kMemalloc},
     {"IPC-2", "Another process opens another place of the allocation, and reads wrong bytes.",
      kIpc},

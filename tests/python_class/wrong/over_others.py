@@ -359,6 +359,14 @@ class InfoIteratesChunks(CuPyLikeManager):
         return cuda.MemoryInfo(free=self.pool.free_bytes(), total=self.pool.free_bytes() + used)
 
 
+class SizeInSelf(ExerciseManager):
+    """What a request is about is kept where another thread's request writes."""
+    def memalloc(self, size):
+        self.size = size
+        pointer = take(self.size)
+        return cuda.MemoryPointer(self.context, pointer, self.size, finalizer=finalizer_of(pointer.value))
+
+
 BREAKS = {
     "FreesTwice": "accounts/balance", "FreesLastPointer": "live/overlap_address", "BufferDies": "live/overlap_address",
     "LockHeldAtFree": "class/finalizer", "InfoIsCached": "memory_info/true", "InfoInMegabytes": "memory_info/true",
@@ -372,5 +380,5 @@ BREAKS = {
     "InitializeFailsSilently": "class/initialize", "StagedOwns": "class/staged", "ResetNeedsPool": "class/reset",
     "ZeroIsNone": "class/zero", "PortableIsWc": "flags/memhostalloc", "AttachIsLost": "flags/memallocmanaged",
     "HandleWithoutSource": "class/staged", "PoolOfAllDevices": "class/devices", "LeavesContextPushed": "class/contexts",
-    "FinalizerLeavesContextPushed": "class/contexts", "MemoryWithoutContext": "PTR-14", "InfoIteratesChunks": "class/finalizer",
+    "FinalizerLeavesContextPushed": "class/contexts", "SizeInSelf": "class/threads", "MemoryWithoutContext": "PTR-14", "InfoIteratesChunks": "class/finalizer",
 }

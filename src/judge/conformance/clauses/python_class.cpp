@@ -64,6 +64,9 @@ constexpr Clause kPythonClassClauses[] = {
              "A finalizer raises nothing, also after reset(), and neither waits for a request nor "
              "breaks "
              "one: the garbage collector may run it inside of one."),
+    of_class(
+        "class/threads", Level::must, "NBEP 7, memalloc; ERR-8",
+        "A request of one thread is served as if another thread's came not between its lines."),
     of_class("class/finalizer_thread", Level::must, "ERR-5",
              "A finalizer raises nothing on a thread without a context."),
     of_class("class/finalizer_exit", Level::must, "DEV-11; ERR-3; ERR-4",
