@@ -58,6 +58,31 @@ def main():
         code, said = run(program, "replay", "first.json", "--manager", "my_pool.py", "--device", "sim", "--verify")
         expect(code == 0, "its replay exits %d" % code, said)
 
+        # What a program does under the class is recorded.
+        pathlib.Path(project, "suite.py").write_text(
+            "from numba import cuda\nfor size in 1000, 2000:\n    assert cuda.device_array(size, dtype='u1')[10:20].size == 10\n"
+            "print(type(cuda.current_context().memory_manager).__name__)\n")
+        code, said = run(program, "record", "--device", "sim", "-o", "suite.jsonl", "--", "env", "NUMBA_CUDA_MEMORY_MANAGER=my_pool",
+                         sys.executable, "suite.py")
+        expect(code == 0 and "MyPoolManager" in said, "record exits %d" % code, said)
+        recorded = (project / "suite.jsonl").read_text()
+        expect(recorded.count('"op":"memalloc"') == 2 and '"size":2000' in recorded, "its memory is not recorded", recorded)
+
+        # A class that is there already gets the workflows, and nothing is written over.
+        own = pathlib.Path(folder, "own")
+        own.mkdir()
+        (own / "my_plugin.py").write_text((project / "my_pool.py").read_text())
+        code, said = run(program, "plugin", "new", "my_plugin.py", cwd=own)
+        workflow = own / ".github/workflows/emmctl.yml"
+        expect(code == 0 and "next: emmctl conformance --manager my_plugin.py" in said, "plugin new of a file exits %d" % code, said)
+        for path in (workflow, own / ".gitlab-ci.yml"):
+            expect("conformance --manager my_plugin.py " in path.read_text(), "%s judges another class" % path.name, path.read_text())
+        workflow.write_text("mine")
+        for name, words in (("my_plugin.py", "exists already"), ("absent.py", "expected a file of this folder")):
+            code, said = run(program, "plugin", "new", name, cwd=own)
+            expect(code == 2 and words in said, "plugin new %s exits %d" % (name, code), said)
+        expect(workflow.read_text() == "mine", "a workflow was written over", "")
+
         code, said = run(sys.executable, "-m", "pytest", "--version")
         if code != 0:
             print("without pytest its tests are not run")

@@ -1,12 +1,13 @@
 """What a program does with Numba that reaches its memory manager: run on the stand-in for libcuda.so.1, whose
 device has 64 MiB. Every result is checked; the calls are recorded by numba_recorder."""
+import ctypes
 import gc
 import multiprocessing
 import sys
 
 import numpy as np
 from numba import cuda
-from numba.cuda.cudadrv.driver import CudaAPIError
+from numba.cuda.cudadrv.driver import CudaAPIError, driver
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -43,6 +44,19 @@ def host_memory():
     managed = cuda.managed_array(100, dtype=np.int32)
     managed[:] = 5
     assert (managed == 5).all()
+
+
+def host_flags():
+    """The driver tells the flags that host memory was asked for with."""
+    def told(memory):
+        flags = ctypes.c_uint(99)
+        assert driver.lib.cuMemHostGetFlags(ctypes.byref(flags), ctypes.c_void_p(memory.host_pointer.value)) == 0
+        return flags.value
+    context = cuda.current_context()
+    for flags in range(8):
+        mapped, portable, wc = flags & 2 != 0, flags & 1 != 0, flags & 4 != 0
+        memory = context.memhostalloc(3 * 4096, mapped, portable, wc)
+        assert told(memory) == flags, (flags, told(memory))
 
 
 def streams():
@@ -131,7 +145,7 @@ def main():
     import numba_recorder
     cuda.set_memory_manager(numba_recorder.RecordingManager)
     assert cuda.current_context().get_memory_info().total == 64 * MIB
-    for part in (arrays, host_memory, streams, many_frees, large_frees, deferred, out_of_memory, other_process, reset):
+    for part in (arrays, host_memory, host_flags, streams, many_frees, large_frees, deferred, out_of_memory, other_process, reset):
         part()
         gc.collect()
         print(part.__name__)

@@ -11,9 +11,11 @@ import importlib.util
 import inspect
 import itertools
 import linecache
+import marshal
 import os
 import pickle
 import select
+import subprocess
 import sys
 import threading
 import traceback
@@ -242,6 +244,9 @@ def module_of(spec):
     return importlib.import_module(module), name
 
 
+found_under = {}  # the module and the name, by class
+
+
 def class_of(spec):
     base = drv.BaseCUDAMemoryManager
     try:
@@ -257,7 +262,8 @@ def class_of(spec):
         if found is None:
             raise Refused("%s has no class %s" % (module.__name__, name))
     else:
-        found = getattr(module, "_numba_memory_manager", None)
+        name = "_numba_memory_manager"
+        found = getattr(module, name, None)
         if found is None:
             own = [each for each in vars(module).values()
                    if isinstance(each, type) and issubclass(each, base) and each.__module__ == module.__name__]
@@ -267,8 +273,10 @@ def class_of(spec):
                               "or its name after a colon"
                               % (module.__name__, len(own), "".join(" " + each.__name__ for each in own)))
             found = own[0]
+            name = next(key for key, each in vars(module).items() if each is found)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise Refused("%s is no subclass of Numba's BaseCUDAMemoryManager" % getattr(found, "__name__", found))
+    found_under[found] = module.__name__, name
     return found
 
 

@@ -173,6 +173,19 @@ def base_reset(made):
                      "none: reset() of HostOnlyCUDAMemoryManager clears them")
 
 
+@question("class/reset")
+def resets_at_any_time(made):
+    with another_context(made) as context:
+        manager = context.memory_manager
+        tried("reset(), before initialize()", manager.reset)
+        tried("initialize(), after reset()", context.prepare_for_use)
+        tried("memalloc(4096), after reset()", lambda: context.memalloc(4096), "memory")
+        tried("reset()", manager.reset)
+        tried("reset(), a second time", manager.reset)
+        tried("memalloc(4096), after initialize(), reset() twice and initialize()",
+              lambda: context.prepare_for_use() or context.memalloc(4096), "memory")
+
+
 @question("DFR-4")
 def base_guard(made):
     manager = made.manager
@@ -248,6 +261,8 @@ def pointer_is_used(made):
         raise Broken("a copy from view(256, 512)", "other bytes", "those of the slice")
     tried("device_memset of view(256, 512)", lambda: drv.device_memset(part, 1, 256))
     tried("device_extents of the memory", lambda: drv.device_extents(memory))
+    if "context" in inspect.signature(drv.MemoryPointer.__init__).parameters and memory.context is None:
+        raise Broken("memalloc(%d).context" % size, "None", "the context that was asked")
     pointer = memory.device_ctypes_pointer
     if not hasattr(pointer, "value"):
         raise Broken("memalloc(%d).device_ctypes_pointer" % size, repr(pointer),
@@ -279,19 +294,86 @@ def ends_with_its_object(made):
                      % (" and ".join(words[:2]) if words else "something"), "the memory ends")
 
 
-@question("class/collected")
-def manager_is_collected(made):
-    kind = type(made.manager)
-    before, drv._memory_manager = drv._memory_manager, kind
+@contextlib.contextmanager
+def another_context(made, device=None):
+    """Another context of Numba's, on the device or another, with a manager of its own that is not initialized."""
+    before, drv._memory_manager = drv._memory_manager, type(made.manager)
     try:
-        context = drv.Context(made.device, made.context.handle)
+        context = drv.Context(device or made.device, primary_handle(device) if device else made.context.handle)
     finally:
         drv._memory_manager = before
-    context.prepare_for_use()
-    memory = tried("memalloc(4096)", lambda: context.memalloc(4096), "memory")
-    manager = weakref.ref(context.memory_manager)
-    del memory
+    yield context
     context.reset()
+
+
+@question("class/devices")
+def memory_is_of_its_device(made):
+    others = [each for each in range(drv.driver.get_device_count()) if each != made.device.id]
+    if not others:
+        raise NotAsked("there is one device")
+    size = 3 << 20
+    memory = some_memory(made, size)
+    freed = device_address(memory)
+    del memory
+    gc.collect(0)
+    if ctypes.CDLL("libcuda.so.1").cuMemGetAddressRange_v2(ctypes.byref(U64()), ctypes.byref(COUNT()), U64(freed)) != SUCCESS:
+        return  # the driver has it back
+    with another_context(made, drv.driver.get_device(others[0])) as context:
+        context.push()
+        done = "memalloc(%d) and its end on a device, then memalloc(%d) in a context of another" % (size, size)
+        memory = tried(done, lambda: context.memalloc(size), "memory")
+        if freed <= device_address(memory) < freed + size:
+            raise Broken(done, "the first device's memory", "memory of the device whose context asks")
+        del memory
+        context.pop()
+
+
+def contexts_of_thread():
+    """The thread's contexts, as numbers, the current one last."""
+    libcuda, handle, popped = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), []
+    while libcuda.cuCtxPopCurrent_v2(ctypes.byref(handle)) == SUCCESS and handle.value:
+        popped.insert(0, handle.value)
+    for each in popped:
+        libcuda.cuCtxPushCurrent_v2(ctypes.c_void_p(each))
+    return popped
+
+
+@question("class/contexts")
+def contexts_are_left_alone(made):
+    held, buffer = [], ctypes.create_string_buffer(3 * 4096)
+    pointer = ctypes.addressof(buffer) + 4095 & ~4095
+
+    def deferred():
+        with made.manager.defer_cleanup():
+            pass
+    for done, action in (("initialize()", made.manager.initialize),
+                         ("memalloc(4096)", lambda: held.append(made.context.memalloc(4096))),
+                         ("get_ipc_handle()", lambda: made.context.get_ipc_handle(held[0])),
+                         ("the end of memory", held.clear),
+                         ("memalloc(%d), which no device has" % (1 << 46), lambda: made.context.memalloc(1 << 46)),
+                         ("memhostalloc(4096, mapped=True) and its end", lambda: made.context.memhostalloc(4096, True)),
+                         ("mempin(owner, pointer, 4096) and its end", lambda: made.context.mempin(buffer, pointer, 4096)),
+                         ("get_memory_info()", made.context.get_memory_info), ("defer_cleanup() and its end", deferred),
+                         ("reset()", made.manager.reset)):
+        before = contexts_of_thread()
+        try:
+            action()
+        except Exception:
+            pass  # what may be raised is asked elsewhere
+        gc.collect(0)
+        after = contexts_of_thread()
+        if after != before:
+            what = "another context is current" if after[-1:] != before[-1:] else "%d more are below it" % (len(after) - len(before))
+            raise Broken(done, "%s" % what, "the thread's contexts as they were")
+
+
+@question("class/collected")
+def manager_is_collected(made):
+    with another_context(made) as context:
+        context.prepare_for_use()
+        memory = tried("memalloc(4096)", lambda: context.memalloc(4096), "memory")
+        manager = weakref.ref(context.memory_manager)
+        del memory
     del context
     gc.collect()
     if manager() is not None:
@@ -309,16 +391,17 @@ def finalizer_raises_nothing(made):
         memory = some_memory(made)
         made.manager.reset()
         del memory
-    finalizer_inside_a_request(made)
+    finalizer_inside_a_request(made, "memalloc(4096)", lambda: made.context.memalloc(4096))
+    finalizer_inside_a_request(made, "get_memory_info()", made.context.get_memory_info)
     return ELSEWHERE
 
 
 never_ended = []
 
 
-def finalizer_inside_a_request(made, seconds=5):
+def finalizer_inside_a_request(made, words, action, seconds=5):
     """The garbage collector may end memory at any line of the class. So each line of a request ends some here."""
-    done, spare = "memalloc(4096), in which the garbage collector ends other memory", []
+    done, spare = words + ", in which the garbage collector ends other memory", []
 
     def end_one(frame, event, argument):
         if event == "line" and spare:
@@ -329,7 +412,9 @@ def finalizer_inside_a_request(made, seconds=5):
         made.context.push()
         sys.settrace(lambda frame, event, argument: end_one if is_own_file(frame.f_code.co_filename) else None)
         try:
-            made.context.memalloc(4096)
+            action()
+        except NotImplementedError:
+            pass
         except BaseException as error:  # noqa: B902
             raised.append(error)
         finally:
@@ -349,8 +434,51 @@ def finalizer_inside_a_request(made, seconds=5):
         raise Broken(done, "it does not end in %d s%s" % (seconds, ": it waits at " + line_at(frame.f_code, frame.f_lineno) if frame else ""),
                      "memory: a finalizer waits for no lock that a request holds")
     if raised:
-        raise Broken(done, "%s: %s" % (type(raised[0]).__name__, raised[0]), "memory", raised[0])
+        raise Broken(done, "%s: %s" % (type(raised[0]).__name__, raised[0]), "no exception", raised[0])
     spare.clear()
+
+
+@question("class/threads")
+def requests_are_apart(made, seconds=5):
+    """Each line of a request lets another thread's request run whole, or as far as the class's locks let it."""
+    done = "memalloc(4096), between two lines of which another thread makes memalloc(8192)"
+    given, raised, threads = [], [], []
+
+    def request(size, trace=None):
+        made.context.push()
+        sys.settrace(trace)
+        try:
+            given.append((size, made.context.memalloc(size)))
+        except BaseException as error:  # noqa: B902
+            raised.append(error)
+        finally:
+            sys.settrace(None)
+            made.context.pop()
+
+    def let_another_in(frame, event, argument):
+        if event == "line" and len(threads) < 30:
+            threads.append(threading.Thread(target=request, args=(8192,), daemon=True))
+            threads[-1].start()
+            threads[-1].join(0.05)  # it may wait for a lock
+        return let_another_in
+    first = threading.Thread(target=request, daemon=True,
+                             args=(4096, lambda frame, event, argument: let_another_in if is_own_file(frame.f_code.co_filename) else None))
+    first.start()
+    for thread in [first] + threads:
+        thread.join(seconds)
+    for thread in threads:  # those that began while the first was waited for
+        thread.join(seconds)
+    if any(thread.is_alive() for thread in [first] + threads):
+        raise Broken(done, "they do not end in %d s" % seconds, "memory for both")
+    if raised:
+        raise Broken(done, "%s: %s" % (type(raised[0]).__name__, raised[0]), "memory for both", raised[0])
+    end = 0
+    for address, size, memory in sorted((device_address(memory), size, memory) for size, memory in given):
+        if memory.size != size:
+            raise Broken(done, "memory of %d bytes for a request of %d" % (memory.size, size), "memory of the size that was asked for")
+        if address < end:
+            raise Broken(done, "memory of both at %#x" % address, "memory for each")
+        end = address + size
 
 
 @question("class/finalizer_thread")
@@ -477,6 +605,19 @@ def out_of_memory_is_told(made):
         raise Broken(done, repr(memory), "an exception")
 
 
+@question("class/zero")
+def zero_bytes_are_told(made):
+    done, expected = "memalloc(0)", "memory of 0 bytes, or an exception such as the driver's"
+    try:
+        memory = made.context.memalloc(0)
+    except MISTAKES as error:
+        raise Broken(done, "%s: %s" % (type(error).__name__, error), expected, error)
+    except Exception:
+        return
+    if getattr(memory, "size", None) != 0:
+        raise Broken(done, repr(memory) if memory is None else "memory of %r bytes" % getattr(memory, "size", None), expected)
+
+
 @question("DEV-12")
 def retry_is_told(made):
     manager = made.manager
@@ -527,6 +668,83 @@ def ipc_handle_is_whole(made):
     if not finalizer.alive:
         raise Broken("get_ipc_handle(memory), then the end of memory", "the memory was freed",
                      "memory: the handle's base keeps it")
+
+
+# The beginning of another program, which is given the manager's module, the class's name in it and the folder of the stand-ins.
+PROGRAM = """
+import ctypes, gc, importlib, marshal, os, pickle, sys, types
+if sys.argv[3]:
+    types.FunctionType(marshal.loads(bytes.fromhex(sys.argv[4])), globals())(sys.argv[3])
+from numba import cuda
+from numba.cuda.cudadrv import driver as drv
+"""
+NAMED = PROGRAM + """
+importlib.import_module(sys.argv[1])
+if drv.driver.is_initialized:
+    sys.exit("the import has asked CUDA")
+context = cuda.current_context()
+memory = context.memalloc(4096)
+print(type(context.memory_manager).__qualname__)
+del memory
+cuda.close()
+"""
+STAGED = PROGRAM + """
+cuda.set_memory_manager(getattr(importlib.import_module(sys.argv[1]), sys.argv[2]))
+opened = pickle.loads(sys.stdin.buffer.read()).open_staged(cuda.current_context())
+gc.collect()
+target = ctypes.create_string_buffer(1024)
+drv.device_to_host(target, opened, opened.size)
+print(opened.size, target.raw.hex())
+"""
+
+
+def in_another_program(made, text, done, expected, given=b"", seconds=30, **variables):
+    """What a program of its own prints, which begins without CUDA and without the class."""
+    folder = os.environ.get("EMM_STANDIN_FOLDER", "")
+    command = [PYTHON, "-c", text, *found_under[type(made.manager)], folder, marshal.dumps(lead_to_standins.__code__).hex()]
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = TEXT
+    device = getenv(b"EMM_STANDIN_DEVICE")  # it was set after Python had looked at the environment
+    if device is not None:
+        variables["EMM_STANDIN_DEVICE"] = device.decode()
+    variables = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONDONTWRITEBYTECODE="1", **variables)
+    try:
+        ended = subprocess.run(command, input=given, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise Broken(done, "it does not end in %d s" % seconds, expected)
+    if ended.returncode != 0:
+        words = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise Broken(done, words[-1][:300] if words else "the program ended with %d" % ended.returncode, expected)
+    return ended.stdout.decode(errors="replace").strip()
+
+
+@question("class/named")
+def is_found_by_its_name(made):
+    kind = type(made.manager)
+    module, _ = found_under[kind]
+    if getattr(sys.modules[module], "_numba_memory_manager", None) is not kind:
+        raise NotAsked("the class is not its module's _numba_memory_manager")
+    done = "a program with NUMBA_CUDA_MEMORY_MANAGER=%s, which imports it and makes its first context" % module
+    found = in_another_program(made, NAMED, done, "memory of %s" % kind.__qualname__, NUMBA_CUDA_MEMORY_MANAGER=module)
+    if found.splitlines()[-1:] != [kind.__qualname__]:
+        raise Broken(done, "its manager is %s" % found, kind.__qualname__)
+
+
+@question("class/staged")
+def opens_staged(made):
+    memory = some_memory(made)
+    told = bytes(range(256)) * 16
+    drv.host_to_device(memory, ctypes.create_string_buffer(told, 4096), 4096)
+    made.context.synchronize()  # what the other program reads is there
+    part = memory.view(256, 1280)
+    handle = offered(lambda: made.context.get_ipc_handle(part))
+    if getattr(handle, "source_info", None) is None:
+        raise Broken("get_ipc_handle(slice)", "a handle that names no device",
+                     "source_info, the device's identity, without which no device that cannot reach it opens the handle")
+    done, expected = "another program: get_ipc_handle(slice).open_staged(context), then a copy from it", "1024 bytes, those of the slice"
+    found = in_another_program(made, STAGED, done, expected, pickle.dumps(handle)).splitlines()[-1:]
+    if found != ["1024 " + told[256:1280].hex()]:
+        raise Broken(done, "%s bytes, others" % found[0].split()[0] if found else "nothing", expected)
 
 
 class Owner:

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <span>
+#include <unordered_map>
 
 #include "driver/sim/content.hpp"
 #include "standin/calls.hpp"
@@ -27,6 +29,24 @@ emm::HostRegisterFlags register_flags(unsigned bits) {
           .read_only = (bits & 8) != 0,
           .io = (bits & 4) != 0};
 }
+
+/// The flags that host memory was asked for with, by its address. What ended stays until its
+/// address is given again.
+class HostFlags {
+ public:
+  static void keep(const void* ptr, unsigned flags) {
+    const std::lock_guard lock(mutex);
+    by_address[reinterpret_cast<Address>(ptr)] = flags;
+  }
+  static unsigned of(Address address) {
+    const std::lock_guard lock(mutex);
+    return by_address[address];
+  }
+
+ private:
+  static inline std::mutex mutex;
+  static inline std::unordered_map<Address, unsigned> by_address;
+};
 
 /// Tests set another one.
 std::uint64_t bound(const char* name, std::uint64_t otherwise) {
@@ -127,7 +147,10 @@ Code cuMemHostAlloc(void** out, std::size_t size, unsigned flags) {
   if (flags > 7) return Machine::kInvalidValue;
   return in_context(
       [&](emm::Driver& driver) { return driver.mem_host_alloc(size, alloc_flags(flags)); },
-      [&](emm::HostPtr ptr) { *out = ptr; });
+      [&](emm::HostPtr ptr) {
+        HostFlags::keep(ptr, flags);
+        *out = ptr;
+      });
 }
 Code cuMemAllocHost_v2(void** out, std::size_t size) { return cuMemHostAlloc(out, size, 0); }
 Code cuMemFreeHost(void* ptr) {
@@ -136,7 +159,9 @@ Code cuMemFreeHost(void* ptr) {
 Code cuMemHostRegister_v2(void* ptr, std::size_t size, unsigned flags) {
   if (flags > 15) return Machine::kInvalidValue;
   return in_context([&](emm::Driver& driver) {
-    return driver.mem_host_register({host(ptr), size}, register_flags(flags));
+    auto done = driver.mem_host_register({host(ptr), size}, register_flags(flags));
+    if (done) HostFlags::keep(ptr, flags);
+    return done;
   });
 }
 Code cuMemHostUnregister(void* ptr) {
@@ -217,9 +242,13 @@ Code cuPointerGetAttribute(void* out, int attribute, Address ptr) {
   }
 }
 Code cuMemHostGetFlags(unsigned* flags, void* ptr) {
-  *flags = 2;
+  auto base = reinterpret_cast<Address>(ptr);
   return in_context(
-      [&](emm::Driver& driver) { return driver.mem_host_get_device_pointer(host(ptr)); });
+      [&](emm::Driver& driver) {
+        if (const auto range = driver.mem_get_address_range({base})) base = range->base.value;
+        return driver.mem_host_get_device_pointer(host(ptr));
+      },
+      [&](emm::DevicePtr) { *flags = HostFlags::of(base); });
 }
 
 Code cuMemsetD8_v2(Address ptr, unsigned char value, std::size_t size) {

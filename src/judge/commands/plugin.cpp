@@ -1,4 +1,5 @@
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,8 +44,8 @@ std::string_view text_of(std::string_view file) {
   return {};
 }
 
-Status make_folder(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return {};
+Status make_folder(const std::string& path, bool may_exist = false) {
+  if (mkdir(path.c_str(), 0777) == 0 || (may_exist && errno == EEXIST)) return {};
   return fail(Errc::usage, "cannot make the folder {}: {}", path, std::strerror(errno));
 }
 
@@ -52,9 +53,10 @@ class Plugin final : public CommandRun {
  public:
   explicit Plugin(Arguments& arguments) {
     arguments.positional("ACTION", action_,
-                         "new: writes a project of a manager, in the folder NAME");
-    arguments.output_folder(
-        "NAME", name_, {},
+                         "new: writes a project of a manager, in the folder NAME; of a FILE.py in "
+                         "this folder, which is a manager already, its workflows");
+    arguments.positional(
+        "NAME", name_,
         "The manager's name; its library is libemm-NAME.so, its Python module NAME.py");
     arguments.choice("--language", language_, {"c", "c++", "python"},
                      "The language of the project; in Python it is a class for Numba, as NBEP 7 "
@@ -63,6 +65,7 @@ class Plugin final : public CommandRun {
 
   Result<ExitCode> run(Console& console) override {
     if (action_ != "new") return fail(Errc::usage, "plugin {}: expected new", action_);
+    if (name_.ends_with(".py")) return write_workflows(console);
     if (!is_name(name_)) {
       return fail(
           Errc::usage,
@@ -134,6 +137,34 @@ class Plugin final : public CommandRun {
                          });
     if (!written) return std::move(written).error();
     console.say(text::format("next: emmctl conformance --manager {}/{}.py", name_, module));
+    return ExitCode::fine;
+  }
+
+  /// Of a class that is there already, in this folder. Writes over nothing.
+  Result<ExitCode> write_workflows(Console& console) const {
+    if (name_.find('/') != name_.npos || access(name_.c_str(), R_OK) != 0)
+      return fail(Errc::usage, "plugin new {}: expected a file of this folder", name_);
+    const std::vector<ProjectFile> files{
+        {"first.json", "first.json"},
+        {".github/workflows/emmctl.yml", "python/github_python.yml.in"},
+        {".gitlab-ci.yml", "python/gitlab_python.yml.in"}};
+    for (const auto& file : files) {
+      if (access(file.to.c_str(), F_OK) == 0)
+        return fail(Errc::usage, "plugin new {}: {} exists already", name_, file.to);
+    }
+    for (const auto* folder : {".github", ".github/workflows"}) {
+      if (auto made = make_folder(folder, true); !made) return made.error();
+    }
+    std::string said;
+    for (const auto& file : files) {
+      std::string text(text_of(file.from));
+      replace_all(text, "MODULE", name_.substr(0, name_.size() - 3));
+      if (auto written = format::write_whole(file.to, text, "NAME"); !written)
+        return std::move(written).error();
+      said += file.to + "\n";
+    }
+    console.result(said);
+    console.say(text::format("next: emmctl conformance --manager {}", name_));
     return ExitCode::fine;
   }
 

@@ -14,6 +14,7 @@ from cupy_like import CuPyLikeManager  # noqa: E402
 from exercise import ExerciseManager, cudart, finalizer_of, take  # noqa: E402
 from host_only import DriverManager  # noqa: E402
 from rmm_like import RMMLikeManager  # noqa: E402
+import small_cupy  # noqa: E402
 import small_rmm  # noqa: E402
 
 
@@ -276,6 +277,96 @@ class InitializeFailsSilently(ExerciseManager):
             pass
 
 
+class StagedHandle(cuda.IpcHandle):
+    """It owns the memory that it was opened into, as Numba once did, and so ends it at once."""
+    def open_staged(self, context):
+        return super().open_staged(context).own()
+
+
+class StagedOwns(ExerciseManager):
+    def get_ipc_handle(self, memory):
+        handle = super().get_ipc_handle(memory)
+        return StagedHandle(memory, handle.handle, handle.size, handle.source_info, offset=handle.offset)
+
+
+class ResetNeedsPool(CuPyLikeManager):
+    """Its reset() is not thought of before initialize()."""
+    def reset(self):
+        super(CuPyLikeManager, self).reset()
+        self.chunks.clear()
+        self.pool.free_all_blocks()
+
+
+class ZeroIsNone(ExerciseManager):
+    def memalloc(self, size):
+        return super().memalloc(size) if size else None
+
+
+class PortableIsWc(ExerciseManager):
+    def memhostalloc(self, size, mapped=False, portable=False, wc=False):
+        return super().memhostalloc(size, mapped, wc, portable)
+
+
+class AttachIsLost(DriverManager):
+    def memallocmanaged(self, size, attach_global):
+        return super().memallocmanaged(size, True)
+
+
+class HandleWithoutSource(ExerciseManager):
+    def get_ipc_handle(self, memory):
+        handle = super().get_ipc_handle(memory)
+        return cuda.IpcHandle(memory, handle.handle, handle.size, offset=handle.offset)
+
+
+class PoolOfAllDevices(CuPyLikeManager):
+    """One pool is of the class."""
+    one = small_cupy.MemoryPool()
+
+    def initialize(self):
+        self.pool = self.one
+
+
+class LeavesContextPushed(ExerciseManager):
+    def memalloc(self, size):
+        self.context.push()
+        return super().memalloc(size)
+
+
+class FinalizerLeavesContextPushed(DriverManager):
+    def memalloc(self, size):
+        pointer = drv.drvapi.cu_device_ptr()
+        self._attempt_allocation(lambda: drv.driver.cuMemAlloc(ctypes.byref(pointer), size))
+        handle = self.context.handle
+
+        def finalizer():
+            drv.driver.cuCtxPushCurrent(handle)
+            drv.driver.cuMemFree(pointer)
+        return cuda.MemoryPointer(self.context, pointer, size, finalizer=finalizer)
+
+
+class MemoryWithoutContext(ExerciseManager):
+    def memalloc(self, size):
+        pointer = take(size)
+        return cuda.MemoryPointer(None, pointer, size, finalizer=finalizer_of(pointer.value))
+
+
+class InfoIteratesChunks(CuPyLikeManager):
+    """A chunk that ends in between changes what is iterated."""
+    def get_memory_info(self):
+        used = 0
+        for chunk in self.chunks.values():
+            used += chunk.size
+        return cuda.MemoryInfo(free=self.pool.free_bytes(), total=self.pool.free_bytes() + used)
+
+
+class SizeInSelf(ExerciseManager):
+    """What a request is about is kept where another thread's request writes."""
+    def memalloc(self, size):
+        self.size = size
+        pointer = take(self.size)
+        return cuda.MemoryPointer(self.context, pointer, self.size, finalizer=finalizer_of(pointer.value))
+
+
 BREAKS = {
     "FreesTwice": "accounts/balance", "FreesLastPointer": "live/overlap_address", "BufferDies": "live/overlap_address",
     "LockHeldAtFree": "class/finalizer", "InfoIsCached": "memory_info/true", "InfoInMegabytes": "memory_info/true",
@@ -286,5 +377,8 @@ BREAKS = {
     "FinalizerNeedsContext": "class/finalizer_thread", "ContextIsHeld": "class/collected",
     "RetriesForever": "class/out_of_memory", "OutOfMemoryLeaks": "class/out_of_memory",
     "AligningAllocator": "accounts/balance", "ThreadLocalPool": "threads/ended",
-    "InitializeFailsSilently": "class/initialize",
+    "InitializeFailsSilently": "class/initialize", "StagedOwns": "class/staged", "ResetNeedsPool": "class/reset",
+    "ZeroIsNone": "class/zero", "PortableIsWc": "flags/memhostalloc", "AttachIsLost": "flags/memallocmanaged",
+    "HandleWithoutSource": "class/staged", "PoolOfAllDevices": "class/devices", "LeavesContextPushed": "class/contexts",
+    "FinalizerLeavesContextPushed": "class/contexts", "SizeInSelf": "class/threads", "MemoryWithoutContext": "PTR-14", "InfoIteratesChunks": "class/finalizer",
 }

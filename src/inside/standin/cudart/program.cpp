@@ -29,6 +29,7 @@ Code cuCtxDisablePeerAccess(void*);
 Code cuGetProcAddress_v2(const char*, void**, int, std::uint64_t, int*);
 Code cuGetExportTable(const void**, const void*);
 Code cuMemAlloc_v2(Address*, std::size_t);
+Code cuMemHostGetFlags(unsigned*, void*);
 Code cuMemcpyDtoDAsync_v2(Address, Address, std::size_t, Stream);
 Code cuMemsetD8Async(Address, unsigned char, std::size_t, Stream);
 Code cuLaunchHostFunc(Stream, void (*)(void*), void*);
@@ -411,9 +412,8 @@ Code cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t size,
 Code cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device, std::size_t size) {
   return cudaMemcpyPeerAsync(to, to_device, from, from_device, size, nullptr);
 }
-Code cudaHostGetFlags(unsigned* flags, void*) {
-  *flags = 0;
-  return kSuccess;
+Code cudaHostGetFlags(unsigned* flags, void* ptr) {
+  return in_context([&] { return cuMemHostGetFlags(flags, ptr); });
 }
 
 }  // extern "C"
