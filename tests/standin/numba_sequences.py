@@ -15,6 +15,7 @@ import concurrent.futures
 import ctypes
 import gc
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -136,9 +137,16 @@ class Numba:
 
 
 def numbered(text):
-    """Addresses by the order in which they first came."""
-    names = {}
-    return ADDRESS.sub(lambda found: "#%d" % names.setdefault(found.group(), len(names) + 1), text)
+    """Addresses by number, in the order in which they were given: where memory lies is the device's affair."""
+    names, lines, numbers = {}, [], itertools.count(1)
+    for line in text.split("\n"):
+        if line.startswith(("mem_alloc", "mem_host_alloc")):
+            names.update((address, "#%d" % next(numbers)) for address in ADDRESS.findall(line))
+        for address in ADDRESS.findall(line):
+            if address not in names:
+                names[address] = "#%d" % next(numbers)
+        lines.append(ADDRESS.sub(lambda found: names[found.group()], line))
+    return "\n".join(lines)
 
 
 def by_numba(standin, first, count, jobs):

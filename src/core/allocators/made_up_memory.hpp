@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "allocators/device_memory.hpp"
-#include "allocators/driver_layout.hpp"
+#include "driver/driver_layout.hpp"
 
 namespace emm::allocators {
 
@@ -132,8 +132,9 @@ class MadeUpMemory final : public DeviceMemory {
     return at;
   }
   void unplace(std::uint64_t address) {
-    taken_.erase(address);
-    layout_.release(address);
+    const auto taken = taken_.find(address);
+    if (is_as_driver()) layout_.release(address, taken->second);
+    taken_.erase(taken);
   }
 
   Addresses addresses_;

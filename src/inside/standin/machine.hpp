@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -35,7 +36,8 @@ class Machine {
   /// A primary context. The stand-in's CUcontext points to one.
   struct Context {
     int ordinal = 0;
-    std::unique_ptr<CallHook> report{};  // outlives the device, whose calls it sees
+    std::atomic<bool> has_kernels{false};  // of a library of CUDA's
+    std::unique_ptr<CallHook> report{};    // outlives the device, whose calls it sees
     OpenedDevice device;
   };
 

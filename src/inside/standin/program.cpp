@@ -43,6 +43,13 @@ Code emm_standin_skip_kernel() {
   return Machine::kSuccess;
 }
 
+/// Likewise: a library of CUDA's begins in the context, and loads its kernels.
+Code emm_standin_load_kernels() {
+  auto* const context = Machine::current();
+  if (context != nullptr && context->has_kernels.exchange(true)) return Machine::kSuccess;
+  return in_context([](emm::Driver& driver) { return driver.library_load({}); });
+}
+
 Code cuLaunchKernelEx(const void*, Handle, void**, void**) { return emm_standin_skip_kernel(); }
 Code cuLaunchCooperativeKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                unsigned, Handle, void**) {

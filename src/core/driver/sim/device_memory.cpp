@@ -6,13 +6,13 @@
 namespace emm::sim {
 namespace {
 
-// A device has eight times as many addresses as memory, so that the lowest fit runs out of memory
-// before addresses, except in contrived cases.
-constexpr std::uint32_t kMostPages = 1u << 22;
-
-std::uint32_t address_pages(std::uint32_t pages) {
-  return std::min(std::bit_ceil(pages) * 8, kMostPages);
-}
+// What a context, and then the kernels of libraries, take of the addresses, besides memory that is
+// counted elsewhere. Read off the addresses of 20 PyTorch programs on an H200 (driver 580, CUDA
+// 13.0), each of which has a region of 32 MiB with 8 taken, and one of 416 with 2 left, of which
+// the first product of matrices leaves a hole behind 128 MiB.
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kOfContext[] = {8 * kMiB, 64 * kMiB, 414 * kMiB};
+constexpr std::uint64_t kOfKernels[] = {64 * kMiB, 64 * kMiB};
 
 std::uint32_t units_of(std::uint64_t size) {
   return static_cast<std::uint32_t>((size + Chunk::kUnitBytes - 1) / Chunk::kUnitBytes);
@@ -25,10 +25,9 @@ std::uint64_t pages_of(std::uint64_t size) {
 }  // namespace
 
 DeviceMemory::DeviceMemory(std::uint64_t base, std::uint32_t pages)
-    : base_(base),
-      pages_(pages),
-      tree_(address_pages(pages)),
-      longest_free_(address_pages(pages)) {}
+    : end_(base + kAddresses), pages_(pages), longest_free_(kAddresses / kPageBytes) {
+  for (const auto size : kOfContext) for_kernels_ = layout_.take(size);
+}
 
 std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
   std::uint64_t address = 0;
@@ -37,18 +36,12 @@ std::uint64_t DeviceMemory::allocate(std::uint64_t size) {
     address = take_pages(static_cast<std::uint32_t>(pages_of(size)));
   } else {
     const auto units = units_of(size);
-    auto page = longest_free_.find(static_cast<std::uint16_t>(units));
-    if (!page) {
-      const auto fresh = take_pages(1);
-      if (fresh == 0) return 0;
-      page = static_cast<std::uint32_t>((fresh - base_) / kPageBytes);
-      if (chunks_.size() <= *page)
-        chunks_.resize(std::max<std::size_t>(*page + 1, chunks_.size() * 2));
-      chunks_[*page] = std::make_unique<Chunk>();
-    }
-    auto& chunk = *chunks_[*page];
-    address = address_of(*page) + chunk.take(units) * Chunk::kUnitBytes;
-    longest_free_.set(*page, chunk.longest());
+    auto number = longest_free_.find(static_cast<std::uint16_t>(units));
+    if (!number) number = share_page();
+    if (!number) return 0;
+    auto& shared = shared_[*number];
+    address = shared.address + shared.chunk->take(units) * Chunk::kUnitBytes;
+    longest_free_.set(*number, shared.chunk->longest());
   }
   if (address != 0) blocks_.try_emplace(address, DeviceBlock{.size = size, .content = nullptr});
   return address;
@@ -59,20 +52,46 @@ std::uint64_t DeviceMemory::free(std::uint64_t address) {
   if (found == blocks_.end()) return 0;
   const auto size = found->second.size;
   blocks_.erase(found);
-  const auto page = static_cast<std::uint32_t>((address - base_) / kPageBytes);
   if (size > kLargestShared) {
-    release_pages(page, static_cast<std::uint32_t>(pages_of(size)));
+    release_pages(address, static_cast<std::uint32_t>(pages_of(size)));
     return size;
   }
-  auto& chunk = chunks_[page];
-  chunk->release(static_cast<std::uint32_t>((address - address_of(page)) / Chunk::kUnitBytes),
-                 units_of(size));
-  longest_free_.set(page, chunk->empty() ? std::uint16_t{0} : chunk->longest());
-  if (chunk->empty()) {
-    chunk.reset();
-    release_pages(page, 1);
+  const auto entry = number_of_.find(page_of(address));
+  const auto number = entry->second;
+  auto& shared = shared_[number];
+  shared.chunk->release(static_cast<std::uint32_t>((address - shared.address) / Chunk::kUnitBytes),
+                        units_of(size));
+  const bool is_empty = shared.chunk->empty();
+  longest_free_.set(number, is_empty ? std::uint16_t{0} : shared.chunk->longest());
+  if (is_empty) {
+    release_pages(shared.address, 1);
+    shared = {};
+    number_of_.erase(entry);
+    unused_.push(number);
   }
   return size;
+}
+
+std::optional<std::uint32_t> DeviceMemory::share_page() {
+  const auto address = take_pages(1);
+  if (address == 0) return std::nullopt;
+  auto number = static_cast<std::uint32_t>(shared_.size());
+  if (unused_.empty()) {
+    shared_.emplace_back();
+  } else {
+    number = unused_.top();
+    unused_.pop();
+  }
+  shared_[number] = {.address = address, .chunk = std::make_unique<Chunk>()};
+  number_of_[page_of(address)] = number;
+  return number;
+}
+
+void DeviceMemory::load_kernels() {
+  if (for_kernels_ == kAddresses) return;
+  layout_.release(for_kernels_, std::end(kOfContext)[-1]);
+  for_kernels_ = kAddresses;
+  for (const auto size : kOfKernels) layout_.take(size);
 }
 
 bool DeviceMemory::take_unplaced(std::uint64_t pages) noexcept {
@@ -81,22 +100,24 @@ bool DeviceMemory::take_unplaced(std::uint64_t pages) noexcept {
   return true;
 }
 
+// An allocation begins at its lowest address, so in the page with its highest number.
 DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
-  if (address < base_) return {};
-  const auto page = (address - base_) / kPageBytes;
-  auto word = std::min<std::uint64_t>(page / 64, begins_.size());
-  auto bits = word == begins_.size() ? 0 : begins_[word] & (~std::uint64_t{0} >> (63 - page % 64));
+  if (address < end_ - kAddresses || address >= end_) return {};
+  const auto page = page_of(address);
+  auto word = std::size_t{page / 64};
+  if (word >= begins_.size()) return {};
+  auto bits = begins_[word] & (~std::uint64_t{0} << (page % 64));
   while (bits == 0) {
-    if (word == 0) return {};
-    bits = begins_[--word];
+    if (++word == begins_.size()) return {};
+    bits = begins_[word];
   }
-  const auto first = static_cast<std::uint32_t>(
-      word * 64 + static_cast<std::uint64_t>(63 - std::countl_zero(bits)));
+  const auto first =
+      static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
   auto base = address_of(first);
-  if (first < chunks_.size() && chunks_[first] != nullptr) {
+  if (const auto number = number_of_.find(first); number != number_of_.end()) {
     if (first != page) return {};
     const auto unit = static_cast<std::uint32_t>((address - base) / Chunk::kUnitBytes);
-    const auto begin = chunks_[first]->begin_at_or_below(unit);
+    const auto begin = shared_[number->second].chunk->begin_at_or_below(unit);
     if (begin == Chunk::kUnits) return {};
     base += begin * Chunk::kUnitBytes;
   }
@@ -105,27 +126,30 @@ DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
   return {.base = base, .block = &block};
 }
 
-void DeviceMemory::clear() { *this = DeviceMemory(base_, pages_); }
+void DeviceMemory::clear() { *this = DeviceMemory(end_ - kAddresses, pages_); }
 
 std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
-  if (const auto run = std::min(pages_ - taken_, tree_.longest()); run > 0) return run * kPageBytes;
+  if (const auto free = free_bytes(); free != 0) return free;
   return std::min(longest_free_.max() * Chunk::kUnitBytes, kLargestShared);
 }
 
 std::uint64_t DeviceMemory::take_pages(std::uint32_t count) {
   if (count > pages_ - taken_) return 0;
-  const auto first = tree_.find(count);
-  if (!first) return 0;
-  tree_.take(*first, count);
+  const auto offset = layout_.take(count * kPageBytes);
+  if (offset >= kAddresses) {  // Only where memory lies in very many pieces.
+    layout_.release(offset, count * kPageBytes);
+    return 0;
+  }
   taken_ += count;
-  mark(*first, true);
-  return address_of(*first);
+  const auto address = end_ - kAddresses + offset;
+  mark(page_of(address), true);
+  return address;
 }
 
-void DeviceMemory::release_pages(std::uint32_t first, std::uint32_t count) {
-  tree_.release(first, count);
+void DeviceMemory::release_pages(std::uint64_t address, std::uint32_t count) {
+  layout_.release(address - (end_ - kAddresses), count * kPageBytes);
   taken_ -= count;
-  mark(first, false);
+  mark(page_of(address), false);
 }
 
 void DeviceMemory::mark(std::uint32_t page, bool begins) {

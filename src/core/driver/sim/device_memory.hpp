@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <queue>
 #include <unordered_map>
 #include <vector>
 
+#include "driver/driver_layout.hpp"
 #include "driver/sim/chunk.hpp"
 #include "driver/sim/content.hpp"
-#include "driver/sim/page_tree.hpp"
+#include "driver/sim/max_tree.hpp"
 
 namespace emm::sim {
 
@@ -19,11 +23,15 @@ inline constexpr std::uint64_t kLargestShared = 1u
 ///
 /// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger allocation takes whole
 /// pages. (Measured on an H200 with cuMemGetInfo: 1,048,576 bytes take 2 MiB, and so do 1,048,577;
-/// 3 MiB take 4 MiB.) Each gets the lowest address where it fits, and a small one uses shared pages
-/// before it takes another page, so that the same calls give the same addresses. An allocation may
-/// use any free physical pages, so physical memory does not fragment. One thread at a time.
+/// 3 MiB take 4 MiB.) Pages get the addresses that DriverLayout says, after
+/// what a context takes for itself. A small allocation uses the first shared page that has room, at
+/// its lowest address, before it takes another page. So the same calls give the same addresses. An
+/// allocation may use any free physical pages, so physical memory does not fragment. One thread at
+/// a time.
 class DeviceMemory {
  public:
+  static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 43;
+
   struct DeviceBlock {
     std::uint64_t size = 0;
     std::unique_ptr<Content> content;  ///< Null until something is written.
@@ -33,13 +41,17 @@ class DeviceMemory {
     DeviceBlock* block = nullptr;  ///< Null if there is none.
   };
 
-  /// `pages` physical pages at addresses from `base`, which is a multiple of the page size.
+  /// `pages` physical pages at addresses from `base`, which is a multiple of the page size, to
+  /// base + kAddresses.
   DeviceMemory(std::uint64_t base, std::uint32_t pages);
 
   /// Returns the address, or 0 if there is no room. REQUIRES: size > 0.
   std::uint64_t allocate(std::uint64_t size);
   /// Returns the freed size; 0 if no allocation begins at `address`.
   std::uint64_t free(std::uint64_t address);
+  /// A library of CUDA's loads its kernels. Moves what the context keeps for kernels, the first
+  /// time only, so that later allocations get the addresses that it had.
+  void load_kernels();
   /// Takes physical pages without addresses. False if there are not enough.
   bool take_unplaced(std::uint64_t pages) noexcept;
   void release_unplaced(std::uint64_t pages) noexcept {
@@ -57,17 +69,32 @@ class DeviceMemory {
   const std::unordered_map<std::uint64_t, DeviceBlock>& blocks() const noexcept { return blocks_; }
 
  private:
-  std::uint64_t address_of(std::uint32_t page) const noexcept { return base_ + page * kPageBytes; }
+  std::uint64_t address_of(std::uint32_t page) const noexcept {
+    return end_ - (page + std::uint64_t{1}) * kPageBytes;
+  }
+  std::uint32_t page_of(std::uint64_t address) const noexcept {
+    return static_cast<std::uint32_t>((end_ - 1 - address) / kPageBytes);
+  }
+  std::optional<std::uint32_t> share_page();
   std::uint64_t take_pages(std::uint32_t count);
-  void release_pages(std::uint32_t first, std::uint32_t count);
+  void release_pages(std::uint64_t address, std::uint32_t count);
   void mark(std::uint32_t page, bool begins);
 
-  std::uint64_t base_;
+  // Pages are counted from the highest address down, as they are taken, so that tables stay short.
+  std::uint64_t end_;
   std::uint32_t pages_;
   std::uint32_t taken_ = 0;
-  PageTree tree_;
-  MaxTree longest_free_;                        // by page, in a Chunk's units
-  std::vector<std::unique_ptr<Chunk>> chunks_;  // by page; null if the page is not shared
+  DriverLayout layout_{kAddresses};  // offsets from the base
+  std::uint64_t for_kernels_ = 0;    // what of it the context took first for kernels
+  // Each shared page has a number, the lowest that is unused; unused ones have no chunk.
+  struct SharedPage {
+    std::uint64_t address = 0;
+    std::unique_ptr<Chunk> chunk{};
+  };
+  std::vector<SharedPage> shared_;
+  MaxTree longest_free_;  // by number, in a Chunk's units
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> unused_;
+  std::unordered_map<std::uint32_t, std::uint32_t> number_of_;  // page, number
   std::vector<std::uint64_t>
       begins_;  // one bit for each page: a chunk or a large allocation begins here
   std::unordered_map<std::uint64_t, DeviceBlock> blocks_;

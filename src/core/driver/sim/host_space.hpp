@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "driver/sim/free_addresses.hpp"
+#include "driver/free_addresses.hpp"
 #include "driver/types.hpp"
 
 namespace emm::sim {

@@ -181,6 +181,7 @@ void SimDevice::end_free(DevicePtr ptr) {
 Answer<LibraryHandle> SimDevice::library_load(ContextHandle context) {
   const std::lock_guard lock(mutex_);
   if (const auto native = state_locked(context); native != 0) return {.native = native};
+  memory_.load_kernels();
   libraries_.insert(libraries_.end(), ++last_library_);
   return {.native = kSuccess, .value = {last_library_}};
 }

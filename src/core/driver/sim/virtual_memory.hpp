@@ -6,9 +6,9 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "driver/free_addresses.hpp"
 #include "driver/sim/answer.hpp"
 #include "driver/sim/content.hpp"
-#include "driver/sim/free_addresses.hpp"
 #include "driver/sim/scheduler.hpp"
 
 namespace emm::sim {

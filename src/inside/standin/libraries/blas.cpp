@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "standin/cudart/cudart.hpp"
 #include "standin/libraries/handles.hpp"
 
 using namespace emm::standin;
@@ -31,7 +32,13 @@ struct Heuristic {
 #pragma GCC visibility push(default)
 extern "C" {
 
-Status cublasCreate_v2(LibraryHandle** out) { return create(out); }
+int emm_standin_load_kernels();
+
+// Without a device there is a handle all the same, and the first call that needs one says so.
+Status cublasCreate_v2(LibraryHandle** out) {
+  if (cudart::enter() == cudart::kSuccess) (void)emm_standin_load_kernels();
+  return create(out);
+}
 Status cublasDestroy_v2(LibraryHandle* handle) { return destroy(handle); }
 Status cublasSetStream_v2(LibraryHandle* handle, void* stream) {
   handle->stream = stream;

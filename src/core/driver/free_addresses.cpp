@@ -1,8 +1,9 @@
-#include "driver/sim/free_addresses.hpp"
+#include "driver/free_addresses.hpp"
 
+#include <algorithm>
 #include <iterator>
 
-namespace emm::sim {
+namespace emm {
 
 void FreeAddresses::release(std::uint64_t at, std::uint64_t size) {
   auto next = free_.lower_bound(at);
@@ -47,6 +48,28 @@ bool FreeAddresses::take_at(std::uint64_t at, std::uint64_t size) {
   return true;
 }
 
+std::optional<std::uint64_t> FreeAddresses::take_highest(std::uint64_t size,
+                                                         std::uint64_t besides) {
+  for (auto range = free_.rbegin(); range != free_.rend(); ++range) {
+    const auto [at, length] = *range;
+    if (length < besides || length - besides < size) continue;
+    take_from(at, at + length - size, size);
+    return at + length - size;
+  }
+  return std::nullopt;
+}
+
+void FreeAddresses::remove(std::uint64_t begin, std::uint64_t end) {
+  auto range = free_.upper_bound(begin);
+  if (range != free_.begin()) --range;
+  while (range != free_.end() && range->first < end) {
+    const auto [at, length] = *range;
+    ++range;
+    const auto first = std::max(at, begin), past = std::min(at + length, end);
+    if (first < past) take_from(at, first, past - first);
+  }
+}
+
 void FreeAddresses::take_from(std::uint64_t range, std::uint64_t at, std::uint64_t size) {
   const auto found = free_.find(range);
   const auto end = found->first + found->second;
@@ -61,4 +84,4 @@ void FreeAddresses::take_from(std::uint64_t range, std::uint64_t at, std::uint64
   put(at + size, end);
 }
 
-}  // namespace emm::sim
+}  // namespace emm
