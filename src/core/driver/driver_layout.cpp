@@ -48,7 +48,7 @@ void DriverLayout::take_at(std::uint64_t address, std::uint64_t size) {
   // The driver takes the highest free addresses, so a gap that it skipped belongs to others.
   if (!is_bounded_) {
     gaps_ = FreeAddresses();
-    gaps_.release(0, base);
+    if (base != 0) gaps_.release(0, base);
     lowest_ = highest_ = base;
   }
   gaps_.remove(base, base < lowest_ ? std::max(end, lowest_) : end);

@@ -304,10 +304,12 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   }
   made.given_ = text::format("sim{}{}", options.empty() ? "" : ":", options);
   options = with_whole_path(options);
-  // Work is done as it comes, which costs no time here; memory reads as zero.
+  // Work is done as it comes, which costs no time here; memory reads as zero, and lies where the
+  // card of a program from its start has it.
   add("order", "early");
   add("costs", "none");
   add("content", "zero");
+  add("addresses", "driver");
   made.device_ = "sim:" + options;
   auto platform = open_platform(made.device_, {});
   if (!platform) return std::move(platform).error();

@@ -23,15 +23,15 @@ TEST_F(SimTest, ALogIsTheSameTextInEveryRun) {
   EXPECT_TRUE(recorded.ctx_synchronize());
 
   EXPECT_EQ(recorded.text(),
-            "mem_alloc(4096) -> 0x107fff9e00000\n"
+            "mem_alloc(4096) -> 0x1000000000000\n"
             "mem_host_alloc(8192, 6) -> 0x480000000000\n"
             "mem_host_get_device_pointer(0x480000000000) -> 0x480000000000\n"
-            "memset_d32(0x107fff9e00000, 7, 4096)\n"
+            "memset_d32(0x1000000000000, 7, 4096)\n"
             "mem_host_get_device_pointer(0x480000000000) -> 0x480000000000\n"
-            "memcpy_dtod(0x480000000000, 0x107fff9e00000, 512)\n"
+            "memcpy_dtod(0x480000000000, 0x1000000000000, 512)\n"
             "mem_free_host(0x480000000000)\n"
-            "mem_free(0x107fff9e00000)\n"
-            "mem_free(0x107fff9e00000) -> CUDA_ERROR_INVALID_VALUE\n"
+            "mem_free(0x1000000000000)\n"
+            "mem_free(0x1000000000000) -> CUDA_ERROR_INVALID_VALUE\n"
             "mem_get_info() -> 67108864\n"
             "event_create() -> 1\n"
             "event_destroy(1)\n"

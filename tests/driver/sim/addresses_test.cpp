@@ -1,15 +1,51 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/prng.hpp"
 #include "base/units.hpp"
 #include "driver/sim/device_memory.hpp"
-#include "driver/sim/max_tree.hpp"
+#include "driver/sim/page_tree.hpp"
 #include "sim/fixture.hpp"
 
 namespace emm::sim {
 namespace {
+
+std::optional<std::uint32_t> lowest_run(const std::vector<bool>& taken, std::uint32_t count) {
+  std::uint32_t run = 0;
+  for (std::uint32_t page = 0; page < taken.size(); ++page) {
+    run = taken[page] ? 0 : run + 1;
+    if (run == count) return page + 1 - count;
+  }
+  return std::nullopt;
+}
+
+TEST(PageTree, FindsTheLowestRunAsASearchFromTheStartDoes) {
+  constexpr std::uint64_t kSeed = 11;
+  SCOPED_TRACE(kSeed);
+  Prng random(kSeed);
+  PageTree tree(128);
+  std::vector<bool> taken(128, false);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> runs;
+
+  for (int step = 0; step < 20000; ++step) {
+    const auto count = static_cast<std::uint32_t>(random.between(1, 20));
+    const auto found = tree.find(count);
+    ASSERT_EQ(found, lowest_run(taken, count)) << "step " << step;
+    if (found && random.chance(0.55)) {
+      tree.take(*found, count);
+      std::fill_n(taken.begin() + *found, count, true);
+      runs.emplace_back(*found, count);
+    } else if (!runs.empty()) {
+      const auto index = random.below(runs.size());
+      const auto [first, pages] = runs[index];
+      tree.release(first, pages);
+      std::fill_n(taken.begin() + first, pages, false);
+      runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(index));
+    }
+  }
+}
 
 TEST(MaxTree, FindsTheLowestPageWithEnough) {
   MaxTree tree(8);
@@ -133,7 +169,7 @@ TEST(DeviceMemory, PlacesAsTheRuleSaysWhateverTheOrder) {
   constexpr std::uint64_t kSeed = 5;
   SCOPED_TRACE(kSeed);
   Prng random(kSeed);
-  DeviceMemory memory(kBase, 200);
+  DeviceMemory memory(kBase, 200, Addresses::driver);
   PlainMemory plain(200);
   std::vector<std::uint64_t> live;
   std::size_t refused = 0;
@@ -164,7 +200,7 @@ TEST(DeviceMemory, PlacesAsTheRuleSaysWhateverTheOrder) {
 
 // The first segments of a Llama in PyTorch on an H200, below the end of the context's first region.
 TEST(DeviceMemory, GivesAProgramTheAddressesThatAnH200Gave) {
-  DeviceMemory memory(kBase, 1000);
+  DeviceMemory memory(kBase, 1000, Addresses::driver);
   const auto at = [&](std::uint64_t size) {
     return (kBase + DeviceMemory::kAddresses - memory.allocate(size)) / 1_MiB;
   };
@@ -185,8 +221,28 @@ TEST(DeviceMemory, GivesAProgramTheAddressesThatAnH200Gave) {
   EXPECT_EQ(at(300_MiB), 864u);
 }
 
+TEST(DeviceMemory, TakesTheLowestRoomUnderFirstFit) {
+  DeviceMemory memory(kBase, 1000, Addresses::first_fit);
+  std::vector<std::uint64_t> at;
+  for (const auto size : {20_MiB, 6_MiB, 40_MiB, 6_MiB, 20_MiB})
+    at.push_back(memory.allocate(size));
+  EXPECT_EQ(at,
+            (std::vector{kBase, kBase + 20_MiB, kBase + 26_MiB, kBase + 66_MiB, kBase + 72_MiB}));
+  memory.load_kernels();
+  memory.free(at[1]);
+  memory.free(at[2]);
+  memory.free(at[0]);
+  memory.free(at[3]);
+
+  EXPECT_EQ(memory.allocate(2_MiB), kBase);
+  EXPECT_EQ(memory.allocate(900_MiB), kBase + 92_MiB);
+  EXPECT_EQ(memory.allocate(70_MiB), kBase + 2_MiB);
+  EXPECT_EQ(memory.free(at[4]), 20_MiB);
+  EXPECT_EQ(memory.allocate(8_MiB), kBase + 72_MiB);
+}
+
 TEST(DeviceMemory, FindsTheAllocationAroundAnAddress) {
-  DeviceMemory memory(kBase, 100);
+  DeviceMemory memory(kBase, 100, Addresses::first_fit);
   const auto small = memory.allocate(1000);
   const auto next = memory.allocate(512);
   const auto large = memory.allocate(150_MiB);

@@ -57,7 +57,7 @@ TEST(OpenPlatform, SaysWhatIsWrongWithItsOptions) {
   EXPECT_EQ(words("gpu"), "unknown device 'gpu': known are auto, sim, cuda");
   EXPECT_EQ(words("sim:size=1"),
             "device sim: unknown option 'size': known are capacity, content, costs, devices, "
-            "gpu, profile, order, peers, reserved, seed");
+            "gpu, profile, order, addresses, peers, reserved, seed");
   EXPECT_EQ(words("sim:capacity=1"), "device sim: option 'capacity' is 1: expected 2MiB to 4TiB");
   EXPECT_EQ(words("sim:devices=0"), "device sim: option 'devices' is 0: expected 1 to 64");
   EXPECT_EQ(words("sim:capacity=4MiB,reserved=3MiB"),

@@ -14,6 +14,13 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kOfContext[] = {8 * kMiB, 64 * kMiB, 414 * kMiB};
 constexpr std::uint64_t kOfKernels[] = {64 * kMiB, 64 * kMiB};
 
+// A device has eight times as many addresses as memory, so that the lowest fit runs out of memory
+// before addresses, except in contrived cases.
+std::uint32_t address_pages(std::uint32_t pages) {
+  constexpr std::uint32_t kMost = DeviceMemory::kAddresses / kPageBytes;
+  return std::min(std::bit_ceil(pages) * 8, kMost);
+}
+
 std::uint32_t units_of(std::uint64_t size) {
   return static_cast<std::uint32_t>((size + Chunk::kUnitBytes - 1) / Chunk::kUnitBytes);
 }
@@ -24,8 +31,13 @@ std::uint64_t pages_of(std::uint64_t size) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::uint64_t base, std::uint32_t pages)
-    : end_(base + kAddresses), pages_(pages), longest_free_(kAddresses / kPageBytes) {
+DeviceMemory::DeviceMemory(std::uint64_t base, std::uint32_t pages, Addresses addresses)
+    : base_(base),
+      pages_(pages),
+      addresses_(addresses),
+      tree_(addresses == Addresses::first_fit ? address_pages(pages) : 1),
+      longest_free_(pages) {
+  if (addresses == Addresses::first_fit) return;
   for (const auto size : kOfContext) for_kernels_ = layout_.take(size);
 }
 
@@ -100,19 +112,17 @@ bool DeviceMemory::take_unplaced(std::uint64_t pages) noexcept {
   return true;
 }
 
-// An allocation begins at its lowest address, so in the page with its highest number.
 DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
-  if (address < end_ - kAddresses || address >= end_) return {};
-  const auto page = page_of(address);
-  auto word = std::size_t{page / 64};
-  if (word >= begins_.size()) return {};
-  auto bits = begins_[word] & (~std::uint64_t{0} << (page % 64));
+  if (address < base_) return {};
+  const auto page = (address - base_) / kPageBytes;
+  auto word = std::min<std::uint64_t>(page / 64, begins_.size());
+  auto bits = word == begins_.size() ? 0 : begins_[word] & (~std::uint64_t{0} >> (63 - page % 64));
   while (bits == 0) {
-    if (++word == begins_.size()) return {};
-    bits = begins_[word];
+    if (word == 0) return {};
+    bits = begins_[--word];
   }
-  const auto first =
-      static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+  const auto first = static_cast<std::uint32_t>(
+      word * 64 + static_cast<std::uint64_t>(63 - std::countl_zero(bits)));
   auto base = address_of(first);
   if (const auto number = number_of_.find(first); number != number_of_.end()) {
     if (first != page) return {};
@@ -126,7 +136,7 @@ DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
   return {.base = base, .block = &block};
 }
 
-void DeviceMemory::clear() { *this = DeviceMemory(end_ - kAddresses, pages_); }
+void DeviceMemory::clear() { *this = DeviceMemory(base_, pages_, addresses_); }
 
 std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
   if (const auto free = free_bytes(); free != 0) return free;
@@ -135,19 +145,27 @@ std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
 
 std::uint64_t DeviceMemory::take_pages(std::uint32_t count) {
   if (count > pages_ - taken_) return 0;
-  const auto offset = layout_.take(count * kPageBytes);
-  if (offset >= kAddresses) {  // Only where memory lies in very many pieces.
-    layout_.release(offset, count * kPageBytes);
-    return 0;
+  const auto size = count * kPageBytes;
+  auto offset = kAddresses;
+  if (addresses_ == Addresses::driver) {
+    offset = layout_.take(size);
+    if (offset >= kAddresses) layout_.release(offset, size);  // memory lies in very many pieces
+  } else if (const auto first = tree_.find(count)) {
+    tree_.take(*first, count);
+    offset = *first * kPageBytes;
   }
+  if (offset >= kAddresses) return 0;
   taken_ += count;
-  const auto address = end_ - kAddresses + offset;
+  const auto address = base_ + offset;
   mark(page_of(address), true);
   return address;
 }
 
 void DeviceMemory::release_pages(std::uint64_t address, std::uint32_t count) {
-  layout_.release(address - (end_ - kAddresses), count * kPageBytes);
+  if (addresses_ == Addresses::driver)
+    layout_.release(address - base_, count * kPageBytes);
+  else
+    tree_.release(page_of(address), count);
   taken_ -= count;
   mark(page_of(address), false);
 }

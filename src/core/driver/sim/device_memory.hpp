@@ -11,9 +11,13 @@
 #include "driver/driver_layout.hpp"
 #include "driver/sim/chunk.hpp"
 #include "driver/sim/content.hpp"
-#include "driver/sim/max_tree.hpp"
+#include "driver/sim/page_tree.hpp"
 
 namespace emm::sim {
+
+/// Where memory lies: `first_fit` at the lowest address where it fits; `driver` where an H200's
+/// driver puts that of a program from its start (DriverLayout).
+enum class Addresses : std::uint8_t { first_fit, driver };
 
 inline constexpr std::uint64_t kPageBytes = 2u << 20;
 inline constexpr std::uint64_t kLargestShared = 1u
@@ -23,11 +27,9 @@ inline constexpr std::uint64_t kLargestShared = 1u
 ///
 /// Sizes up to 1 MiB share 2 MiB pages at steps of 512 bytes; a larger allocation takes whole
 /// pages. (Measured on an H200 with cuMemGetInfo: 1,048,576 bytes take 2 MiB, and so do 1,048,577;
-/// 3 MiB take 4 MiB.) Pages get the addresses that DriverLayout says, after
-/// what a context takes for itself. A small allocation uses the first shared page that has room, at
-/// its lowest address, before it takes another page. So the same calls give the same addresses. An
-/// allocation may use any free physical pages, so physical memory does not fragment. One thread at
-/// a time.
+/// 3 MiB take 4 MiB.) A small allocation uses the first shared page that has room, at its lowest
+/// address, before it takes another page. The same calls give the same addresses. An allocation may
+/// use any free physical pages, so physical memory does not fragment. One thread at a time.
 class DeviceMemory {
  public:
   static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 43;
@@ -43,7 +45,7 @@ class DeviceMemory {
 
   /// `pages` physical pages at addresses from `base`, which is a multiple of the page size, to
   /// base + kAddresses.
-  DeviceMemory(std::uint64_t base, std::uint32_t pages);
+  DeviceMemory(std::uint64_t base, std::uint32_t pages, Addresses addresses);
 
   /// Returns the address, or 0 if there is no room. REQUIRES: size > 0.
   std::uint64_t allocate(std::uint64_t size);
@@ -69,23 +71,22 @@ class DeviceMemory {
   const std::unordered_map<std::uint64_t, DeviceBlock>& blocks() const noexcept { return blocks_; }
 
  private:
-  std::uint64_t address_of(std::uint32_t page) const noexcept {
-    return end_ - (page + std::uint64_t{1}) * kPageBytes;
-  }
+  std::uint64_t address_of(std::uint32_t page) const noexcept { return base_ + page * kPageBytes; }
   std::uint32_t page_of(std::uint64_t address) const noexcept {
-    return static_cast<std::uint32_t>((end_ - 1 - address) / kPageBytes);
+    return static_cast<std::uint32_t>((address - base_) / kPageBytes);
   }
   std::optional<std::uint32_t> share_page();
   std::uint64_t take_pages(std::uint32_t count);
   void release_pages(std::uint64_t address, std::uint32_t count);
   void mark(std::uint32_t page, bool begins);
 
-  // Pages are counted from the highest address down, as they are taken, so that tables stay short.
-  std::uint64_t end_;
+  std::uint64_t base_;
   std::uint32_t pages_;
+  Addresses addresses_;
   std::uint32_t taken_ = 0;
-  DriverLayout layout_{kAddresses};  // offsets from the base
-  std::uint64_t for_kernels_ = 0;    // what of it the context took first for kernels
+  PageTree tree_;                           // what is free, by page, for `first_fit`
+  DriverLayout layout_{kAddresses};         // or offsets from the base, for `driver`
+  std::uint64_t for_kernels_ = kAddresses;  // what of it the context took first for kernels
   // Each shared page has a number, the lowest that is unused; unused ones have no chunk.
   struct SharedPage {
     std::uint64_t address = 0;

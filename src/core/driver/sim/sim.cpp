@@ -57,6 +57,9 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
   sim.order = order == "late"     ? sim::WorkOrder::late
               : order == "random" ? sim::WorkOrder::random
                                   : sim::WorkOrder::early;
+  sim.addresses = options->choice("addresses", "first_fit", {"first_fit", "driver"}) == "driver"
+                      ? sim::Addresses::driver
+                      : sim::Addresses::first_fit;
   sim.peers = options->choice("peers", "all", {"all", "none"}) == "all";
   sim.reserved = options->bytes("reserved", is_whole ? card.context : 0);
   sim.seed = options->count("seed", 0);
@@ -96,7 +99,8 @@ extern constinit const DeviceEntry sim_sim_device{
     .summary =
         "A simulated H200 in this process: deterministic, with the answers of a real one, and the "
         "costs of its calls by a model",
-    .options = "capacity, content, costs, devices, gpu, order, peers, profile, reserved, seed",
+    .options =
+        "addresses, capacity, content, costs, devices, gpu, order, peers, profile, reserved, seed",
     .open = open_sim,
 };
 

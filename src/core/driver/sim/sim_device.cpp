@@ -18,7 +18,8 @@ SimDevice::SimDevice(const DeviceSpec& spec, HostSpace& host)
     : spec_(spec),
       base_(kFirstAddress + static_cast<std::uint64_t>(spec.ordinal) * kAddresses),
       host_(host),
-      memory_(base_, static_cast<std::uint32_t>((spec.total - spec.reserved) / kPageBytes)) {}
+      memory_(base_, static_cast<std::uint32_t>((spec.total - spec.reserved) / kPageBytes),
+              spec.addresses) {}
 
 ContextHandle SimDevice::retain() {
   static std::atomic<std::uint64_t> last{0};

@@ -19,7 +19,8 @@ struct DeviceSpec {
   int ordinal = 0;
   std::uint64_t total = 0;     ///< Bytes, as cuMemGetInfo shows them.
   std::uint64_t reserved = 0;  ///< The part that is never free: the system's and the context's.
-  Pattern fresh;               ///< The content of memory that was never written.
+  Addresses addresses = Addresses::first_fit;
+  Pattern fresh;  ///< The content of memory that was never written.
 };
 
 /// A device, its primary context, and the memory and objects of that context.

@@ -40,6 +40,7 @@ SimPlatform::SimPlatform(const SimOptions& options)
     const sim::DeviceSpec spec{.ordinal = ordinal,
                                .total = total,
                                .reserved = options.reserved,
+                               .addresses = options.addresses,
                                .fresh = fresh_memory(options)};
     devices_.push_back(std::make_unique<SimDevice>(spec, host_));
   }
@@ -70,6 +71,7 @@ std::string SimPlatform::spec() const {
   if (options_.gpu != nullptr)
     spec += text::format(",{}={}", options_.gpu->attributes.empty() ? "gpu" : "profile",
                          options_.gpu->name);
+  if (options_.addresses == sim::Addresses::driver) spec += ",addresses=driver";
   if (options_.zeroed) spec += ",content=zero";
   if (options_.reserved != 0) spec += text::format(",reserved={}", options_.reserved);
   return spec + text::format(",seed={}", options_.seed);

@@ -38,6 +38,7 @@ struct SimOptions {
   std::vector<std::uint64_t> capacities{};      ///< The capacity of each device, if they differ.
   /// Memory that was never written reads as zero, not as a pattern that shows the mistake.
   bool zeroed = false;
+  sim::Addresses addresses = sim::Addresses::first_fit;
   /// The card that the devices are, if one was named.
   const GpuProfile* gpu = nullptr;
 };
