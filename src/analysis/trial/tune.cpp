@@ -614,7 +614,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto& framework = trace.header().framework;
-  tuning.knows_today = framework != "PyTorch profiler";
+  tuning.knows_today = framework != trace::kTorchProfiler;
   if (tuning.knows_today && !framework.starts_with("torch")) tuning.other_framework = framework;
   const auto settings = candidates(program, options);
   tuning.lateness = lateness_of(program);

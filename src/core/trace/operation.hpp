@@ -206,6 +206,9 @@ struct DeviceInfo {
   bool operator==(const DeviceInfo&) const = default;
 };
 
+/// The framework of torch.profiler's traces: PyTorch, whose settings they do not tell.
+inline constexpr std::string_view kTorchProfiler = "PyTorch profiler";
+
 /// The header of a trace. Empty strings and 0 mean "unknown", except for `complete`.
 struct Header {
   int minor = 0;  ///< The version is "1.<minor>".

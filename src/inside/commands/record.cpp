@@ -36,6 +36,7 @@
 #include "raw/raw.hpp"
 #include "record/forwarding_library.hpp"
 #include "record/room_ahead.hpp"
+#include "standin/process_report.hpp"
 #include "trace/live_bytes.hpp"
 #include "trace/writer.hpp"
 
@@ -361,7 +362,7 @@ class RecordProgram final : public CommandRun {
     };
     auto shim = DriverShim::open(folder->path(), console.program(),
                                  simulated_ ? simulated_->driver() : std::string());
-    if (!shim && !simulated_ && std::getenv("EMM_STANDIN_DEVICE") != nullptr) {
+    if (!shim && !simulated_ && std::getenv(standin::kProgramFolder) != nullptr) {
       return unrecorded(fail(Errc::usage,
                              "its driver is that of `emmctl run --device`: expected `emmctl record "
                              "--device` instead, which simulates the device, too"));

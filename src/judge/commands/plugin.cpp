@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 
+#include "base/run_files.hpp"
 #include "cli/command.hpp"
 #include "commands/plugin_templates.hpp"
 #include "format/whole_file.hpp"
@@ -66,6 +67,7 @@ class Plugin final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     if (action_ != "new") return fail(Errc::usage, "plugin {}: expected new", action_);
     if (name_.ends_with(".py")) return write_workflows(console);
+    if (auto free = run_files::reserve_folder(name_, "NAME"); !free) return std::move(free).error();
     if (!is_name(name_)) {
       return fail(
           Errc::usage,

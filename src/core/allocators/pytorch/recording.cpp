@@ -45,6 +45,7 @@ Extension extension_of(const Operation& operation) {
 
 Status Recording::on_header(const trace::Header& header) {
   is_torch_ = header.framework == "torch" || header.framework.starts_with("torch ");
+  has_segments_of_others_ = !is_torch_ && header.framework != trace::kTorchProfiler;
   if (is_torch_ && !header.source_options.empty()) {
     if (auto read = read_snapshot_settings(header.source_options, settings_); !read)
       settings_fault_ = describe(read.error());
@@ -89,7 +90,7 @@ void Recording::end_all(std::uint64_t event, std::uint32_t device) {
 void Recording::add_memory(const Operation& operation, Step step) {
   const auto backing = operation.has(Member::layer) && operation.layer == trace::Layer::backing;
   // Another allocator's segments tell nothing of what PyTorch's would do.
-  if (backing && !is_torch_) return;
+  if (backing && has_segments_of_others_) return;
   if (!backing && operation.has(Member::kind) && operation.kind != trace::Kind::device) return;
   const auto more = extension_of(operation);
   step.address = operation.addr;

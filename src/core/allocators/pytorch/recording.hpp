@@ -81,7 +81,8 @@ class Recording final : public trace::OperationSink {
   void end_all(std::uint64_t event, std::uint32_t device);
 
   Takes takes_;
-  bool is_torch_ = false, has_segments_ = false, pools_in_rows_ = false;
+  bool is_torch_ = false, has_segments_of_others_ = false, has_segments_ = false,
+       pools_in_rows_ = false;
   std::uint32_t device_ = 0;
   std::size_t other_devices_ = 0;
   std::uint64_t events_ = 0;

@@ -420,7 +420,7 @@ class ProfilerImport {
   }
 
   Status begin(Pairing& pairing) {
-    auto header = recording_header("PyTorch profiler", {"multi-device"});
+    auto header = recording_header(kTorchProfiler, {"multi-device"});
     if (devices_.size() < 2) header.requires_.clear();
     for (const auto& [number, device] : read_.devices) {
       if (devices_.count(static_cast<std::uint8_t>(number)) != 0) header.devices.push_back(device);

@@ -196,7 +196,7 @@ std::string category_member(std::size_t category) {
 }
 
 Header timeline_header(std::string_view curve) {
-  auto header = recording_header("PyTorch profiler", {});
+  auto header = recording_header(kTorchProfiler, {});
   header.extensions = text::format("\"x-curve\":\"{}\"", curve);
   return header;
 }
