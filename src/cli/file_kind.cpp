@@ -69,7 +69,7 @@ constexpr std::string_view kOfKernels =
     "  nsys profile --cuda-memory-usage=true -o run ./program\n";
 
 constexpr std::string_view kOfLoad =
-    "It has loads by the second, and not who holds memory. Write that:\n"
+    "It is not read. Write who holds memory, as CSV:\n"
     "  nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory "
     "--format=csv -lms 100 > smi.csv\n"
     "  emmctl explain smi.csv\n";
@@ -100,6 +100,8 @@ constexpr std::array kMagics{
           "weights, as torch.save() wrote them before 1.6", kWeights},
     Magic{"memray\0"sv, "a recording of memray", kOfHost},
     Magic{"# gpu "sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
+    Magic{"#Date "sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
+    Magic{"#Date,"sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
     Magic{"#gpu,"sv, "what nvidia-smi dmon or pmon prints", kOfLoad},
     Magic{"<svg"sv, "a picture (SVG)", ""},
     Magic{"\x93NUMPY"sv, "an array of NumPy", ""},

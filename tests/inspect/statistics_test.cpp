@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "exchange/importer.hpp"
 #include "format/json_writer.hpp"
@@ -63,7 +64,8 @@ TEST(Statistics, KnowsEachFormatByItsContent) {
   EXPECT_EQ(reader_of(golden("smi_apps.csv")), "nvidia-smi");
   EXPECT_EQ(reader_of(golden("leaks.txt")), "compute-sanitizer");
   EXPECT_EQ(reader_of(golden("after.prof")), "jax-profile");
-  for (const std::string_view other : {"", "hello\n", "{}", "a,b\n1,2\n", "=========\n", "MA 3"})
+  for (const std::string_view other : {"", "hello\n", "{}", "a,b\n1,2\n", "=========\n", "MA 3",
+                                       "1,foo,3\n", "1, 2\n", "7, 8, 9\n", "step 3, loss 0.1\n"})
     EXPECT_EQ(reader_of(other), "") << other;
 }
 
@@ -173,6 +175,43 @@ TEST(Statistics, LeaksAreSummedByTheFirstFrameOfTheProgram) {
   EXPECT_EQ(read.rows[0].bytes, 3072u);
   EXPECT_EQ(read.rows[0].count, 2u);
   EXPECT_EQ(value(read, "leaked, by the summary"), Stated::exactly(3584));
+}
+
+TEST(Statistics, NvidiaSmisProcessesAreToldWithoutAHeaderLine) {
+  for (const std::string_view csv :
+       {"4711, python, 17500 MiB\n4712, /usr/bin/x, 300 MiB\n",
+        "4711, python, 17500\n4712, /usr/bin/x, 300\n", "4711, 17500 MiB\n4712, 300 MiB\n",
+        "2026/03/01 10:00:00.000, GPU-1, 4711, python, 17500\n"}) {
+    SCOPED_TRACE(csv);
+    const auto read = stated(csv);
+    ASSERT_FALSE(read.rows.empty());
+    EXPECT_NE(read.rows[0].name.find("process 4711"), std::string::npos) << read.rows[0].name;
+    EXPECT_EQ(read.rows[0].bytes, 17500 * kMiB);
+  }
+  const auto unknown = stated("4711, python, [N/A]\n");
+  EXPECT_FALSE(figure(unknown, "most used")->value);
+}
+
+TEST(Statistics, NvidiaSmisColumnsOfAGpuAreNotGuessedWithoutAHeaderLine) {
+  const std::pair<std::string_view, std::string_view> missing[] = {
+      {"2026/03/01 10:00:00.000, 0, 17500 MiB, 81559 MiB\n",
+       "timestamp, index, memory.used [MiB], memory.total [MiB]"},
+      {"2026/03/01 10:00:00.000, 0, 17500, 81559\n",
+       "timestamp, index, memory.used [MiB], memory.total [MiB]"},
+      {"0, NVIDIA H100 80GB HBM3, 81559 MiB, 17500 MiB\n",
+       "index, name, memory.total [MiB], memory.used [MiB]"},
+      {"17500 MiB\n", "memory.used [MiB]"},
+  };
+  for (const auto& [csv, header] : missing) {
+    SCOPED_TRACE(csv);
+    const auto source = format::ByteSource::memory(csv, "smi.csv");
+    const auto reader = detect_statistics(*source);
+    ASSERT_TRUE(reader && *reader != nullptr);
+    const auto read = (*reader)->read(*source);
+    ASSERT_FALSE(read);
+    EXPECT_NE(describe(read.error()).find(header), std::string::npos) << describe(read.error());
+    EXPECT_EQ(stated(std::string(header) + '\n' + std::string(csv)).rows.size(), 1u);
+  }
 }
 
 TEST(Statistics, GrowthOfTwoProfilesIsByFunction) {

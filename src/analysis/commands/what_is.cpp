@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/shell_word.hpp"
@@ -16,6 +18,36 @@ namespace emm::cli {
 namespace {
 
 constexpr std::size_t kPrefix = std::size_t{64} << 10;
+
+/// The beginning of a file: what it is has to be said at once, also of many gigabytes.
+class Beginning final : public format::ByteSource {
+ public:
+  explicit Beginning(std::unique_ptr<format::ByteSource> source) : source_(std::move(source)) {}
+  const std::string& name() const noexcept override { return source_->name(); }
+  Result<std::string_view> peek(std::size_t size) override { return source_->peek(size); }
+  Result<std::string_view> next() override {
+    if (is_cut_) return std::string_view();
+    auto bytes = source_->next();
+    if (!bytes) return bytes;
+    is_cut_ = is_cut_ || bytes->size() > left_;
+    const auto taken = bytes->substr(0, left_);
+    left_ -= taken.size();
+    return taken;
+  }
+  std::uint64_t consumed() const noexcept override { return source_->consumed(); }
+  std::uint64_t total() const noexcept override { return source_->total(); }
+  bool truncated() const noexcept override { return source_->truncated(); }
+  /// Is there more of the file?
+  bool is_cut() const noexcept { return is_cut_; }
+
+ private:
+  std::unique_ptr<format::ByteSource> source_;
+  std::size_t left_ = std::size_t{64} << 20;
+  bool is_cut_ = false;
+};
+
+constexpr std::string_view kCut =
+    " Only its first 64 MiB were read: what comes after them is not known.";
 
 struct Suggestion {
   std::string command, what;
@@ -93,20 +125,22 @@ class FirstRequest final : public trace::OperationSink {
         trace::asks_for_device_memory(operation.op) && operation.layer != trace::Layer::backing;
     if (!asks) return {};
     told_ = Told::requests;
+    has_request_ = true;
     return enough();
   }
   Status finish() override { return {}; }
   Told told() const noexcept { return told_; }
   bool has_begun() const noexcept { return has_begun_; }
+  bool has_request() const noexcept { return has_request_; }
 
  private:
   static Status enough() { return Error{.code = Errc::interrupted}; }
   Told told_ = Told::requests;
-  bool has_begun_ = false;
+  bool has_begun_ = false, has_request_ = false;
 };
 
 Result<FileAnswer> of_recording(const std::string& path, const trace::Importer& importer,
-                                format::ByteSource& source) {
+                                Beginning& source) {
   const auto shown = text::shell_word(path);
   const auto prefix = source.peek(kPrefix);
   if (!prefix) return prefix.error();
@@ -114,14 +148,15 @@ Result<FileAnswer> of_recording(const std::string& path, const trace::Importer& 
   FirstRequest first;
   // A damaged recording tells what it is, too, but not one of which nothing can be read.
   const auto read = importer.read(source, first, {.partial = true});
-  if (!read && !first.has_begun()) {
+  const bool is_cut = source.is_cut() && !first.has_request() && first.told() != Told::curve;
+  if (!read && !first.has_begun() && !is_cut) {
     auto answer = file_kind(begin, path);
     answer.what = std::string(read.error().message);
     return answer;
   }
-  const auto what =
-      text::format("{} is in the format {}: {}.", path, importer.name, importer.summary);
-  if (first.told() != Told::requests) {
+  const auto what = text::format("{} is in the format {}: {}.{}", path, importer.name,
+                                 importer.summary, is_cut ? kCut : "");
+  if (first.told() != Told::requests && !is_cut) {
     const bool is_state = first.told() == Told::state;
     std::vector<Suggestion> asked{
         {text::format("inspect {}", shown),
@@ -162,7 +197,7 @@ FileAnswer of_statistics(const std::string& path, const inspect::StatisticsReade
 }
 
 /// A log with messages: what to ask of it.
-FileAnswer of_messages(const message::Messages& messages, const std::string& path) {
+FileAnswer of_messages(const message::Messages& messages, const std::string& path, bool is_cut) {
   const auto shown = text::shell_word(path);
   const auto& first = messages.all.front();
   std::vector<Suggestion> asked{
@@ -173,24 +208,28 @@ FileAnswer of_messages(const message::Messages& messages, const std::string& pat
     asked.push_back({text::format("report {} --from {} -o page.html", shown, kDumpFormat),
                      "Makes a page for a browser, with their map."});
   }
-  return listed(text::format("{} is a log of {} line{} with {} out-of-memory message{}, the first "
-                             "at line {} ({}).",
-                             path, text::grouped(messages.lines), messages.lines == 1 ? "" : "s",
-                             text::grouped(messages.count), messages.count == 1 ? "" : "s",
-                             first.line, message::framework(first.wording->speaker)),
-                asked);
+  return listed(
+      text::format("{} is a log of {} line{} with {} out-of-memory message{}, the first "
+                   "at line {} ({}).{}",
+                   path, text::grouped(messages.lines), messages.lines == 1 ? "" : "s",
+                   text::grouped(messages.count), messages.count == 1 ? "" : "s", first.line,
+                   message::framework(first.wording->speaker), is_cut ? kCut : ""),
+      asked);
 }
 
 /// A text that is no recording.
-Result<FileAnswer> of_log(format::ByteSource& source, const std::string& path, FileAnswer kind) {
+Result<FileAnswer> of_log(format::ByteSource& source, const Beginning& file,
+                          const std::string& path, FileAnswer kind) {
   if (!kind.may_have_messages) return kind;
   auto messages = message::find_messages(source);
   if (!messages) return std::move(messages).error();
-  if (!messages->all.empty()) return of_messages(*messages, path);
+  if (!messages->all.empty()) return of_messages(*messages, path, file.is_cut());
   if (kind.is_text) {
-    kind.what += text::format(", with no out-of-memory message in {} line{}",
-                              text::grouped(messages->lines), messages->lines == 1 ? "" : "s");
+    kind.what += text::format(", with no out-of-memory message in {}{} line{}",
+                              file.is_cut() ? "its first " : "", text::grouped(messages->lines),
+                              messages->lines == 1 ? "" : "s");
   }
+  if (file.is_cut()) kind.what += text::format(".{} `emmctl explain` reads all", kCut);
   return kind;
 }
 
@@ -220,25 +259,28 @@ Result<FileAnswer> what_is(const std::string& path) {
       begin.size() > 20 && begin[16] != kCore && begin[18] != kGpu)
     return of_library(path);
   if (const auto schema = schema_of(begin); !schema.empty()) return of_result(path, schema);
-  auto source = format::ByteSource::open(path);
-  if (!source) return std::move(source).error();
-  const auto importer = trace::detect(**source);
-  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer, **source);
+  auto opened = format::ByteSource::open(path);
+  if (!opened) return std::move(opened).error();
+  auto source = std::make_unique<Beginning>(*std::move(opened));
+  const auto importer = trace::detect(*source);
+  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer, *source);
   if (importer) {
     // Without a message in it, it is a recording like others.
-    auto messages = message::find_messages(**source);
+    auto messages = message::find_messages(*source);
     if (!messages) return std::move(messages).error();
-    if (!messages->all.empty()) return of_messages(*messages, path);
-    source = format::ByteSource::open(path);
-    return source ? of_recording(path, **importer, **source) : source.error();
+    if (!messages->all.empty()) return of_messages(*messages, path, source->is_cut());
+    opened = format::ByteSource::open(path);
+    if (!opened) return std::move(opened).error();
+    Beginning again(*std::move(opened));
+    return of_recording(path, **importer, again);
   }
-  auto printed = format::printed_lines(*std::move(source));
+  const auto& file_itself = *source;
+  const auto printed = format::printed_lines(std::move(source));
   const auto statistics = inspect::detect_statistics(*printed);
   if (statistics && *statistics) return of_statistics(path, **statistics);
-  source = std::move(printed);
-  const auto prefix = (*source)->peek(kPrefix);
+  const auto prefix = printed->peek(kPrefix);
   if (!prefix) return prefix.error();
-  return of_log(**source, path, file_kind(*prefix, path));
+  return of_log(*printed, file_itself, path, file_kind(*prefix, path));
 }
 
 }  // namespace emm::cli

@@ -89,6 +89,28 @@ std::string why_range(const Lateness& lateness) {
       text::grouped(lateness.longest));
 }
 
+std::string why_range_briefly(const Lateness& lateness, std::uint64_t caught) {
+  std::string words;
+  if (lateness.late != 0) {
+    words = text::format("{} of {} frees wait for other streams, which decides what is reserved.",
+                         text::grouped(lateness.late), text::grouped(lateness.frees));
+  } else if (caught != 0) {
+    words = text::format(
+        "The program caught {} failure{}: which requests fail decides what it reserves.",
+        text::grouped(caught), caught == 1 ? "" : "s");
+  }
+  return words;
+}
+
+std::uint64_t caught_failures(const pytorch::Program& program) {
+  std::uint64_t caught = 0, refused = 0;
+  for (const auto& call : program.calls) {
+    if (call.kind == Call::Kind::refused) ++refused;
+    if (call.kind == Call::Kind::alloc) caught = refused;
+  }
+  return caught;
+}
+
 std::vector<pytorch::Program> as_late(const pytorch::Program& program) {
   std::vector<pytorch::Program> all;
   const auto lateness = lateness_of(program);
@@ -105,22 +127,31 @@ std::vector<pytorch::Program> as_late(const pytorch::Program& program) {
 }
 
 Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::RunOptions& options,
-                     const pytorch::Program& program,
-                     const pytorch::Allocator::Counts& as_recorded) {
-  Reserved reserved{.low = as_recorded.peak_reserved, .high = as_recorded.peak_reserved};
-  if (late.empty()) return reserved;
-  const auto largest = largest_segment(late.front(), options.settings);
+                     const pytorch::Program& program, const pytorch::Outcome& as_recorded,
+                     std::uint64_t limit_below) {
+  const auto peak = as_recorded.counts.peak_reserved;
+  Reserved reserved{.low = peak, .high = peak};
   const auto limit = std::min(options.capacity, options.settings.limit());
   const auto reaches = [&](const pytorch::Allocator::Counts& counts) {
     return limit != pytorch::kNoLimit && counts.retries + counts.ooms != 0;
   };
+  if (as_recorded.differs && reaches(as_recorded.counts) && caught_failures(program) != 0) {
+    reserved.low = std::min(peak, as_recorded.peak_until_differs);
+    // A memory fraction is compared with what is asked for; the last piece may reach beyond it.
+    const auto beyond = options.settings.expandable_segments && limit < options.capacity
+                            ? options.settings.large_segment_size
+                            : 0;
+    reserved.high = std::max(peak, std::max(limit, limit_below) + beyond);
+  }
+  if (late.empty()) return reserved;
+  const auto largest = largest_segment(late.front(), options.settings);
   const auto take = [&](const pytorch::Allocator::Counts& counts) {
     add(reserved, counts.peak_reserved);
     if (!reaches(counts)) return;
     add(reserved, limit - std::min(limit, largest));
     add(reserved, limit);
   };
-  take(as_recorded);
+  take(as_recorded.counts);
   for (const auto& each : late) take(run(each, options).counts);
   if (limit != pytorch::kNoLimit) return reserved;
   const auto held = run(program, {.settings = program.settings}).counts.peak_reserved;

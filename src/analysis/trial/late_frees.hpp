@@ -30,19 +30,26 @@ struct Lateness {
 Lateness lateness_of(const pytorch::Program& program);
 /// Says why a figure is a range. Empty if no free was late.
 std::string why_range(const Lateness& lateness);
+/// The same in one short sentence.
+std::string why_range_briefly(const Lateness& lateness, std::uint64_t caught);
+
+/// Failures that the program caught: it asked for memory after them. Which requests fail depends on
+/// the setting, and what the program does then on which fail.
+std::uint64_t caught_failures(const pytorch::Program& program);
 
 /// The program with each late free completed at the first request after it, which is the earliest
 /// that PyTorch can notice, and after more and more requests, up to the longest that any waited.
 /// Empty if no free is late.
 std::vector<pytorch::Program> as_late(const pytorch::Program& program);
 
-/// What a program reserves under one setting, whenever its late frees complete. `late` is as_late()
-/// of the program, `as_recorded` its run with `options`. A run that reaches its limit reserves up
-/// to the limit, and at least the limit without its largest segment. If the limit is unknown, it is
-/// at least what the recording reserved.
+/// What a program reserves under one setting, whenever its late frees complete and whatever it does
+/// once other requests fail than in the recording. `late` is as_late() of the program,
+/// `as_recorded` its run with `options`; the limit is below `limit_below`, if that is not 0. A run
+/// that reaches its limit reserves up to the limit, and at least the limit without its largest
+/// segment. If the limit is unknown, it is at least what the recording reserved.
 Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::RunOptions& options,
-                     const pytorch::Program& program,
-                     const pytorch::Allocator::Counts& as_recorded);
+                     const pytorch::Program& program, const pytorch::Outcome& as_recorded,
+                     std::uint64_t limit_below = 0);
 
 /// Returns the least and the most that is reserved after the last call, whenever the late frees
 /// complete. `late` is as_late() of the program, `as_recorded` its run with `options`.

@@ -32,7 +32,7 @@ Remedy by_model(std::string what, std::string how, const pytorch::Program& progr
   remedy.served = serves(outcome.fails_at, event);
   remedy.serves_program = !outcome.fails_at;
   remedy.peak_reserved = outcome.counts.peak_reserved;
-  remedy.reserved = reserved_of(as_late(program), options, program, outcome.counts);
+  remedy.reserved = reserved_of(as_late(program), options, program, outcome, question.below);
   return remedy;
 }
 

@@ -62,7 +62,7 @@ Tuned judge(const pytorch::Program& program, const std::vector<pytorch::Program>
   auto options = run_options(settings, question.capacity, question.limit);
   std::uint64_t ns = 0;
   auto outcome = run_timed(program, options, ns);
-  tuned.reserved = reserved_of(late, options, program, outcome.counts);
+  tuned.reserved = reserved_of(late, options, program, outcome, question.below);
   // A request that fails in one case may fail on the device.
   const auto cases = cases_of(program, late);
   for (std::size_t i = 1; i < cases.size(); ++i) {
@@ -534,13 +534,18 @@ Question question_of(const pytorch::Recording& recording, const pytorch::Setting
   const auto own = settings.limit();
   if (own != pytorch::kNoLimit) {
     const auto is_inferred = recording.limit_is_inferred() && !settings.fraction;
+    const auto inferred = is_inferred ? inferred_limit(recording) : std::nullopt;
     return {.capacity = own,
             .limit = Limit::fraction,
-            .by = is_inferred ? AskedBy::inference : AskedBy::recording};
+            .by = is_inferred ? AskedBy::inference : AskedBy::recording,
+            .below = inferred ? inferred->range.below : 0};
   }
   if (!recording.is_recording()) return {.limit = limit};
   if (const auto inferred = inferred_limit(recording))
-    return {.capacity = inferred->range.least, .limit = Limit::fraction, .by = AskedBy::inference};
+    return {.capacity = inferred->range.least,
+            .limit = Limit::fraction,
+            .by = AskedBy::inference,
+            .below = inferred->range.below};
   using Kind = pytorch::Step::Kind;
   std::uint64_t reserved = 0;
   for (const auto& step : recording.steps()) {
@@ -618,6 +623,7 @@ Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
   if (tuning.knows_today && !framework.starts_with("torch")) tuning.other_framework = framework;
   const auto settings = candidates(program, options);
   tuning.lateness = lateness_of(program);
+  tuning.caught = caught_failures(program);
   const auto late = as_late(program);
   std::vector<Tuned> found(settings.size());
   std::atomic<std::uint64_t> done{0};

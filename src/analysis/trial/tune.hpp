@@ -82,6 +82,7 @@ struct Question {
   std::uint64_t capacity = pytorch::kNoLimit;  ///< For the allocator, without what others hold.
   Limit limit = Limit::device;                 ///< What `capacity` limits.
   AskedBy by = AskedBy::nobody;
+  std::uint64_t below = 0;  ///< An inferred limit is less than this. 0: `capacity` is the limit.
 };
 /// Returns the capacity that is known or inferred: the user's, else that of the recording, else
 /// what it had at the refused request of `event`, or at the first one.
@@ -120,6 +121,7 @@ struct Tuning {
   std::uint64_t before_reserved = 0, before_live = 0;
   std::vector<Tuned> ranking;  ///< The best first.
   Lateness lateness{};
+  std::uint64_t caught = 0;         ///< See caught_failures().
   std::string_view pool_untried{};  ///< From why_no_pool().
   bool interrupted = false;
   /// The limit that the recording implies but does not state. The caller sets it.

@@ -129,10 +129,28 @@ std::string unlimited_words(const Tuned& one) {
   return range_words(one.unlimited, [](std::uint64_t bytes) { return units::bytes(bytes); });
 }
 
-/// Says why a figure is a range. Empty if no free was late.
+bool is_wide(const Reserved& range) { return range.high - range.low > range.low / 10; }
+
+/// Says why a range is wide. Empty if none is.
+std::string wide_words(const Tuning& tuning) {
+  const auto any = std::any_of(tuning.ranking.begin(), tuning.ranking.end(), [](const Tuned& each) {
+    return is_wide(each.reserved) || is_wide(each.unlimited);
+  });
+  return any ? why_range_briefly(tuning.lateness, tuning.caught) : "";
+}
+
+/// Says why a figure is a range. Empty if no free was late and no failure caught.
 std::string late_words(const Tuning& tuning) {
   auto words = why_range(tuning.lateness);
-  if (words.empty()) return words;
+  if (tuning.caught != 0) {
+    words += text::format(
+        "{}The program caught {} failure{}. Under another setting others may fail, and what it "
+        "does "
+        "then is not recorded: it reserves at least what it did until then, and at most the limit. "
+        "Without a limit it may reserve more than is shown.",
+        words.empty() ? "" : " ", text::grouped(tuning.caught), tuning.caught == 1 ? "" : "s");
+  }
+  if (tuning.lateness.late == 0) return words;
   words += " What is lost, retries and calls are those of frees that complete as recorded.";
   if (tuning.pool_untried.empty()) words += " The pool's figures are those of frees without delay.";
   if (tuning.question.capacity == pytorch::kNoLimit)
@@ -216,6 +234,12 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   }
   const auto first = first_advice(tuning);
   made.answer = {first.words, today_words(tuning, trace)};
+  const auto any_wide_row = [&] {
+    const auto shown = shown_of(tuning);
+    return std::any_of(shown.begin(), shown.end(),
+                       [](const Shown& each) { return is_wide(each.one->unlimited); });
+  };
+  if (any_wide_row()) made.answer.push_back(wide_words(tuning));
   if (tuning.before_live != 0) {
     made.answer.push_back(
         text::format("{} of the {} that are live at most were there before the first row, and stay "
@@ -411,6 +435,10 @@ std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
   write(json, tuning.lateness);
+  json.member("caught_failures", tuning.caught);
+  const auto why = wide_words(tuning);
+  json.member("wide_because",
+              why.empty() ? std::optional<std::string_view>() : std::string_view(why));
   write_inferred_limit(json, tuning.inferred_limit);
   write_advice(json, tuning);
   json.key("ranking").begin_array();

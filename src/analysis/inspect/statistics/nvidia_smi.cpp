@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -57,6 +58,153 @@ std::optional<SmiColumns> smi_columns(std::string_view line) {
     if (is("timestamp")) at.time = i;
   }
   return at.used ? std::optional(at) : std::nullopt;
+}
+
+/// "2026/03/01 10:00:00.000"
+std::optional<std::int64_t> civil_ms(std::string_view text) {
+  constexpr std::size_t kParts = 7;
+  std::array<std::int64_t, kParts> parts{};
+  std::size_t part = 0;
+  for (std::size_t at = 0; at < text.size() && part < kParts; ++part) {
+    const auto digits = std::min(text.find_first_not_of("0123456789", at), text.size());
+    const auto number = text::to_u64(text.substr(at, digits - at));
+    if (!number || *number > 9999) return std::nullopt;
+    parts[part] = static_cast<std::int64_t>(*number);
+    at = digits + 1;
+  }
+  if (part + 1 < kParts) return std::nullopt;
+  const std::chrono::year_month_day day{std::chrono::year(static_cast<int>(parts[0])),
+                                        std::chrono::month(static_cast<unsigned>(parts[1])),
+                                        std::chrono::day(static_cast<unsigned>(parts[2]))};
+  if (!day.ok()) return std::nullopt;
+  const auto days = std::chrono::sys_days(day).time_since_epoch().count();
+  return (((days * 24 + parts[3]) * 60 + parts[4]) * 60 + parts[5]) * 1000 + parts[6];
+}
+
+/// What a cell of a row can be, by how nvidia-smi writes it.
+enum class SmiCell { time, gpu, mib, number, unknown, percent, watts, model, text };
+
+SmiCell cell_kind(std::string_view cell) {
+  constexpr std::array<std::string_view, 7> kModels{
+      "NVIDIA ", "Tesla ", "GeForce ", "Quadro ", "TITAN ", "GRID ", "Graphics Device"};
+  const auto rest = cell.substr(std::min(cell.find_first_not_of("0123456789"), cell.size()));
+  if (cell.starts_with("GPU-") || cell.starts_with("MIG-")) return SmiCell::gpu;
+  if (cell.size() == 16 && cell[8] == ':' && cell[11] == ':' && cell[14] == '.')
+    return SmiCell::gpu;
+  if (rest.size() < cell.size()) {
+    if (rest.empty()) return SmiCell::number;
+    if (rest == " MiB") return SmiCell::mib;
+    if (rest == " %") return SmiCell::percent;
+    if (rest.ends_with(" W")) return SmiCell::watts;
+    if (civil_ms(cell)) return SmiCell::time;
+  }
+  if (cell.starts_with('[') && (cell.starts_with("[N/A") || cell.starts_with("[Not Supp")))
+    return SmiCell::unknown;
+  for (const auto model : kModels) {
+    if (cell.starts_with(model)) return SmiCell::model;
+  }
+  return SmiCell::text;
+}
+
+/// A row of a file that was written with --format=csv,noheader. Of a process, what the columns are
+/// can be told by the order of their kinds; of a GPU it cannot: the used memory looks like the
+/// free.
+struct SmiHeadless {
+  std::optional<SmiColumns> at{};  ///< Of a process.
+  std::string header{};            ///< Of a GPU: the line that most likely is missing.
+};
+
+SmiHeadless smi_headless(std::string_view line) {
+  SmiHeadless found;
+  const auto cells = csv_cells(line);
+  std::vector<SmiCell> kinds;
+  for (const auto& cell : cells) kinds.push_back(cell_kind(cell));
+  // nvidia-smi writes a blank after each comma.
+  if (cells.size() > 1 && line.find(", ") == line.npos) return found;
+
+  SmiColumns at{};
+  std::size_t i = 0;
+  for (; i < kinds.size() &&
+         (kinds[i] == SmiCell::time || kinds[i] == SmiCell::gpu || kinds[i] == SmiCell::model);
+       ++i) {
+    (kinds[i] == SmiCell::time ? at.time : at.gpu) = i;
+  }
+  constexpr std::uint64_t kGpusMost = 256;  // A larger number is not the index of one.
+  const auto left = kinds.size() - i;
+  const auto holds = [&](std::size_t column) {
+    return kinds[column] == SmiCell::mib || kinds[column] == SmiCell::unknown;
+  };
+  if (left == 3 && kinds[i] == SmiCell::number && kinds[i + 1] == SmiCell::text &&
+      (holds(i + 2) || kinds[i + 2] == SmiCell::number)) {
+    at.pid = i;
+    at.name = i + 1;
+    at.used = i + 2;
+  } else if (left == 2 && kinds[i] == SmiCell::number && holds(i + 1) &&
+             text::to_u64(cells[i]).value_or(0) >= kGpusMost) {
+    at.pid = i;
+    at.used = i + 1;
+  }
+  if (at.used) {
+    found.at = at;
+    return found;
+  }
+
+  const auto has = [&](SmiCell kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  if (!has(SmiCell::mib) && !(has(SmiCell::time) && has(SmiCell::number))) return found;
+  // Without units a number before the others is the GPU's, and the others are memory.
+  const bool has_units = has(SmiCell::mib);
+  std::vector<std::size_t> sizes;
+  std::vector<std::string> names(cells.size());
+  for (std::size_t column = 0; column < cells.size(); ++column) {
+    const auto value = [&] { return text::to_u64(cells[column]).value_or(kGpusMost); };
+    switch (kinds[column]) {
+      case SmiCell::time:
+        names[column] = "timestamp";
+        break;
+      case SmiCell::gpu:
+        names[column] = cells[column][3] == '-' ? "uuid" : "pci.bus_id";
+        break;
+      case SmiCell::model:
+        names[column] = "name";
+        break;
+      case SmiCell::percent:
+        names[column] = "utilization.gpu [%]";
+        break;
+      case SmiCell::watts:
+        names[column] = "power.draw [W]";
+        break;
+      case SmiCell::mib:
+        sizes.push_back(column);
+        break;
+      case SmiCell::number:
+        if (value() < kGpusMost && std::find(names.begin(), names.end(), "index") == names.end())
+          names[column] = "index";
+        else if (!has_units)
+          sizes.push_back(column);
+        break;
+      case SmiCell::unknown:
+      case SmiCell::text:
+        break;
+    }
+    if (names[column].empty()) names[column] = "?";
+  }
+  if (sizes.empty()) return found;
+  const auto size_of = [&](std::size_t column) {
+    const std::string_view cell = cells[column];
+    return text::to_u64(cell.substr(0, cell.find(' '))).value_or(0);
+  };
+  if (sizes.size() > 1) {
+    const auto total = std::max_element(sizes.begin(), sizes.end(),
+                                        [&](auto a, auto b) { return size_of(a) < size_of(b); });
+    names[*total] = "memory.total [MiB]";
+    sizes.erase(total);
+  }
+  names[sizes.front()] = "memory.used [MiB]";
+  if (sizes.size() > 1) names[sizes[1]] = "memory.free [MiB]";
+  for (const auto& name : names) found.header += (found.header.empty() ? "" : ", ") + name;
+  return found;
 }
 
 /// The tables that nvidia-smi prints without options. A GPU has two lines, of which the second has
@@ -121,27 +269,6 @@ struct SmiSeries {
   std::optional<Stated> least, most, last, total;
 };
 
-/// "2026/03/01 10:00:00.000"
-std::optional<std::int64_t> civil_ms(std::string_view text) {
-  constexpr std::size_t kParts = 7;
-  std::array<std::int64_t, kParts> parts{};
-  std::size_t part = 0;
-  for (std::size_t at = 0; at < text.size() && part < kParts; ++part) {
-    const auto digits = std::min(text.find_first_not_of("0123456789", at), text.size());
-    const auto number = text::to_u64(text.substr(at, digits - at));
-    if (!number || *number > 9999) return std::nullopt;
-    parts[part] = static_cast<std::int64_t>(*number);
-    at = digits + 1;
-  }
-  if (part + 1 < kParts) return std::nullopt;
-  const std::chrono::year_month_day day{std::chrono::year(static_cast<int>(parts[0])),
-                                        std::chrono::month(static_cast<unsigned>(parts[1])),
-                                        std::chrono::day(static_cast<unsigned>(parts[2]))};
-  if (!day.ok()) return std::nullopt;
-  const auto days = std::chrono::sys_days(day).time_since_epoch().count();
-  return (((days * 24 + parts[3]) * 60 + parts[4]) * 60 + parts[5]) * 1000 + parts[6];
-}
-
 }  // namespace
 
 Result<SmiFile> each_smi_row(format::ByteSource& source,
@@ -151,6 +278,7 @@ Result<SmiFile> each_smi_row(format::ByteSource& source,
   std::optional<SmiTable> table;
   format::LineReader lines(source);
   std::string_view line;
+  bool is_first = true;
   auto more = lines.next(line);
   for (; more && *more; more = lines.next(line)) {
     if (text::trim(line).empty()) continue;
@@ -160,9 +288,22 @@ Result<SmiFile> each_smi_row(format::ByteSource& source,
       continue;
     }
     if (const auto header = smi_columns(line)) {
+      is_first = false;
       at = header;
       file.of_processes = at->pid.has_value();
       continue;
+    }
+    if (std::exchange(is_first, false)) {
+      auto headless = smi_headless(text::trim(line));
+      if (!headless.header.empty()) {
+        return fail(
+            Errc::usage,
+            "{}: nvidia-smi's CSV without its header line: which column is used memory, "
+            "and which free, is not told. Put a line with their names first, such as \"{}\"",
+            source.name(), headless.header);
+      }
+      at = headless.at;
+      file.of_processes = at.has_value();
     }
     if (!at) continue;
     const auto cells = csv_cells(line);
@@ -179,9 +320,9 @@ Result<SmiFile> each_smi_row(format::ByteSource& source,
     if (const auto number = text::to_u64(cell(at->gpu)); number && *number < 4096)
       row.device = static_cast<std::uint32_t>(*number);
     if (at->pid)
-      row.series += text::format("{}process {} {}", row.series.empty() ? "" : ", ", cell(at->pid),
-                                 cell(at->name));
-    if (row.series.empty()) row.series = std::string(cell(at->name));
+      row.series += text::format("{}process {}{}{}", row.series.empty() ? "" : ", ", cell(at->pid),
+                                 at->name ? " " : "", cell(at->name));
+    if (row.series.empty()) row.series = std::string(at->name ? cell(at->name) : "GPU");
     row.time = cell(at->time);
     row.time_ms = civil_ms(row.time);
     row.used = mib_of(cell(at->used));
@@ -263,8 +404,9 @@ Result<Statistics> read_smi(format::ByteSource& source) {
 
 int sniff_smi(std::string_view prefix) {
   if (prefix.find(kSmiTable) != prefix.npos) return 80;
-  const auto line = prefix.substr(0, prefix.find('\n'));
-  return line.find(',') != line.npos && smi_columns(line) &&
+  const auto line = text::trim(prefix.substr(0, prefix.find('\n')));
+  if (const auto headless = smi_headless(line); headless.at || !headless.header.empty()) return 70;
+  return (line.find(',') != line.npos || line == "memory.used [MiB]") && smi_columns(line) &&
                  (line.find("MiB") != line.npos || line.find("memory") != line.npos)
              ? 80
              : 0;

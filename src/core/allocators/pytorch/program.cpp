@@ -178,14 +178,21 @@ Outcome run(const Program& program, const RunOptions& options) {
   std::vector<std::uint64_t> sizes(program.allocations, 0);
   allocator.on_completed([&](Block& block) { blocks[block.owner] = nullptr; });
   std::uint64_t live = 0;
+  const auto differs = [&] {
+    if (outcome.differs) return;
+    outcome.differs = true;
+    outcome.peak_until_differs = allocator.counts().peak_reserved;
+  };
   const auto failed = [&](const Call& call) {
     ++outcome.refused;
+    if (call.kind == Call::Kind::alloc) differs();
     if (outcome.fails_at) return;
     outcome.fails_at = call.event;
     outcome.failed_size = call.size;
   };
   const auto ended = [&] {
     outcome.counts = allocator.counts();
+    if (!outcome.differs) outcome.peak_until_differs = outcome.counts.peak_reserved;
     outcome.reserved = allocator.heap().reserved();
     outcome.alike = source.alike();
     return outcome;
@@ -239,6 +246,7 @@ Outcome run(const Program& program, const RunOptions& options) {
           break;
         }
         ++outcome.served_more;
+        differs();
         if (options.refused_are_needed)
           outcome.peak_live = std::max(outcome.peak_live, live + call.size);
         allocator.free(block);

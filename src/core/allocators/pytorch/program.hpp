@@ -63,6 +63,10 @@ struct Outcome {
   std::uint64_t peak_live = 0;    ///< Requested bytes.
   std::uint64_t refused = 0;      ///< Failed requests.
   std::uint64_t served_more = 0;  ///< Served here, refused in the recording.
+  /// A request was served that was refused in the recording, or the other way round: from there on
+  /// a program that catches failures may do otherwise.
+  bool differs = false;
+  std::uint64_t peak_until_differs = 0;  ///< Reserved bytes.
   /// The trace index of the first failed request that matters: one that succeeded in the recording,
   /// or one that is needed all the same.
   std::optional<std::uint64_t> fails_at;
