@@ -155,8 +155,8 @@ Requests requests(const std::vector<int>& steps) {
   return {.trace = made.trace(), .program = program_of(recording, {})};
 }
 
-// Requests of 40 MiB and more by turns: with that more today's setting gives back one segment for the
-// other each time, and each time the device first refuses.
+// Requests of 40 MiB and more by turns: with that more today's setting gives back one segment for
+// the other each time, and each time the device first refuses.
 Requests by_turns(int more = 60) {
   std::vector<int> steps;
   for (int i = 0; i < 20; ++i) {
