@@ -98,7 +98,9 @@ bool has_name(const std::string& path) {
 
 void say_trace_in(Console& console, const std::string& path) {
   const auto named = trace::format_named_by(path);
-  if (!has_name(path) || named.format.empty() || named.format == kTraceFormat) return;
+  if (!has_name(path)) return;
+  if (named.format.empty() || named.format == kTraceFormat)
+    return console.say(path + " is the trace");
   console.say(text::format(
       "{} is a trace in JSON Lines, whatever its name tells: emmctl convert makes {} of it", path,
       named.format));

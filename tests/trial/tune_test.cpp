@@ -155,12 +155,12 @@ Requests requests(const std::vector<int>& steps) {
   return {.trace = made.trace(), .program = program_of(recording, {})};
 }
 
-// Requests of 40 and 60 MiB by turns: with 60 MiB today's setting gives back one segment for the
-// other each time, and each time the device first refuses.
-Requests by_turns() {
+// Requests of 40 MiB and more by turns: with that more today's setting gives back one segment for
+// the other each time, and each time the device first refuses.
+Requests by_turns(int more = 60) {
   std::vector<int> steps;
   for (int i = 0; i < 20; ++i) {
-    steps.insert(steps.end(), {40, -(2 * i + 1), 60, -(2 * i + 2)});
+    steps.insert(steps.end(), {40, -(2 * i + 1), more, -(2 * i + 2)});
   }
   return requests(steps);
 }
@@ -183,6 +183,24 @@ TEST(Tune, PutsTheFasterOfTwoFirstThatFitAlike) {
   EXPECT_LE(today->fit->high, first.fit->high) << "it fits no larger device";
   EXPECT_GT(*today->lost_ns, 10 * *first.lost_ns) << "but asks the driver again and again";
   EXPECT_EQ(today->unlimited_reserved, 60 * kMiB + 40 * kMiB);
+}
+
+// Expandable segments take pieces of 20 MiB of the device. On two devices the pool is not tried.
+TEST(Tune, PutsFirstWhatNeedsALittleMoreInLessThanATenthOfTheTime) {
+  const auto program = by_turns(94).program;
+  const auto trace = Lines(alloc("a", kMiB) + alloc("b", kMiB, R"(,"device":1)")).trace();
+
+  const auto tuning = tune(program, trace, {.settings = {"expandable_segments:True"}, .jobs = 1});
+
+  ASSERT_TRUE(tuning);
+  const auto& first = tuning->ranking.front();
+  const auto* const least = tuning->least();
+  ASSERT_TRUE(first.fit && least->fit && first.lost_ns && least->lost_ns);
+  EXPECT_GT(*first.fit_bytes(), 1.03 * static_cast<double>(*least->fit_bytes()));
+  EXPECT_LE(*first.fit_bytes(), 1.1 * static_cast<double>(*least->fit_bytes()));
+  EXPECT_LT(10 * *first.lost_ns, *least->lost_ns);
+  EXPECT_NE(first_advice(*tuning).words.find(" The least is "), std::string::npos)
+      << first_advice(*tuning).words;
 }
 
 TEST(Tune, AtACapacityPutsTheFastestFirstThatServes) {

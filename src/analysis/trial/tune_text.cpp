@@ -389,6 +389,13 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   else if (best.fit)
     made.words += text::format(" with {}", need);
   made.words += lost + '.';
+  const auto* const least = tuning.least();
+  constexpr double kMuch = 10;
+  if (!has_capacity && least != nullptr && best.fit && best.lost_ns && least->lost_ns &&
+      static_cast<double>(*least->lost_ns) > kMuch * static_cast<double>(*best.lost_ns))
+    made.words +=
+        text::format(" The least is {} with {}, whose calls take {}.",
+                     sizes(least->fit->high, tuning), name_of(*least), time_words(least->lost_ns));
   return made;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -203,9 +204,19 @@ class RunProgram final : public CommandRun {
       end = run_shimmed(console, start, &*simulated);
     }
     if (!end) return std::move(end).error();
-    auto next =
-        "emmctl record --device " + text::shell_word(simulated->given()) + " -o run.emmb --";
-    for (const auto& word : program_) next += ' ' + text::shell_word(word);
+    const auto name = [](const std::string& path) {
+      return std::filesystem::path(path).filename();
+    };
+    auto next = "emmctl record --device " + text::shell_word(simulated->given());
+    auto rest = program_.begin();
+    // A recording of ours inside of this simulates the device itself.
+    const auto is_recording = program_.size() > 1 && program_[1] == "record" &&
+                              name(program_[0]) == name(console.program());
+    if (is_recording)
+      rest += 2;
+    else
+      next += " -o run.emmb --";
+    for (; rest != program_.end(); ++rest) next += ' ' + text::shell_word(*rest);
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);
     if (!json_.empty()) {
