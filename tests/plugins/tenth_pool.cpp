@@ -48,7 +48,6 @@ struct emm_manager : Common {
   std::map<emm_token, Record> ended;
   std::vector<Record> kept_regions;
   bool was_out = false, was_initialized = false, is_broken = false, pin_failed = false;
-  u64 lost_count = 0;
 
   bool is_deferred() {
     std::lock_guard lock(m);
@@ -84,10 +83,6 @@ struct emm_manager : Common {
   void uncount(const Record& one, bool by_reset) {  // Under the lock.
     if (!has_limit(one)) return;
     if (W(limit_keeps_managed_of_reset) && by_reset && one.kind == Kind::managed) return;
-    if (W(limit_keeps_freed_in_deferral) && deferrals > 0) {
-      lost_count += one.counted;
-      return;
-    }
     counted -= one.counted;
   }
 
@@ -367,7 +362,7 @@ struct emm_manager : Common {
     Record record{.kind = Kind::region, .size = size, .host = pointer, .flags = flags};
     emm_status status = d->mem_host_register(d->user, pointer, size, flags);
     if (status == EMM_OUT_OF_MEMORY) {
-      make_room(W(pin_out_no_host_frees));
+      make_room();
       status = d->mem_host_register(d->user, pointer, size, flags);
     }
     if (status != EMM_SUCCESS) {
@@ -423,8 +418,6 @@ struct emm_manager : Common {
       to_slab(record, stream, by_reset);
       return EMM_SUCCESS;
     }
-    if (W(reset_in_deferral_frees_managed) && by_reset && deferred && record.kind == Kind::managed)
-      return end_at_driver(record);
     if (W(host_of_other_thread_at_once) && deferred && record.kind == Kind::host &&
         record.thread != thread_number)
       return end_at_driver(record);
@@ -490,7 +483,7 @@ struct emm_manager : Common {
     for (const Record& one : regions) tell(end_at_driver(one));
   }
   emm_status flush() {
-    if (W(child_flush_waits)) std::lock_guard lock(making);
+    if (W(slab_child_flush_waits)) std::lock_guard lock(making);
     if (in_child()) return fail_in_child();
     release_old();
     bool both;
@@ -555,7 +548,7 @@ struct emm_manager : Common {
     ++deferrals;
   }
   void end_deferral() {
-    if (W(child_end_deferral_waits)) std::lock_guard lock(making);
+    if (W(slab_child_end_deferral_waits)) std::lock_guard lock(making);
     if (in_child()) return;
     if (W(nested_end_makes_host_frees)) {
       bool nested;
@@ -568,8 +561,6 @@ struct emm_manager : Common {
     {
       std::lock_guard lock(m);
       if (deferrals == 0 || --deferrals > 0) return;
-      counted -= lost_count;
-      lost_count = 0;
       for (auto& [base, slab] : slabs)
         if (!W(events_lost_in_deferral)) slab.held_back = false;
     }
@@ -595,7 +586,7 @@ struct emm_manager : Common {
     set(answer, &emm_state::pending_bytes, bytes);
   }
   void end_manager() {
-    if (W(child_destroy_waits)) std::lock_guard lock(making);
+    if (W(slab_child_destroy_waits)) std::lock_guard lock(making);
     if (in_child()) return;
     reset(true);
   }
