@@ -440,7 +440,9 @@ void check_handovers(Bench& b) {
         for (std::size_t first = 0; first < room.firsts; ++first) {
           for (const auto& between : kBetween) {
             if (b.is_numba() && between.words == "reset()") continue;
-            hand_over(course, way, between, first);
+            // Another thread's default stream is best told from this one's.
+            hand_over(course, way, between,
+                      first + (way.is_on_stream ? std::size(kTakers) - 1 : 0));
           }
         }
       });

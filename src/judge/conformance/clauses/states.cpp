@@ -1137,11 +1137,6 @@ constexpr ChildStep kChildSteps[] = {
      [](Bench&, std::vector<BenchMemory>& blocks, HostRange) { blocks.clear(); }, true},
 };
 
-/// After the last step the child ends the manager.
-std::string_view words_of_step(std::size_t number) {
-  return number < std::size(kChildSteps) ? kChildSteps[number].words : "the manager's end";
-}
-
 /// A number that the child and the parent share.
 class SharedStep {
  public:
@@ -1189,9 +1184,6 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
       *step = number;
       kChildSteps[number].run(b, blocks, region);
     }
-    *step = std::size(kChildSteps);
-    blocks.clear();
-    b.end_manager();
     _exit(0);
   }
   using Clock = std::chrono::steady_clock;
@@ -1213,12 +1205,13 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
     }
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-    b.expect(false, text::format("{}, then fork(): {} in the child", when, words_of_step(*step)),
+    b.expect(false,
+             text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
              "it hangs", "it goes on");
     return;
   }
   b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-           text::format("{}, then fork(): {} in the child", when, words_of_step(*step)),
+           text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
            WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status))
                                : text::format("exit {}", WEXITSTATUS(status)),
            "it goes on");
