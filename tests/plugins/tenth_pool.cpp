@@ -301,7 +301,7 @@ struct emm_manager : Common {
   }
   void refused(const Record& record, bool is_managed) {
     std::lock_guard lock(m);
-    if (W(limit_keeps_refused_managed) && is_managed) return;
+    if (W(limit_keeps_managed_refused) && is_managed) return;
     counted -= record.counted;
   }
   emm_status beyond_limit() {
@@ -530,7 +530,7 @@ struct emm_manager : Common {
     if (base == 0) return no(EMM_INVALID_VALUE, "no memory of this pool");
     const emm_status status = d->ipc_get_mem_handle(d->user, base, handle->bytes);
     if (status != EMM_SUCCESS) return no(status, "no handle");
-    handle->offset = W(ipc_offset_lost_after_reset) && is_old ? 0 : pointer - base;
+    handle->offset = W(slab_offset_lost_after_reset) && is_old ? 0 : pointer - base;
     identify(handle);
     return status;
   }
