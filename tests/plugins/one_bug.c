@@ -2,6 +2,7 @@
  * that a first version of a plugin has, and each breaks many clauses at once. The suite is to say
  * what is wrong, once. */
 #include <emm_plugin.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,8 @@ static emm_status wrong_free(emm_manager* self, emm_token token, emm_stream stre
 }
 
 static emm_status wrong_flush(emm_manager* self) {
+  const char* const told = getenv("ONE_BUG_TELLS");
+  if (is("flush_hangs") && told != NULL) close(creat(told, 0600));
   while (is("flush_hangs")) pause();
   lock(self);
   const bool is_empty = self->own.oldest == NULL;

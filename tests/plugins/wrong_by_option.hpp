@@ -1,5 +1,6 @@
-// What the sixth, seventh, eighth and ninth pool share: the option `wrong`, the words of errors,
-// writing into a struct of the host no further than it reaches, and what a forked child may do.
+// What the sixth, seventh, eighth, ninth and tenth pool share: the option `wrong`, the words of
+// errors, writing into a struct of the host no further than it reaches, and what a forked child may
+// do.
 #pragma once
 #include <emm_plugin.h>
 #include <unistd.h>

@@ -1472,6 +1472,8 @@ constexpr Clause kAccountsClauses[] = {
              b.expect(b.held() == 0, "trim(0), with nothing alive",
                       text::format("{} bytes of the device are held", b.held()), "0");
              judge_trim_after(b, "managed memory freed", leave_managed_idle);
+             if (!b.is_numba())  // there device memory survives a reset: RST-5
+               judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
              return judge_trim_beside_live(b);
            }
            for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}}) {

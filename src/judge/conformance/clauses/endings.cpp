@@ -257,6 +257,11 @@ constexpr Clause kEndingsClauses[] = {
              const auto large = b.try_memalloc(b.is_simulated() ? 40_MiB : 512_MiB);
              const auto managed = b.try_managed(64_KiB);
            };
+           const auto request_small = [&b] {  // as many as a slab may hold
+             std::vector<Result<MemoryPointer>> made;
+             while (made.size() < 2'500)
+               made.push_back(b.manager().memalloc(made.size() % 8 == 0 ? 20_KiB : 900));
+           };
            const auto request_on_host = [&b] {
              const auto mapped = b.try_hosted(64, {.mapped = true});
              const auto region = b.try_pin(b.buffer());
@@ -329,6 +334,11 @@ constexpr Clause kEndingsClauses[] = {
                 std::initializer_list<std::function<void()>>{trim_idle, request_without_memory})
              at_each_call(operation, 6, leave_much);
            any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
+           for (const auto& operation : std::initializer_list<std::function<void()>>{
+                    request_small, request, request_on_host, trim, ask}) {
+             const auto deferred = b.defer();
+             at_each_call(operation, 4, [] {});
+           }
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},
 

@@ -55,6 +55,7 @@ struct Room {
 constexpr Room kRooms[] = {{Kind::device, "blocks", 64_MiB, 6_MiB, 20, 5},
                            {Kind::device, "blocks", 8_MiB, 512_KiB, 20, 2},
                            {Kind::device, "blocks", 0, 6_MiB, 20, 1},
+                           {Kind::device, "small blocks", 0, 16_KiB, 20, 1},
                            {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
                            {Kind::mapped, "mapped blocks", 0, 256_KiB, 6, 1}};
 
@@ -64,7 +65,7 @@ class Course {
   Course(Bench& bench, const Room& in) : b(bench), room(in), order_(bench.watch_order()) {
     b.untraceable();
     b.expect(true, {}, {}, {});
-    for (auto& stream : streams) {
+    for (auto& stream : std::span(streams).first(4)) {
       auto made = b.ordered().stream_create(StreamKind::non_blocking);
       if (made) {
         stream = *made;
@@ -82,7 +83,7 @@ class Course {
   ~Course() {
     end_all();
     for (const auto stream : streams) {
-      if (stream.value != 0 && !b.ordered().stream_destroy(stream))
+      if (stream.value != 0 && stream != kPerThread && !b.ordered().stream_destroy(stream))
         return;  // the whole device is reset next
     }
   }
@@ -172,7 +173,7 @@ class Course {
 
   Bench& b;
   const Room& room;
-  std::array<StreamHandle, 4> streams{};
+  std::array<StreamHandle, 5> streams{{{}, {}, {}, {}, kPerThread}};
   std::vector<Block> blocks;
   std::vector<DeferCleanup> deferrals;
   std::string when;
@@ -272,6 +273,17 @@ constexpr Way kWays[] = {
        }).join();
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        if (c.blocks.size() >= 4) free_three(c, c.streams[0]);
+     },
+     false, true},
+    {"of another thread's default stream, freed there in a deferral",
+     [](Course& c) {
+       free_three(c, c.streams[0]);
+       c.deferrals.push_back(c.b.manager().defer_cleanup());
+       start_thread([&c] {
+         for (int i = 0; i < 3; ++i) {
+           if (auto one = c.ask(c.size(), kPerThread)) c.free(*one, kPerThread);
+         }
+       }).join();
      },
      false, true},
     {"freed on another stream in nested deferrals, where events are refused",
@@ -386,7 +398,8 @@ constexpr Taker kTakers[] = {{"as much asked for", 1, 1, 2},
                              {"half of it asked for", 1, 2, 3},
                              {"more asked for", 5, 2, 2},
                              {"a fifth of it asked for", 1, 5, 3},
-                             {"as much asked for on the stream of the free", 1, 1, 1}};
+                             {"as much asked for on the stream of the free", 1, 1, 1},
+                             {"as much asked for on this thread's default stream", 1, 1, 4}};
 
 void hand_over(Course& course, const Way& way, const Between& between, std::size_t number) {
   auto& b = course.b;
@@ -427,7 +440,9 @@ void check_handovers(Bench& b) {
         for (std::size_t first = 0; first < room.firsts; ++first) {
           for (const auto& between : kBetween) {
             if (b.is_numba() && between.words == "reset()") continue;
-            hand_over(course, way, between, first);
+            // Another thread's default stream is best told from this one's.
+            hand_over(course, way, between,
+                      first + (way.is_on_stream ? std::size(kTakers) - 1 : 0));
           }
         }
       });

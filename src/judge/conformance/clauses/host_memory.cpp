@@ -328,9 +328,10 @@ constexpr Clause kHostMemoryClauses[] = {
            b.pin(range).drop();
            b.expect_ok("mempin of a region whose pointer has ended", b.try_pin(range));
            const auto deferred = b.defer();
-           for (const bool mapped : {true, false}) {
-             const auto again = b.try_pin(range, {.mapped = mapped});
-             if (mapped && !again && again.error().code == Errc::not_supported) continue;
+           for (const unsigned flags : {1u, 2u, 3u, 0u, 0u}) {
+             const auto again =
+                 b.try_pin(range, {.mapped = (flags & 2) != 0, .portable = (flags & 1) != 0});
+             if (flags != 0 && !again && again.error().code == Errc::not_supported) continue;
              b.expect_ok("the same while cleanup is deferred", again);
            }
          }},

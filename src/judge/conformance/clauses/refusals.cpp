@@ -272,6 +272,18 @@ void ask_in_vain(Bench& on) {
   on.watch().forgive();
 }
 
+/// A reset changes no limit, whatever that counts.
+void expect_same_after_reset(Bench& on) {
+  constexpr std::uint64_t kSize = 1'025, kBlocks = 20'000;
+  const auto before = fill_with(on, kSize, kBlocks);
+  on.reset();
+  const auto after = fill_with(on, kSize, kBlocks);
+  on.expect(after.count + before.count / 16 >= before.count,
+            text::format("a reset, where {} blocks of {} bytes were served before it", before.count,
+                         kSize),
+            text::format("{} are served", after.count), "as many");
+}
+
 /// A manager may also limit what it takes of the device. Small blocks then cost what they are
 /// rounded up to, and only a refusal that this does not explain is wrong.
 void check_limit(Bench& b) {
@@ -300,6 +312,7 @@ void check_limit(Bench& b) {
   on.untraceable();
   const auto small = fill_with(on, 1, std::min(kMost, limit / 2));
   if (on.watch().total() == 0) return b.not_applicable("its driver calls are not seen here");
+  if (!b.is_numba()) expect_same_after_reset(on);
   const auto in_use = small.count * std::max<std::uint64_t>(small.apart, 1);
   const auto makes_physical = on.watch().ledger().calls(Call::mem_create).made != 0;
   std::string why;

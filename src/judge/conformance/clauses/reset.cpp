@@ -94,6 +94,7 @@ void judge_stale_tokens(Bench& b) {
     tokens.push_back(plugin->last_token());
   }
   b.reset();
+  b.expect_ok("initialize()", b.manager().initialize());
   const auto requests_before = b.driver_requests();
   std::optional<MemoryPointer> kept;
   for (int i = 0; i < kCycles; ++i) {
@@ -267,6 +268,7 @@ constexpr Clause kResetClauses[] = {
            for (int round = 0; round < 3 && !b.decided(); ++round) {
              Everything stale(b, 40);
              b.reset();
+             if (round == 1) b.expect_ok("initialize()", b.manager().initialize());
              Everything next(b, 40);
              b.expect_ok("flush()", b.manager().flush());
              b.watch().forget();
@@ -324,7 +326,12 @@ constexpr Clause kResetClauses[] = {
            for (int round = 0; round < 6 && !b.decided(); ++round) {
              const auto range = b.buffer();
              stale.emplace_back(b, 60);
-             const auto region = b.try_pin(range);
+             // Any thread may pin, and any other reset.
+             auto region = b.try_pin(range);
+             if (region && round % 2 == 1) {
+               region->drop();
+               start_thread([&] { region = b.try_pin(range); }).join();
+             }
              b.reset();
              b.expect_ok("flush()", b.manager().flush());
              if (region) {

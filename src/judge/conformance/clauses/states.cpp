@@ -62,6 +62,13 @@ CallLedger::Kind ledger_kind(Kind kind) {
                                  : CallLedger::Kind::host;
 }
 
+bool is_request_of_memory(Call call) {
+  constexpr std::array kRequests{Call::mem_alloc,         Call::runtime_malloc,
+                                 Call::mem_create,        Call::mem_alloc_async,
+                                 Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};
+  return std::find(kRequests.begin(), kRequests.end(), call) != kRequests.end();
+}
+
 /// How a request is made.
 struct Asked {
   std::uint64_t size = 4_KiB;
@@ -79,8 +86,10 @@ class Guest {
   Guest& operator=(const Guest&) = delete;
 
   /// False if the call has ended without its `nth` driver call.
-  bool enter(std::function<void()> call, int nth = 1) {
+  /// Pauses in requests of memory alone if `in_requests`.
+  bool enter(std::function<void()> call, int nth = 1, bool in_requests = false) {
     to_come_ = nth;
+    in_requests_ = in_requests;
     has_ended_ = is_paused_ = may_leave_ = false;
     thread_ = start_thread([this, call = std::move(call)] {
       is_guest = true;
@@ -105,8 +114,8 @@ class Guest {
   bool is_inside() const { return thread_.joinable(); }
 
   /// To be called in each driver call.
-  void attend(milliseconds most) {
-    if (!is_guest) return;
+  void attend(milliseconds most, Call call) {
+    if (!is_guest || (in_requests_ && !is_request_of_memory(call))) return;
     std::unique_lock lock(mutex_);
     if (is_paused_ || --to_come_ != 0) return;
     is_paused_ = true;
@@ -122,6 +131,7 @@ class Guest {
   std::condition_variable changed_;
   std::thread thread_;
   int to_come_ = 1;
+  bool in_requests_ = false;
   bool has_ended_ = false, is_paused_ = false, may_leave_ = false;
 };
 
@@ -131,9 +141,9 @@ class Scene {
   explicit Scene(Bench& bench) : b(bench), home_(std::this_thread::get_id()) {
     b.untraceable();
     b.expect(true, {}, {}, {});
-    b.watch().during = [this, pid = getpid()](const CallEvent&) {
+    b.watch().during = [this, pid = getpid()](const CallEvent& event) {
       if (getpid() != pid) return;
-      guest_.attend(milliseconds(guest_patience_));
+      guest_.attend(milliseconds(guest_patience_), event.call);
       if (!Guest::is_guest && std::this_thread::get_id() != home_ && !is_helper) elsewhere_ = true;
     };
     for (auto& range : ranges_) range = b.buffer();
@@ -597,7 +607,7 @@ class Scene {
       case Kind::region:
         break;
     }
-    return b.try_pin(range, {.mapped = asked.mapped});
+    return b.try_pin(range, {.mapped = asked.mapped, .portable = asked.portable});
   }
 
   void judge_refusal(Kind kind, const Asked& asked, const Error& error, const std::string& done) {
@@ -834,6 +844,7 @@ constexpr Operation kOperations[] = {
          s.ask(Kind::managed, {.size = size, .attach = AttachFlags::host});
      }},
     {"mempin", [](Scene& s) { s.ask(Kind::region, {}); }},
+    {"mempin, portable", [](Scene& s) { s.ask(Kind::region, {.portable = true}); }},
     {"mempin, mapped", [](Scene& s) { s.ask(Kind::region, {.mapped = true}); }},
     {"free of device memory", [](Scene& s) { s.end(Kind::device, {}, false); }},
     {"free on another stream", [](Scene& s) { s.end(Kind::device, s.other_stream(), false); }},
@@ -1224,6 +1235,7 @@ std::vector<BenchMemory> blocks_of_each_kind(Bench& b) {
 struct GuestCall {
   std::string_view words;
   void (*run)(MemoryManager& manager, HostRange region);
+  bool in_requests = false;  ///< It is paused in a request of memory, not in any driver call.
 };
 constexpr GuestCall kGuestCalls[] = {
     {"memalloc(), again and again",
@@ -1231,6 +1243,13 @@ constexpr GuestCall kGuestCalls[] = {
        std::vector<Result<MemoryPointer>> made;
        while (made.size() < 80) made.push_back(m.memalloc(700_KiB));
      }},
+    {"memalloc(), small, again and again",
+     [](MemoryManager& m, HostRange) {
+       // A slab may hold some thousand of the smallest blocks.
+       std::vector<Result<MemoryPointer>> made;
+       while (made.size() < 2'500) made.push_back(m.memalloc(made.size() % 8 == 0 ? 20_KiB : 900));
+     },
+     true},
     {"memalloc()", [](MemoryManager& m, HostRange) { const auto made = m.memalloc(5_MiB + 512); }},
     {"memalloc(), large",
      [](MemoryManager& m, HostRange) { const auto made = m.memalloc(80_MiB); }},
@@ -1296,7 +1315,7 @@ void check_forks(Bench& b) {
         }
         const auto region = on.buffer();
         auto& manager = on.manager();
-        is_reached = scene.guest().enter([&] { call.run(manager, region); }, nth);
+        is_reached = scene.guest().enter([&] { call.run(manager, region); }, nth, call.in_requests);
         if (is_reached && !on.decided())
           fork_and_go_on(on, blocks, next_first(),
                          text::format("another thread in {}, its driver call {}", call.words, nth),
