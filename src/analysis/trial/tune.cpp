@@ -261,9 +261,10 @@ void keep_best(std::vector<const Tuned*>& some, const Figure& figure, double ali
 }
 
 /// Keeps what needs the least memory. A little more of it is worth a tenth of the time.
-void keep_least(std::vector<const Tuned*>& some) {
+void keep_least(std::vector<const Tuned*>& some, bool has_capacity) {
   constexpr double kLittle = 1.1, kMuch = 10;
   const auto fit = [](const Tuned& each) { return each.fit_bytes().value_or(pytorch::kNoLimit); };
+  if (has_capacity) return keep_best(some, fit, kAlike);  // too little memory: the least counts
   const auto lost = [](const Tuned* each) { return each->lost_ns.value_or(pytorch::kNoLimit); };
   auto near = some;
   keep_best(near, fit, kLittle);
@@ -289,7 +290,7 @@ const Tuned* best_of(std::vector<const Tuned*> some, bool has_capacity) {
   const auto keep = [&](const auto& figure, double alike) { keep_best(some, figure, alike); };
   keep([](const Tuned& each) { return each.served ? 0 : 1; }, 1);
   const auto served = some.front()->served;
-  if (!served || !has_capacity) keep_least(some);
+  if (!served || !has_capacity) keep_least(some, has_capacity);
   // Among settings whose need is not known, the one that fails last ranks first.
   constexpr auto kLast = std::uint64_t{1} << 40;
   if (!served && !some.front()->fit)
