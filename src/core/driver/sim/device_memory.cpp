@@ -139,7 +139,8 @@ DeviceMemory::Found DeviceMemory::find(std::uint64_t address) noexcept {
 void DeviceMemory::clear() { *this = DeviceMemory(base_, pages_, addresses_); }
 
 std::uint64_t DeviceMemory::largest_free_bytes() const noexcept {
-  if (const auto free = free_bytes(); free != 0) return free;
+  const auto run = addresses_ == Addresses::first_fit ? tree_.longest() : pages_;
+  if (const auto most = std::min(pages_ - taken_, run); most != 0) return most * kPageBytes;
   return std::min(longest_free_.max() * Chunk::kUnitBytes, kLargestShared);
 }
 
