@@ -430,13 +430,17 @@ TEST(LateFrees, MakeWhatARemedySavesARange) {
   EXPECT_NE(text.find("10 of 10 frees completed late"), std::string::npos) << text;
 }
 
+/// What tune() says of ten frees that complete late, at 200 MiB.
+Result<Tuning> tuning_of_late_frees(const trace::Trace& trace) {
+  return tune(
+      handing_on(10, 3), trace,
+      {.question = {.capacity = 200 * kMiB}, .settings = {"expandable_segments:True"}, .jobs = 1});
+}
+
 TEST(LateFrees, MakeWhatIsReservedWithoutALimitARange) {
-  const auto program = handing_on(10, 3);
   const auto trace = Lines(alloc("a", 20 * kMiB)).trace();
 
-  const auto tuning = tune(
-      program, trace,
-      {.question = {.capacity = 200 * kMiB}, .settings = {"expandable_segments:True"}, .jobs = 1});
+  const auto tuning = tuning_of_late_frees(trace);
 
   ASSERT_TRUE(tuning);
   for (const auto& each : tuning->ranking) {
@@ -535,12 +539,9 @@ TEST(CaughtFailures, OfARecordingGiveARangeThatHoldsThePeakUnderEachOtherSetting
 }
 
 TEST(CaughtFailures, AndLateFreesSayInASentenceWhyARangeIsWide) {
-  const auto program = handing_on(10, 3);
   const auto trace = Lines(alloc("a", 20 * kMiB)).trace();
 
-  const auto tuning = tune(
-      program, trace,
-      {.question = {.capacity = 200 * kMiB}, .settings = {"expandable_segments:True"}, .jobs = 1});
+  const auto tuning = tuning_of_late_frees(trace);
 
   ASSERT_TRUE(tuning);
   const auto sentence = "10 of 10 frees wait for other streams, which decides what is reserved.";

@@ -29,7 +29,7 @@ class Beginning final : public format::ByteSource {
     if (is_cut_) return std::string_view();
     auto bytes = source_->next();
     if (!bytes) return bytes;
-    is_cut_ = is_cut_ || bytes->size() > left_;
+    is_cut_ = bytes->size() > left_;
     const auto taken = bytes->substr(0, left_);
     left_ -= taken.size();
     return taken;

@@ -142,7 +142,7 @@ class Plugin final : public CommandRun {
     return ExitCode::fine;
   }
 
-  /// Of a class that is there already, in this folder. Writes over nothing.
+  /// Writes the workflows of a class that is in this folder already. A file that is there stays.
   Result<ExitCode> write_workflows(Console& console) const {
     if (name_.find('/') != name_.npos || access(name_.c_str(), R_OK) != 0)
       return fail(Errc::usage, "plugin new {}: expected a file of this folder", name_);
