@@ -43,17 +43,21 @@ def _mode_of(torch, values):
     from torch.utils._python_dispatch import TorchDispatchMode
     plain = torch.Tensor.__torch_dispatch__
 
+    def dispatch(self, func, types, args=(), kwargs=None):
+        for kind in types:
+            if kind.__torch_dispatch__ is not plain:
+                return NotImplemented  # its own operations come here after it
+        try:
+            return values.call(func, args, kwargs or {})
+        except _values.Endless:
+            _leave()
+
     class Following(TorchDispatchMode):
         supports_higher_order_operators = True
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            for kind in types:
-                if kind.__torch_dispatch__ is not plain:
-                    return NotImplemented  # its own operations come here after it
-            try:
-                return values.call(func, args, kwargs or {})
-            except _values.Endless:
-                _leave()
+        __torch_dispatch__ = dispatch
+    # PyTorch puts a guard around it against its compiler, which takes seconds to import and as long as we do at each operation.
+    Following.guarded = Following.__torch_dispatch__
+    Following.__torch_dispatch__ = dispatch
     return Following
 
 
@@ -165,7 +169,7 @@ def _without_cudnn(torch):
         attention(False)
 
 
-def _note_compiled(torch):
+def _note_compiled(torch, make):
     compile_ = getattr(torch, "compile", None)
     if compile_ is None:
         return
@@ -173,6 +177,7 @@ def _note_compiled(torch):
     @functools.wraps(compile_)
     def compiled(*args, **kwargs):
         _notes.fact("compile")
+        make.__torch_dispatch__ = make.guarded
         return compile_(*args, **kwargs)
     torch.compile = compiled
 
@@ -196,4 +201,4 @@ def torch_imported():
     _follow_threads(make)
     _leave_out_of_backward(torch, values, make)
     _leave_out_of_children(mode, values)
-    _note_compiled(torch)
+    _note_compiled(torch, make)

@@ -11,6 +11,7 @@ was assumed or is not known, and then decided something, is a place: its line, a
 The module knows no PyTorch but what it is given, so that it is tested without one; _under_sim has what belongs to PyTorch.
 """
 import collections
+import functools
 import math
 import os
 import re
@@ -82,6 +83,12 @@ class _Operation:
         self.is_view = any(value.alias_info is not None for value in schema.returns)
         self.overwrites = self.name in _OVERWRITES
         self.mask_position = 1 if self.name in _MASKED else None
+        self.takes_kwargs_out = any(name == "out" for _, name in self.written)
+        # It shares what is known, or does nothing to it.
+        self.is_passed_on = self.name in _HARMLESS or (self.is_view and not self.written and self.name != "lift_fresh")
+        self.is_by_cudnn = self.name in _BY_CUDNN
+        self.special = None  # our own method for it
+        self.gives_only = False  # of what is not known it gives what is not known, and does nothing else
 
     def targets(self, args, kwargs):
         for position, name in self.written:
@@ -92,7 +99,7 @@ class _Operation:
         """The one tensor whose content it replaces; None for others."""
         if self.overwrites:
             return args[0]
-        out = kwargs.get("out") if any(name == "out" for _, name in self.written) else None
+        out = kwargs.get("out") if self.takes_kwargs_out else None
         return out if out is not None and not isinstance(out, (list, tuple)) else None
 
 
@@ -203,10 +210,15 @@ class _Thread(threading.local):
 _BETWEEN = re.compile(r"/emmctl/_(values|under_sim)\.py$|/torch/(_ops|_compile|utils/_python_dispatch)\.py$|/torch/_dynamo/")
 
 
+@functools.lru_cache(maxsize=None)
+def _is_between(path):
+    return _BETWEEN.search(path) is not None
+
+
 def _frame_of_caller():
     """The Python code whose one call an operation is a part of."""
     frame = sys._getframe(1)
-    while frame is not None and _BETWEEN.search(frame.f_code.co_filename):
+    while frame is not None and _is_between(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -344,7 +356,10 @@ class Values:
             return func(*args, **kwargs)
         run = func
         try:
-            step = self._before(func, args, kwargs)
+            operation = self._operations.get(func)
+            if operation is None:
+                operation = self._operation(func)
+            step = self._before(func, operation, args, kwargs) if operation and not operation.is_passed_on else None
             if step is not None:
                 run = self._as_without_a_mode(step[0], func, args, kwargs)
             if run is not func:
@@ -413,13 +428,16 @@ class Values:
             self._notes.fact("stopped", "%s: %s (%s:%d)" % (kind.__name__, error, os.path.basename(last.filename), last.lineno))
 
     def _operation(self, func):
-        found = self._operations.get(func)
-        if found is None:
-            found = self._operations[func] = _Operation(func) if hasattr(func, "_schema") else None
-            if found is None:
-                self._operations[func] = False
-            elif found.name in _BY_CUDNN:
-                self._notes.fact("cudnn")
+        """False for a function without a schema."""
+        found = self._operations[func] = _Operation(func) if hasattr(func, "_schema") else False
+        if found:
+            name = found.name
+            found.special = getattr(self, "_of" + (name if name.startswith("_") else "_" + name), None)
+            if found.special is None and name in _UNIQUE:
+                found.special = self._of_unique
+            if found.special is None and found.mask_position is not None:
+                found.special = self._of_indexing
+            found.gives_only = found.special is None and not found.written and name not in _EMPTY and name != "_to_copy"
         return found
 
     def _tensors(self, values):
@@ -432,8 +450,8 @@ class Values:
                     if isinstance(one, tensor):
                         yield one
 
-    def _before(self, func, args, kwargs):
-        """None if the operation is none of ours; else its name, what the device's reads answer in it, and what is done after it."""
+    def _before(self, func, operation, args, kwargs):
+        """None if the operation is not the device's; else its name, what the device's reads answer in it, and what is done after it."""
         given = list(self._tensors(args))
         if kwargs:
             given += self._tensors(kwargs.values())
@@ -442,12 +460,9 @@ class Values:
             device = kwargs.get("device")
             if device is None or not str(device).startswith("cuda"):
                 return None
-        operation = self._operation(func)
-        if not operation or operation.name in _HARMLESS:
-            return None
+        if operation.is_by_cudnn:
+            self._notes.fact("cudnn")
         name = operation.name
-        if operation.is_view and not operation.written and name != "lift_fresh":
-            return None  # it shares what is known
         target = operation.given_target(args, kwargs)
         hosts, level = {}, KNOWN
         for tensor in on_device:
@@ -464,12 +479,9 @@ class Values:
         if len(on_device) != len(given) and any(tensor.numel() > 1 for tensor in given if not tensor.is_cuda):
             self._reads.clear()  # something new comes from the host
         step = _Step(self, func, operation, args, kwargs, on_device, hosts, level, target)
-        special = getattr(self, "_of" + (name if name.startswith("_") else "_" + name), None)
-        if special is None and name in _UNIQUE:
-            special = self._of_unique
-        if special is None and operation.mask_position is not None:
-            special = self._of_indexing
-        return (name, *special(step)) if special is not None else (name, (), step.finish)
+        if level is None and operation.gives_only:
+            return name, (), step.finish_unknown
+        return (name, *operation.special(step)) if operation.special is not None else (name, (), step.finish)
 
     def _covers(self, tensor):
         return self._elements(tensor) == tensor.numel()
@@ -709,6 +721,13 @@ class _Step:
             elif values._entry(tensor) is None and tensor.size() == host.size():
                 values._follow(tensor, host, self.level)
         return out
+
+    def finish_unknown(self, out):
+        """The same where an input is not known, and nothing is written to."""
+        values = self.values
+        if isinstance(out, values._torch.Tensor) and values._is_float(out.dtype):
+            return out  # by far the most
+        return self.finish(out)
 
     def _copied_to_host(self, targets):
         """copy_ to a CPU tensor: its content is what is known."""
