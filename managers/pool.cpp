@@ -108,8 +108,7 @@ class PoolManager final : public HostOnlyManager {
   std::string report() const override {
     const auto of = counted();
     const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
-    std::size_t streams = 0;
-    arenas_.for_each([&](Arena& arena) { streams += arena.statistics().allocation.total != 0; });
+    const auto streams = arenas_with_a_peak();
     // Streams peak at different times: the sum of their peaks is no peak, and may exceed what was
     // reserved.
     const bool one = streams < 2;
@@ -138,11 +137,20 @@ class PoolManager final : public HostOnlyManager {
                        (of.metadata_fixed_bytes + 1_KiB - 1) / 1_KiB);
   }
 
+  bool reset_peaks() override {
+    arenas_.for_each([](Arena& arena) { arena.reset_peaks(); });
+    backing_.reset_peak();
+    return true;
+  }
+
   MemoryStatistics statistics() const override {
     const auto of = counted();
-    const auto count = [](const pool::Statistics::Count& given) {
-      return MemoryStatistics::Count{given.current, given.peak, given.total,
-                                     given.total - given.current};
+    // Each arena knows its own peak. The peak of several together is not known.
+    const bool one = arenas_with_a_peak() < 2;
+    const auto count = [&](const pool::Statistics::Count& given) {
+      return MemoryStatistics::Count{
+          given.current, one ? std::optional(given.peak) : std::nullopt, given.total,
+          given.total - given.current};
     };
     // Peaks and totals are known only if each change was counted.
     const auto split = [&](const pool::Statistics::Count& given) {
@@ -328,6 +336,12 @@ class PoolManager final : public HostOnlyManager {
     } else if (settings_.release_threshold != kUnlimited) {
       release_idle(settings_.release_threshold, false);
     }
+  }
+
+  std::size_t arenas_with_a_peak() const {
+    std::size_t count = 0;
+    arenas_.for_each([&](Arena& arena) { count += arena.statistics().allocation.peak != 0; });
+    return count;
   }
 
   pool::Statistics counted() const {

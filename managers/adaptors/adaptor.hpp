@@ -65,6 +65,7 @@ class Adaptor : public MemoryManager {
   ManagerState state() const override { return upstream_->state(); }
   std::string report() const override { return upstream_->report(); }
   MemoryStatistics statistics() const override { return upstream_->statistics(); }
+  bool reset_peaks() override { return upstream_->reset_peaks(); }
   std::optional<MemoryMap> memory_map() const override { return upstream_->memory_map(); }
 
  protected:

@@ -57,6 +57,16 @@ class StatisticsAdaptor final : public Adaptor {
     return known;
   }
 
+  bool reset_peaks() override {
+    const bool all = Adaptor::reset_peaks();
+    const std::lock_guard lock(mutex_);
+    for (auto& of : counts_) {
+      of.peak = of.live;
+      of.peak_bytes = of.live_bytes;
+    }
+    return all;
+  }
+
  protected:
   void failed(const Request& request, const Error&) override {
     const std::lock_guard lock(mutex_);

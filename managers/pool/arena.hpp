@@ -123,6 +123,7 @@ class Arena {
   // Reports
 
   Statistics statistics();
+  void reset_peaks();
   /// Appends the arena's segments, alias mappings and stitched blocks.
   void add_to(MemoryMap& map);
 

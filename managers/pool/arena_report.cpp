@@ -19,6 +19,12 @@ Statistics Arena::statistics() {
   return result;
 }
 
+void Arena::reset_peaks() {
+  const std::lock_guard lock(lock_);
+  make_remote_frees();
+  counts_.reset_peaks();
+}
+
 // Counts the free bytes, and the blocks with such bytes, that are not in wholly free spans. Walks
 // all free blocks.
 void Arena::count_split() noexcept {

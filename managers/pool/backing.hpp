@@ -61,6 +61,7 @@ class Backing {
   std::uint64_t reserved_bytes() const noexcept {
     return reserved_.load(std::memory_order_acquire);
   }
+  void reset_peak() noexcept { peak_.store(reserved_bytes(), std::memory_order_relaxed); }
   std::uint64_t peak_reserved_bytes() const noexcept {
     return peak_.load(std::memory_order_relaxed);
   }

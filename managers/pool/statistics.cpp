@@ -41,6 +41,14 @@ void UsageCounts::before_deferred_changes(std::uint64_t deferred_bytes,
   fold(peaks_.allocation, peaks_.active, now_.allocation, deferred_count);
 }
 
+void UsageCounts::reset_peaks() noexcept {
+  peaks_ = {};
+  for (auto* count :
+       {&now_.requested_bytes, &now_.allocated_bytes, &now_.allocation, &now_.inactive_split_bytes,
+        &now_.inactive_split, &now_.segment})
+    count->peak = count->current;
+}
+
 Statistics UsageCounts::total(std::uint64_t deferred_bytes, std::uint64_t deferred_count) noexcept {
   before_deferred_changes(deferred_bytes, deferred_count);
   auto result = now_;

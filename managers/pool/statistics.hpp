@@ -79,6 +79,8 @@ class UsageCounts {
     now_.inactive_split_bytes.set(bytes);
     now_.inactive_split.set(blocks);
   }
+  /// From here on each peak is the highest since now.
+  void reset_peaks() noexcept;
   void set_segments(std::uint64_t count) noexcept { now_.segment.set(count); }
 
   /// Every figure that is counted here; the others are 0.

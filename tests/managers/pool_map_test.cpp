@@ -299,6 +299,25 @@ TEST_F(PoolMap, CountsItsOwnMemoryByTheBlock) {
   EXPECT_LE(*of.metadata_bytes_per_block, 80u) << "32 bytes a block, in a vector that doubles";
 }
 
+TEST_F(PoolMap, PeaksBeginAgainAndAreNotKnownOfTwoStreams) {
+  make("pool");
+  const auto kept = memory(1_MiB);
+  ASSERT_TRUE(memory(4_MiB).free());
+  const auto peak = [&] { return manager->statistics().requested_bytes.peak; };
+  EXPECT_EQ(peak(), 5_MiB);
+  ASSERT_TRUE(manager->reset_peaks());
+  EXPECT_EQ(peak(), 1_MiB);
+  EXPECT_EQ(manager->statistics().reserved_bytes.peak, driver().held_bytes());
+
+  const auto stream = *driver().stream_create(StreamKind::non_blocking);
+  auto other = *manager->memalloc(2_MiB, stream);
+  EXPECT_EQ(peak(), std::nullopt) << "each stream's is at a time of its own";
+  ASSERT_TRUE(other.free(stream));
+  ASSERT_TRUE(driver().ctx_synchronize());
+  ASSERT_TRUE(manager->reset_peaks());
+  EXPECT_EQ(peak(), 1_MiB) << "the other stream has had nothing since";
+}
+
 TEST(MemoryStatistics, HaveTheNamesOfPyTorchAndOfRmm) {
   const MemoryStatistics of{.allocation = {.current = 1, .peak = 2, .allocated = 3, .freed = 2},
                             .requested_bytes = {.current = 10, .peak = 20, .allocated = 30},

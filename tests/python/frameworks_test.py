@@ -138,6 +138,44 @@ class OnePool(unittest.TestCase):
         torch.cuda.memory.Block(32 * MIB)
         torch.cuda.memory.set_per_process_memory_fraction(1.0)
 
+        self.assertEqual(torch.cuda.memory.get_per_process_memory_fraction(), 1.0)
+
+    def test_answers_what_torch_asks_of_its_own_allocator(self):
+        memory = torch.cuda.memory
+        memory.reset_accumulated_memory_stats()
+        memory.reset_peak_memory_stats()
+        block, other = memory.Block(3 * MIB), memory.Block(MIB)
+        del other
+        stats = memory.memory_stats()
+        self.assertEqual((stats["allocated_bytes.all.current"], stats["allocated_bytes.all.peak"]), (3 * MIB, 4 * MIB))
+        self.assertEqual((stats["allocated_bytes.all.allocated"], stats["allocated_bytes.all.freed"]), (4 * MIB, MIB))
+        self.assertEqual(stats["num_ooms"], 0)
+        self.assertEqual((memory.memory_allocated(), memory.max_memory_allocated()), (3 * MIB, 4 * MIB))
+        self.assertEqual(memory.memory_reserved(), state()["reserved_bytes"])
+        memory.reset_peak_memory_stats()
+        self.assertEqual(memory.max_memory_allocated(), 3 * MIB)
+        memory.reset_accumulated_memory_stats()
+        self.assertEqual(memory.memory_stats()["allocated_bytes.all.allocated"], 0)
+        self.assertRegex(memory.memory_summary(), r"allocated_bytes +3145728 +3145728 +0 +0\n")
+        del block
+
+    def test_a_peak_that_is_not_known_is_said_to_be_a_bound(self):
+        memory = torch.cuda.memory
+        blocks = [memory.Block(MIB, 0, 1), memory.Block(MIB, 0, 2)]
+        self.assertNotIn("allocated_bytes.all.peak", memory.memory_stats())
+        with self.assertWarnsRegex(UserWarning, "several streams"):
+            self.assertEqual(memory.max_memory_allocated(), memory.max_memory_reserved())
+        blocks.clear()
+
+    def test_says_what_cannot_be_had_where_it_is_asked_for(self):
+        with self.assertRaisesRegex(RuntimeError, "emmctl record"):
+            torch.cuda.memory.memory_snapshot()
+        with self.assertRaisesRegex(RuntimeError, "torch.cuda.graph"):
+            torch.cuda.MemPool()
+        with self.assertWarnsRegex(UserWarning, "benchmark mode"):
+            torch.backends.cudnn.benchmark = True
+        self.assertFalse(torch.backends.cudnn.benchmark)
+
     def test_serves_cuda_core(self):
         emmctl.core.use()
         buffer = Device().allocate(KIB, stream=2)

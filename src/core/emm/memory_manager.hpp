@@ -90,6 +90,9 @@ class MemoryManager {
   /// Returns its statistics, under PyTorch's and RMM's names. Figures that it does not count are
   /// empty.
   virtual MemoryStatistics statistics() const;
+  /// From here on the peaks of statistics() are the highest since now. False in managers that
+  /// cannot do so.
+  virtual bool reset_peaks() { return false; }
   /// Returns all device memory that it holds, and what lies where in it. Empty if it keeps no such
   /// record.
   virtual std::optional<MemoryMap> memory_map() const;

@@ -397,6 +397,9 @@ EMM_PLUGIN_EXPORT emm_status emm_shared_manager(int32_t device, emm_manager** se
 /* Ends the manager of a device. Does nothing and returns EMM_NOT_READY while the manager has live
  * memory. One thread, while no other call for the device runs. */
 EMM_PLUGIN_EXPORT emm_status emm_shared_end(int32_t device);
+/* From here on the peaks among a manager's statistics are the highest since now, as after PyTorch's
+ * reset_peak_memory_stats(). EMM_NOT_SUPPORTED in managers that cannot do so. Any thread. */
+EMM_PLUGIN_EXPORT emm_status emm_shared_reset_peaks(int32_t device);
 /* Forgets the manager of a device whose context was reset by other code. Its memory is gone, and
  * its tokens must not be used again. Threads as for emm_shared_end(). */
 EMM_PLUGIN_EXPORT void emm_shared_abandon(int32_t device);

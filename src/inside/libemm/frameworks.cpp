@@ -109,6 +109,16 @@ emm_status emm_shared_end(std::int32_t device) {
   return ended ? status : EMM_NOT_READY;
 }
 
+emm_status emm_shared_reset_peaks(std::int32_t device) {
+  bool can = true;
+  const auto status = told([&]() -> Status {
+    auto* const shared = all().known(device);
+    can = shared == nullptr || shared->manager->manager().reset_peaks();
+    return {};
+  });
+  return can ? status : EMM_NOT_SUPPORTED;
+}
+
 void emm_shared_abandon(std::int32_t device) { all().abandon(device); }
 
 size_t emm_shared_error(char* buffer, size_t size) {

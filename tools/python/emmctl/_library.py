@@ -106,6 +106,7 @@ _FUNCTIONS = {
     "emm_shared_use": (c_int32, [c_char_p, c_uint32]),
     "emm_shared_manager": (c_int32, [c_int32, POINTER(c_void_p)]),
     "emm_shared_end": (c_int32, [c_int32]),
+    "emm_shared_reset_peaks": (c_int32, [c_int32]),
     "emm_shared_abandon": (None, [c_int32]),
     "emm_shared_error": (c_size_t, [c_char_p, c_size_t]),
     "emm_shared_status": (c_int32, []),

@@ -2,11 +2,11 @@
 
     emmctl.torch.use("pool:max=8GiB")     # before PyTorch's first use of a device
 
-What PyTorch itself refuses with any pluggable allocator: torch.cuda.memory_stats() and memory_allocated() (stats() here
-answers), memory snapshots (emmctl.record does), cuDNN's benchmark mode. No memory is a RuntimeError that begins with
-"CUDA out of memory".
+PyTorch itself refuses some questions with any pluggable allocator. torch.cuda.memory_stats() and the functions that are made
+of it are answered from the manager's own figures (_torch_figures has what and how); what cannot be had is said when it is
+asked for. No memory is a RuntimeError that begins with "CUDA out of memory".
 """
-from emmctl import _library, _manager, _recorder
+from emmctl import _library, _manager, _recorder, _torch_figures
 
 # PyTorch's setter of each function; those that a version does not have are left out.
 _SETTERS = {
@@ -40,6 +40,7 @@ def use(spec=None):
     spec = _manager.use(spec)
     import torch
     torch.cuda.memory.change_current_allocator(allocator())
+    _torch_figures.answer(torch)
     global _in_use
     _in_use = True
     _recorder.record_shared()

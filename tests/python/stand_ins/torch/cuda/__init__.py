@@ -15,6 +15,10 @@ def set_device(device):
     pass
 
 
+class MemPool:
+    pass
+
+
 class Stream:
     def __init__(self, device=None):
         self.cuda_stream = id(self)

@@ -1,5 +1,7 @@
 import ctypes
 
+import torch._C
+
 _P, _N = ctypes.c_void_p, ctypes.c_ssize_t
 _OF = {
     "set_reset_fn": ctypes.CFUNCTYPE(None),
@@ -92,7 +94,57 @@ def empty_cache():
 
 
 def set_per_process_memory_fraction(fraction, device=0):
-    current.given["set_memory_fraction_fn"](fraction, device)
+    torch._C._cuda_setMemoryFraction(fraction, device)
+
+
+def get_per_process_memory_fraction(device=0):
+    return torch._C._cuda_getMemoryFraction(device)
+
+
+def memory_stats(device=None):
+    """Flat, from what C++ nests."""
+    flat = {}
+
+    def take(before, inside):
+        for name, value in inside.items():
+            if isinstance(value, dict):
+                take(before + name + ".", value)
+            else:
+                flat[before + name] = value
+    take("", torch._C._cuda_memoryStats(device or 0))
+    return flat
+
+
+def memory_allocated(device=None):
+    return memory_stats(device).get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device=None):
+    return memory_stats(device).get("allocated_bytes.all.peak", 0)
+
+
+def memory_reserved(device=None):
+    return memory_stats(device).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device=None):
+    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+
+
+def memory_summary(device=None, abbreviated=False):
+    return str(memory_stats(device)["allocated_bytes.small_pool.current"])
+
+
+def reset_peak_memory_stats(device=None):
+    torch._C._cuda_resetPeakMemoryStats(device or 0)
+
+
+def reset_accumulated_memory_stats(device=None):
+    torch._C._cuda_resetAccumulatedMemoryStats(device or 0)
+
+
+def memory_snapshot():
+    return torch._C._cuda_memorySnapshot()
 
 
 def base_allocation(block):
