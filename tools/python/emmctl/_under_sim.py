@@ -39,11 +39,22 @@ def _drawer(torch):
     return draw
 
 
+def _fake_mode_asker(torch):
+    """A function that gives the mode in which PyTorch only works out shapes, as for parts of a DTensor; None outside of it."""
+    ask, keys = getattr(torch._C, "_get_dispatch_mode", None), getattr(torch._C, "_TorchDispatchModeKey", None)
+    if ask is None or not hasattr(keys, "FAKE"):
+        return lambda: None
+    return functools.partial(ask, keys.FAKE)
+
+
 def _mode_of(torch, values):
     from torch.utils._python_dispatch import TorchDispatchMode
     plain = torch.Tensor.__torch_dispatch__
+    fake_mode = _fake_mode_asker(torch)
 
     def dispatch(self, func, types, args=(), kwargs=None):
+        if fake_mode() is not None:
+            return func(*args, **(kwargs or {}))  # no device is asked
         for kind in types:
             if kind.__torch_dispatch__ is not plain:
                 return NotImplemented  # its own operations come here after it
