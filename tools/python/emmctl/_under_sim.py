@@ -23,6 +23,38 @@ def _answerer():
     return answer
 
 
+class _Ranks:
+    """What the stand-in for NCCL exchanges with other ranks. Its calls may wait for these, without the interpreter's lock."""
+
+    def __init__(self, torch):
+        driver = os.environ["EMM_STANDIN_DRIVER"]
+        answers = ctypes.CDLL(os.path.join(os.path.dirname(driver), "libemm-answers.so"))
+        cuda = ctypes.CDLL(driver)
+        address, number = ctypes.c_uint64, ctypes.c_size_t
+        for function, result, arguments in ((answers.emm_standin_collectives_begin, address, [ctypes.c_int]),
+                                            (answers.emm_standin_collectives_end, ctypes.c_int, []),
+                                            (answers.emm_standin_collectives_level, ctypes.c_int, [address]),
+                                            (cuda.emm_standin_put_write, ctypes.c_int, [address, address, ctypes.c_void_p, number]),
+                                            (cuda.emm_standin_read, ctypes.c_int, [address, ctypes.c_void_p, number])):
+            function.restype, function.argtypes = result, arguments
+        self.begin, self.end, self.level = (answers.emm_standin_collectives_begin, answers.emm_standin_collectives_end,
+                                            answers.emm_standin_collectives_level)
+        self._torch, self._write, self._read = torch, cuda.emm_standin_put_write, cuda.emm_standin_read
+
+    def write(self, tensor, host):
+        """False where device memory cannot be written now."""
+        cuda = self._torch.cuda
+        if cuda.is_current_stream_capturing():
+            return False
+        host = host.contiguous()
+        return self._write(cuda.current_stream(tensor.device).cuda_stream, tensor.data_ptr(), host.data_ptr(),
+                           host.numel() * host.element_size()) == 0
+
+    def read(self, address, size):
+        data = (ctypes.c_char * size)()
+        return data if self._read(address, data, size) == 0 else None
+
+
 def _drawer(torch):
     """Random numbers of our own, which leave the program's as they are."""
     state = torch.Generator().manual_seed(0).get_state()
@@ -189,7 +221,8 @@ def torch_imported():
     from torch.multiprocessing.reductions import StorageWeakRef
     assumptions = _values.Assumptions(os.environ.get("EMM_STANDIN_VALUES") or "uniform")
     folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
-    values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,))
+    values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,),
+                            ranks=_Ranks(torch))
     make = _mode_of(torch, values)
     mode = make()
     mode.__enter__()
