@@ -6,6 +6,7 @@ function, so that a line of its output also shows that the stand-in answered.
 """
 import argparse
 import glob
+import json
 import os
 import re
 import shutil
@@ -131,6 +132,50 @@ def test_ends():
         expect(words in done.stdout, True, "%r in %s" % (words, done.stdout))
     done = run(2, "ends", "mismatch-send")
     expect("a send and its receive differ: Send of 4 int32 at rank 0" in done.stdout, True, done.stdout)
+
+
+def test_deadlock():
+    """Each rank's wait is named, and the program ended."""
+    done = run(4, "stuck", environ={"EMM_STANDIN_STUCK": "2"}, extra=["--json", "stuck.json"])
+    has(done, ["no rank went on for 2 s, and they were ended: they wait for one another, or for what does not come"], 3)
+    for words in (r"0 +\d+ +AllReduce of 2 int32, sum \(number 1\) of ranks 0 and 1", r"1 +\d+ +AllReduce of 4 int32, sum \(number 1\) of ranks 0, 1, 2 and 3",
+                  r"2 +\d+ +Broadcast of 1 int32, root 0 \(number 1\) of ranks 0, 1, 2 and 3"):
+        expect(re.search(words, done.stderr) is not None, True, "%r in %s" % (words, done.stderr))
+    with open(folder.name + "/stuck.json") as file:
+        answer = json.load(file)
+    expect([(one["rank"], one["collective"].partition(" ")[0]) for one in answer["waiting"]], [(0, "AllReduce"), (1, "AllReduce"), (2, "Broadcast"), (3, "Broadcast")],
+           "the waits in JSON")
+    expect(answer["fits"], None, "what is known of a run that was ended")
+    expect("so far it fits" in done.stderr, True, done.stderr)
+    # One that does not come, and sleeps.
+    done = run(2, "ends", "sleeps", environ={"EMM_STANDIN_STUCK": "1"})
+    has(done, ["no rank went on for 5 s", "AllReduce of 4 int32, sum (number 2) of ranks 0 and 1", "nothing of NCCL's"], 3)
+
+
+def test_computing_rank():
+    """A rank that computes for longer is waited for."""
+    done = run(2, "ends", "computes", environ={"EMM_STANDIN_STUCK": "1", "EMM_STANDIN_TOGETHER": "100"})
+    has(done, ["rank 0: computes 2 6 10 14", "rank 1: computes 2 6 10 14"])
+
+
+def test_answer():
+    """By rank, the tightest first."""
+    done = run(3, "takes", devices=3, extra=["--json", "takes.json"])
+    has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200",
+               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card, which is not counted here"])
+    rows = [line.split()[:2] for line in done.stderr.splitlines() if re.match(r" +\d +\d +\d+ +\d+", line)]
+    expect(rows, [["2", "2"], ["1", "1"], ["0", "0"]], "the rows of " + done.stderr)
+    with open(folder.name + "/takes.json") as file:
+        answer = json.load(file)
+    expect([(one["rank"], one["device"], one["peak_bytes"] >> 20) for one in answer["ranks"]], [(2, 2, 26), (1, 1, 18), (0, 0, 10)], "the ranks in JSON")
+    words = sum(len(line.split()) for line in done.stderr.splitlines() if line.startswith("emmctl:") and "next:" not in line)
+    expect(words <= 120, True, "one breath: %d words" % words)
+    line, more = command(3, "takes")
+    line[line.index("sim:devices=3")] = "sim:devices=3,capacity=20MiB"
+    done = subprocess.run(line, cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120)
+    has(done, ["it does not fit as it is: rank 2 was refused 1 request for want of memory; the first was of 24.00 MiB (25,165,824 bytes), when it held 2.00 MiB of 20.00 MiB "
+               "(20,971,520 bytes) of device 2, a simulated NVIDIA H200: it lacked 6.00 MiB"], 1)
+    clean()
 
 
 def test_late_rank():

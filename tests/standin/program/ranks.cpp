@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <thread>
@@ -456,6 +457,9 @@ int ends(const std::string& how) {
     if (how == "aborts") return ncclCommAbort(comm);
     if (how == "leaves") return ncclCommDestroy(comm);
     if (how == "late") usleep(1'000'000);
+    if (how == "sleeps") usleep(60'000'000);
+    for (const auto begun = time(nullptr); how == "computes" && time(nullptr) - begun < 8;) {
+    }
   }
   const int code =
       how == "mismatch" && rank == size - 1 ? ncclBroadcast(own, own, 4, kInt32, 0, comm, stream)
@@ -465,9 +469,9 @@ int ends(const std::string& how) {
       : how == "receives"      ? ncclRecv(own, 4, kInt32, size - 1, comm, stream)
                                : ncclAllReduce(own, own, 4, kInt32, 0, comm, stream);
   if (code != 0 && code != 5 && code != 6) must(code, "the collective");
-  if (how == "late") {
+  if (how == "late" || how == "computes") {
     must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    say("late", read(own, 16));
+    say(how.c_str(), read(own, 16));
     return ncclCommDestroy(comm);
   }
   return wait_for_error(comm);
@@ -487,6 +491,17 @@ int stuck() {
   }
   must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   return 0;
+}
+
+/// Each rank more than the one before it.
+int takes() {
+  auto* const comm = enter();
+  auto* const own = integers(1, rank);
+  MUST(ncclAllReduce(own, own, 1, kInt32, 0, comm, stream));
+  void* more = nullptr;
+  const int code = cudaMalloc(&more, static_cast<std::size_t>(8 * (rank + 1)) << 20);
+  MUST(ncclCommDestroy(comm));
+  return code != 0;
 }
 
 int forks() {
@@ -548,6 +563,7 @@ int main(int count, char** words) {
   if (what == "ordered") return ordered();
   if (what == "ends") return ends(words[2]);
   if (what == "stuck") return stuck();
+  if (what == "takes") return takes();
   if (what == "forks") return forks();
   if (what == "wrong") return wrong_calls();
   return 2;

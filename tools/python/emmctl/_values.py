@@ -213,9 +213,9 @@ _HERE = os.path.join(os.getcwd(), "")
 _OF_PACKAGES = re.compile(r"^.*/(site|dist)-packages/")
 
 
-def place_of_caller(inner):
-    """The line that asked: the first one outward that lies in none of the folders `inner`."""
-    frame = sys._getframe(1)
+def place_of_caller(inner, frame=None):
+    """The line that asked, or that the frame waits for: the first one outward that lies in none of the folders `inner`."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith(inner) and not path.startswith("<frozen"):

@@ -233,6 +233,8 @@ Status call(Comm comm, void* stream, Step step) {
       return refuse("the operation is none of NCCL's, or was destroyed");
     }
   }
+  // As in NCCL, a collective of nothing meets nobody.
+  if (step.count == 0 && step.kind != Kind::send && step.kind != Kind::receive) return kSuccess;
   step.level = current_level;
   step.ticket = current_ticket;
   if (step.ticket != nullptr) {

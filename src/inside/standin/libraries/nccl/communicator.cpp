@@ -12,11 +12,13 @@
 #include <set>
 #include <thread>
 
+#include "standin/launched.hpp"
 #include "standin/libraries/nccl/reduce.hpp"
 
 extern "C" {
 int cuCtxGetCurrent(void**);
 int cuCtxSetCurrent(void*);
+void emm_standin_note_rank(int rank, int ranks);
 }
 
 namespace emm::standin::nccl {
@@ -88,14 +90,7 @@ bool is_from_root(Kind kind) { return kind == Kind::broadcast || kind == Kind::s
 }  // namespace
 
 int shown_rank(int rank) {
-  static const int known = [&] {
-    for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                             "SLURM_PROCID", "MV2_COMM_WORLD_RANK"}) {
-      const char* const given = std::getenv(name);
-      if (given != nullptr && *given >= '0' && *given <= '9') return std::atoi(given);
-    }
-    return -1;
-  }();
+  static const int known = launched().rank;
   return known >= 0 ? known : rank;
 }
 
@@ -161,6 +156,7 @@ Status Communicator::enter(const std::string& name, int shown) {
   Failure why;
   meeting_ = Meeting::enter(name, size_, rank_, shown, why);
   if (meeting_ == nullptr) return fail(why);
+  emm_standin_note_rank(shown, size_);
   if (auto failure = meeting_->wait_for_all()) return fail(*failure);
   return kSuccess;
 }
@@ -189,7 +185,13 @@ Status Communicator::put(Handle stream, std::vector<Step> steps, std::shared_ptr
     const std::lock_guard lock(step.ticket->mutex);
     step.ticket->is_queued = true;
   }
-  on_own_thread([mark] { emm_standin_finish(mark); });
+  on_own_thread([mark, stream, context = context_] {
+    emm_standin_finish(mark);
+    // What was put behind it meanwhile, such as the record of an event, is done as on a card.
+    const InContext in_its(context);
+    Handle rest = 0;
+    if (emm_standin_mark(stream, &rest) == 0) emm_standin_finish(rest);
+  });
   batch = std::move(made);
   return kSuccess;
 }

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "standin/libraries/nccl/reduce.hpp"
+#include "standin/libraries/nccl/watch.hpp"
 #include "standin/process_report.hpp"
 
 namespace emm::standin::nccl {
@@ -252,12 +253,17 @@ std::optional<Failure> Meeting::absence(int rank, const std::string& in_what) co
 }
 
 std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
-                                     const std::function<int()>& whom, const std::string& in_what) {
+                                     const std::function<int()>& whom, const std::string& in_what,
+                                     bool is_entry) {
+  std::optional<Waiting> waiting;
   auto& bell = reinterpret_cast<Page*>(memory_)->bell;
   auto next_look = std::chrono::steady_clock::now() + kLook;
   for (;;) {
     const auto heard = bell.load(std::memory_order_acquire);
-    if (is_there()) return std::nullopt;
+    if (is_there()) {
+      went_on();
+      return std::nullopt;
+    }
     if (is_aborted()) return Failure{kInvalidUsage, "the communicator was aborted"};
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_look) {
@@ -266,6 +272,8 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
       auto gone = rank >= 0 ? absence(rank, in_what) : std::nullopt;
       // What it gave before it went counts.
       if (gone && !is_there()) return gone;
+      if (!waiting) waiting.emplace(in_what + " of " + words_of_all(), shown(rank_), is_entry);
+      waiting->look();
     }
     constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 50'000'000};
     syscall(SYS_futex, &bell, FUTEX_WAIT, heard, &kNap, nullptr, 0);
@@ -287,7 +295,7 @@ std::optional<Failure> Meeting::wait_for_all() {
         }
         return -1;
       },
-      "CommInitRank");
+      "CommInitRank", true);
 }
 
 void Meeting::give(Sort sort, std::uint64_t number, const Part& part,

@@ -104,7 +104,8 @@ class Meeting {
   /// Waits until `is_there`, which others make true and ring for; `whom` has to come. An answer of
   /// nothing means that it is.
   std::optional<Failure> wait(const std::function<bool()>& is_there,
-                              const std::function<int()>& whom, const std::string& in_what);
+                              const std::function<int()>& whom, const std::string& in_what,
+                              bool is_entry = false);
   void ring() noexcept;
   /// Ends each wait of this process, now and later.
   void abort() noexcept;
