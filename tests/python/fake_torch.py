@@ -85,7 +85,16 @@ class Tensor:
     def untyped_storage(self):
         return self.storage
 
+    def is_contiguous(self):
+        return self.array.flags["C_CONTIGUOUS"]
+
+    def data_ptr(self):
+        return self.array.__array_interface__["data"][0]
+
     # What the module under test does with tensors of the host
+
+    def __getitem__(self, key):
+        return Tensor(self.array[key], storage=self.storage)
 
     def as_strided(self, size, stride, offset):
         flat = self.array.reshape(-1)
@@ -157,6 +166,10 @@ def zeros(size, dtype, device):  # noqa: A002
 def tensor(values, dtype, device):  # noqa: A002
     assert device == "cpu"
     return Tensor(numpy.array(values, dtype.numpy))
+
+
+def frombuffer(data, dtype):  # noqa: A002
+    return Tensor(numpy.frombuffer(data, dtype.numpy))
 
 
 def arange(size, device):

@@ -327,6 +327,112 @@ class Following(unittest.TestCase):
         constant = torch.Tensor(numpy.array([5, 6]), is_cuda=True)
         self.assertEqual(self.value(self.call("lift_fresh", constant)), [5, 6])
 
+    # Other ranks
+
+    def test_a_collective_brings_what_is_known_and_gives_what_the_others_made_of_it(self):
+        ranks = self.with_ranks()
+        ids = self.given([1, 2])
+        self.call_ranks("c10d::allreduce_", [ids], then=[(ids, [5, 7])])
+        self.assertEqual(ranks.brought, [_values.KNOWN])
+        self.assertEqual(ranks.first, [1, 2])
+        self.assertEqual(ranks.asked, 0, "nobody waits before somebody asks")
+        self.assertEqual(self.value(self.call("add", ids, 1)), [6, 8])
+        self.assertEqual(self.level(ids), _values.KNOWN)
+
+    def test_what_another_rank_does_not_know_is_unknown(self):
+        ranks = self.with_ranks(level=_values.UNKNOWN)
+        ids = self.given([1, 2])
+        self.call_ranks("c10d::broadcast_", [ids])
+        self.assertIsNone(self.value(ids))
+        self.call_ranks("c10d::allreduce_", [ids])
+        self.assertEqual(ranks.brought, [_values.KNOWN, _values.UNKNOWN])
+
+    def test_gathered_pieces_may_lie_in_one_tensor(self):
+        self.with_ranks()
+        whole = self.call("to", torch.Tensor(numpy.zeros(4, "int64")), device="cuda")
+        parts = [self.call("slice", whole, 0, 2), self.call("slice", whole, 2, 4)]
+        own = self.given([8, 9])
+        self.call_ranks("c10d::allgather_", [parts], [own], then=[(parts[0], [8, 9]), (parts[1], [3, 4])])
+        self.assertEqual(self.value(whole), [8, 9, 3, 4])
+
+    def test_a_functional_collective_gives_what_it_returns(self):
+        self.with_ranks()
+        own, made = self.given([8, 9]), cuda([0, 0, 0, 0], "int64")
+        self.call_ranks("_c10d_functional::all_gather_into_tensor", own, 2, "0", then=[(made, [8, 9, 3, 4])], returns=made)
+        self.assertEqual(self.value(made), [8, 9, 3, 4])
+        self.call_ranks("_c10d_functional::wait_tensor", made, returns=made)
+        self.assertEqual(self.value(made), [8, 9, 3, 4])
+
+    def test_what_other_libraries_exchange_is_unknown(self):
+        ranks = self.with_ranks()
+        ranks.are_called = False
+        ids = self.given([1, 2])
+        self.call_ranks("c10d::broadcast_", [ids])
+        self.assertIsNone(self.value(ids))
+
+    def test_a_send_gives_nothing_and_a_receive_takes_nothing(self):
+        ranks = self.with_ranks()
+        ids, to = self.given([1, 2]), cuda([0, 0], "int64")
+        self.call_ranks("c10d::send", [ids], None, 1, 0)
+        self.call_ranks("c10d::recv_", [to], None, 1, 0, then=[(to, [6, 5])])
+        self.assertEqual(ranks.brought, [_values.KNOWN, _values.KNOWN])
+        self.assertEqual((self.value(ids), self.value(to)), ([1, 2], [6, 5]))
+
+    def test_a_larger_storage_keeps_what_the_smaller_one_held(self):
+        ids = self.given([1, 2])
+
+        def resize(tensor, _):
+            tensor.storage.size = 32
+            tensor.array = numpy.zeros(4, "int64")
+            return tensor
+        function = torch.Function("resize_", None, writes=(0,))
+        function.__class__ = type("Resizing", (torch.Function,), {"__call__": staticmethod(lambda *args: resize(*args))})
+        self.values.call(function, (ids, [4]), {})
+        self.assertEqual(self.value(ids), [1, 2, 0, 0])
+
+    def with_ranks(self, level=_values.KNOWN):
+        ranks = Ranks(level)
+        self.values._ranks = ranks
+        return ranks
+
+    def call_ranks(self, name, *args, then=(), returns=None):
+        """The other ranks leave what `then` says."""
+        ranks = self.values._ranks
+
+        def run(*_, **__):
+            ranks.first = next((numpy.frombuffer(data, "int64").tolist() for data in ranks.memory.values()), None)
+            for tensor, values in then:
+                ranks.memory[tensor.data_ptr()] = bytearray(numpy.array(values, "int64").tobytes())
+            return returns
+        function = torch.Function(name, None)
+        function._schema.name = name
+        function.__class__ = type("Collective", (torch.Function,), {"__call__": staticmethod(run)})
+        return self.values.call(function, args, {})
+
+
+class Ranks:
+    def __init__(self, level):
+        self.made, self.memory, self.brought, self.asked, self.are_called, self.first = level, {}, [], 0, True, None
+
+    def begin(self, level):
+        self.brought.append(level)
+        return len(self.brought)
+
+    def end(self):
+        return self.are_called
+
+    def level(self, _):
+        self.asked += 1
+        return self.made
+
+    def write(self, tensor, host):
+        self.memory[tensor.data_ptr()] = bytearray(host.array.tobytes())
+        return True
+
+    def read(self, address, size):
+        data = self.memory.get(address)
+        return data if data is not None and len(data) == size else None
+
 
 if __name__ == "__main__":
     unittest.main()

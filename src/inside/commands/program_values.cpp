@@ -93,6 +93,7 @@ ProgramValues values_in(const std::string& folder) {
   ProgramValues found;
   for (const auto& name : files_in(folder)) {
     if (!name.starts_with("values.") || name.ends_with(".part")) continue;
+    const auto process = number(std::string_view(name).substr(name.find('.') + 1));
     std::ifstream file(folder + "/" + name);
     for (std::string line; std::getline(file, line);) {
       const auto words = words_of(line);
@@ -113,14 +114,14 @@ ProgramValues values_in(const std::string& folder) {
         if (words[1] == "cudnn") found.without_cudnn = true;
         if (words[1] == "compile") found.compiles = true;
       } else if (words.size() == 4 && words[0] == "peak") {
-        found.peaks.push_back({number(words[1]), number(words[2]), number(words[3])});
+        found.peaks.push_back({process, number(words[1]), number(words[2]), number(words[3])});
       }
     }
   }
   return found;
 }
 
-bool say_values(Console& console, const ProgramValues& values, std::string_view assumed) {
+void say_peaks(Console& console, const ProgramValues& values) {
   for (const auto& peak : values.peaks) {
     console.say(text::format(
         "PyTorch on device {}: at most {} ({} bytes) reserved, of which {} ({} bytes) allocated at "
@@ -128,6 +129,9 @@ bool say_values(Console& console, const ProgramValues& values, std::string_view 
         peak.device, units::bytes(peak.reserved), text::grouped(peak.reserved),
         units::bytes(peak.allocated), text::grouped(peak.allocated)));
   }
+}
+
+bool say_values(Console& console, const ProgramValues& values, std::string_view assumed) {
   if (!values.endless.empty())
     console.say(text::format(
         "the loop at {} waits for a value that is not known here, and was ended: the answer is "

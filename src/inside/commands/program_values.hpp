@@ -27,14 +27,15 @@ struct ProgramValues {
   std::string stopped;  ///< Why an operation could not be followed.
   bool without_cudnn = false, compiles = false;
   struct Peak {
-    std::uint64_t device = 0, reserved = 0, allocated = 0;
+    std::uint64_t process = 0, device = 0, reserved = 0, allocated = 0;
   };
   std::vector<Peak> peaks;  ///< PyTorch's own.
 };
 ProgramValues values_in(const std::string& folder);
 
-/// Says what was assumed, and where. True if a loop was ended.
+/// Says what was assumed, and where; not PyTorch's peaks. True if a loop was ended.
 bool say_values(Console& console, const ProgramValues& values, std::string_view assumed);
+void say_peaks(Console& console, const ProgramValues& values);
 
 /// The names in the folder, sorted.
 std::vector<std::string> files_in(const std::string& folder);

@@ -223,7 +223,7 @@ class RunProgram final : public CommandRun {
       if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
         return written.error();
     }
-    if (answer.endless || (answer.needs_tables && end->code != 0)) return ExitCode::inconclusive;
+    if (answer.is_cut() || (answer.needs_tables && end->code != 0)) return ExitCode::inconclusive;
     return static_cast<ExitCode>(end->code);
   }
 

@@ -462,6 +462,8 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
   answer.values = values_in(folder());
+  answer.ranks = ranks_in(folder(), reports, answer.values);
+  const bool has_ranks = !answer.ranks.ranks.empty();
   answer.needs_tables = tables != 0 && taken == 0;
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
   if (calls_cudnn) {
@@ -479,8 +481,23 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   if (answer.devices.empty()) {
     console.say(text::format("the program used the simulated {}, and took no memory of it", card_));
   }
+  const auto say_context = [&](const Device& device) {
+    if (device.context != 0) {
+      console.say(
+          text::format("besides, {} of {} are never free: the context, as measured on {}",
+                       units::bytes(device.context), units::bytes(device.total),
+                       has_option(given_, "profile") ? "the card of the profile" : "an H200"));
+    } else {
+      console.say(
+          text::format("besides, a context takes memory of a real card, which is not "
+                       "counted here; an H200's takes {}",
+                       units::bytes(gpu_profiles().front().context)));
+    }
+  };
+  if (has_ranks) say_ranks(console, answer.ranks, card_);
   for (const auto& all : answer.devices) {
     const auto capacity = all.capacity();
+    if (has_ranks && (all.refused != 0 || all.peak <= capacity)) continue;  // it is said
     const auto where = answer.devices.size() == 1
                            ? text::format("the simulated {}", card_)
                            : text::format("device {}, a simulated {}", all.device, card_);
@@ -502,19 +519,17 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
           "whether it fits depends on when the peaks are",
           all.processes, size_words(all.peak), where, units::bytes(capacity)));
     }
-    if (all.context != 0) {
-      console.say(
-          text::format("besides, {} of {} are never free: the context, as measured on {}",
-                       units::bytes(all.context), units::bytes(all.total),
-                       has_option(given_, "profile") ? "the card of the profile" : "an H200"));
-    } else {
-      console.say(
-          text::format("besides, a context takes memory of a real card, which is not "
-                       "counted here; an H200's takes {}",
-                       units::bytes(gpu_profiles().front().context)));
-    }
+    if (!has_ranks) say_context(all);
   }
-  if (rows.size() > 2) console.aside(format::columns("lllrrr", rows));
+  if (has_ranks) say_context(answer.devices.front());
+  if (answer.ranks.has_nccl)
+    console.say("besides, NCCL takes memory of a real card, which is not counted here");
+  if (has_ranks) {
+    show_ranks(console, answer.ranks);
+  } else if (rows.size() > 2) {
+    console.aside(format::columns("lllrrr", rows));
+  }
+  say_waits(console, answer.ranks);
   for (const auto& report : reports) {
     if (report.waited == 0) continue;
     answer.endless = true;
@@ -524,6 +539,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                      "a kernel would change, and was ended: the answer is that of the run so far",
                      report.command, report.process, report.waited));
   }
+  if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
@@ -563,7 +579,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
 
 std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
   if (refused) return false;
-  if (!used || needs_tables) return std::nullopt;
+  if (!used || needs_tables || ranks.is_cut()) return std::nullopt;
   for (const auto& device : devices) {
     if (device.peak > device.capacity()) return std::nullopt;  // that of several processes
   }
@@ -593,6 +609,32 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code) const
         .member("first_refused_held_bytes", device.first_refused_held)
         .end_object();
   }
+  json.end_array().key("ranks").begin_array();
+  for (const auto& rank : answer.ranks.ranks) {
+    json.begin_object()
+        .member("rank", rank.rank)
+        .member("process", rank.process)
+        .member("device", rank.device)
+        .member("peak_bytes", rank.peak)
+        .member("capacity_bytes", rank.capacity)
+        .member("refused", rank.refused)
+        .member("pytorch_reserved_bytes", rank.reserved)
+        .member("pytorch_allocated_bytes", rank.allocated)
+        .end_object();
+  }
+  json.end_array().key("waiting").begin_array();
+  for (const auto& rank : answer.ranks.waiting) {
+    json.begin_object()
+        .member("rank", rank.rank)
+        .member("process", rank.process)
+        .member("collective", rank.what)
+        .member("line", rank.line)
+        .end_object();
+  }
+  json.end_array().key("gone").begin_array();
+  for (const auto& words : answer.ranks.gone) json.value(words);
+  json.end_array().key("differing").begin_array();
+  for (const auto& words : answer.ranks.differing) json.value(words);
   json.end_array()
       .member("kernels", answer.kernels)
       .member("unread_bytes", answer.unread)

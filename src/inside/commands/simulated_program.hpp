@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "base/unfinished.hpp"
 #include "cli/console.hpp"
+#include "commands/program_ranks.hpp"
 #include "commands/program_values.hpp"
 
 namespace emm::cli {
@@ -60,6 +61,11 @@ class SimulatedProgram {
     std::uint64_t kernels = 0, unread = 0;
     std::vector<Device> devices{};
     ProgramValues values{};
+    ProgramRanks ranks{};
+    /// The answer is that of a part of a run.
+    bool is_cut() const noexcept {
+      return endless || !ranks.waiting.empty() || !ranks.differing.empty();
+    }
 
     /// Null where it is not known.
     std::optional<bool> fits() const noexcept;

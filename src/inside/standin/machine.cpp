@@ -15,6 +15,7 @@
 
 #include "base/text.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
+#include "driver/sim/sim_platform.hpp"
 #include "standin/report.hpp"
 #include "standin/visible.hpp"
 
@@ -189,6 +190,10 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   }
   context->device = hooked(std::move(context->device), tap());
   return context;
+}
+
+SimPlatform* Machine::simulated() noexcept {
+  return platform_->kind() == "sim" ? static_cast<SimPlatform*>(platform_.get()) : nullptr;
 }
 
 Machine::Primary* Machine::primary(int shown) {

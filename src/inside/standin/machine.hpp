@@ -13,6 +13,10 @@
 #include "standin/script.hpp"
 #include "standin/tap.hpp"
 
+namespace emm {
+class SimPlatform;
+}
+
 namespace emm::standin {
 
 /// The state behind the functions of the stand-in for libcuda.so.1: the devices that
@@ -65,6 +69,8 @@ class Machine {
     return known != nullptr ? *known : gpu_profiles().front();
   }
   Clock& clock() noexcept { return platform_->clock(); }
+  /// Null if the devices are those of a real driver.
+  SimPlatform* simulated() noexcept;
   /// The driver of a device, for queries that need no context. Null if there is no such device.
   Driver* device(int ordinal);
 

@@ -8,6 +8,7 @@
 #include "standin/calls.hpp"
 #include "standin/graph.hpp"
 #include "standin/report.hpp"
+#include "standin/work.hpp"
 
 using namespace emm::standin;
 
@@ -45,12 +46,16 @@ Code cuStreamCreate(Handle* out, unsigned flags) {
       [&](emm::Driver& driver) {
         return driver.stream_create(static_cast<emm::StreamKind>(flags));
       },
-      [&](emm::StreamHandle made) { *out = made.value; });
+      [&](emm::StreamHandle made) {
+        *out = made.value;
+        if (flags != 0) work::made_apart(made.value);
+      });
 }
 Code cuStreamCreateWithPriority(Handle* out, unsigned flags, int) {
   return cuStreamCreate(out, flags);
 }
 Code cuStreamDestroy_v2(Handle on) {
+  work::forget_stream(on);
   return in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
 }
 Code cuStreamSynchronize(Handle on) {
@@ -59,10 +64,12 @@ Code cuStreamSynchronize(Handle on) {
 }
 Code cuStreamQuery(Handle on) {
   if (graph::is_capturing(on)) return graph::refuse(on);
+  if (work::holds_stream(on)) return Machine::kNotReady;
   return ask([&](emm::Driver& driver) { return driver.stream_query(stream(on)); });
 }
 Code cuStreamWaitEvent(Handle on, Handle event, unsigned) {
   if (graph::join(on, event)) return Machine::kSuccess;
+  work::waits(on, event);
   return in_context(
       [&](emm::Driver& driver) { return driver.stream_wait_event(stream(on), {event}); });
 }
@@ -90,11 +97,13 @@ Code cuEventDestroy_v2(Handle event) {
     recorded().erase(event);
   }
   graph::forget_event(event);
+  work::forget_event(event);
   return in_context([&](emm::Driver& driver) { return driver.event_destroy({event}); });
 }
 Code cuEventRecord(Handle event, Handle on) {
   if (graph::is_capturing(on)) return graph::add_event(event, on);
   graph::forget_event(event);
+  work::recorded(event, on);
   const auto code =
       in_context([&](emm::Driver& driver) { return driver.event_record({event}, stream(on)); });
   if (code != Machine::kSuccess) return code;
@@ -103,6 +112,7 @@ Code cuEventRecord(Handle event, Handle on) {
   return code;
 }
 Code cuEventQuery(Handle event) {
+  if (work::holds_event(event)) return Machine::kNotReady;
   return ask([&](emm::Driver& driver) { return driver.event_query({event}); });
 }
 Code cuEventSynchronize(Handle event) {

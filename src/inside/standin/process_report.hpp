@@ -17,7 +17,7 @@ struct DeviceReport {
 };
 
 struct ProcessReport {
-  static constexpr std::uint64_t kVersion = 2;
+  static constexpr std::uint64_t kVersion = 3;
   static constexpr int kMostDevices = 64;
 
   std::uint64_t version = 0;
@@ -27,6 +27,8 @@ struct ProcessReport {
   std::uint64_t unread = 0;   ///< Bytes that came to the device and were not kept.
   std::uint64_t tables = 0;   ///< Questions of a static cudart that were not answered.
   std::uint64_t waited = 0;   ///< Bytes that a loop read again and again; it was ended.
+  std::uint64_t ranks = 0;    ///< Of the program; 0: it is none of several.
+  std::uint64_t rank = 0;     ///< That of the process among them.
   char command[64] = {};      ///< The name of the program.
   DeviceReport device[kMostDevices];
 };

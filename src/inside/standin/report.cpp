@@ -9,6 +9,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "standin/launched.hpp"
+
 namespace emm::standin {
 namespace {
 
@@ -88,8 +90,23 @@ Report* Report::make() noexcept {
   auto* const report = static_cast<ProcessReport*>(page);
   report->process = static_cast<std::uint64_t>(getpid());
   read_name_of_program(report->command, sizeof report->command);
+  if (const auto said = launched(); said.rank >= 0) {
+    report->rank = static_cast<std::uint64_t>(said.rank);
+    report->ranks = static_cast<std::uint64_t>(said.ranks);
+  }
   report->version = ProcessReport::kVersion;
   return new Report(report);
+}
+
+void Report::set_rank(int rank, int ranks) noexcept {
+  static std::mutex once;
+  static bool has_several = false;
+  const std::lock_guard lock(once);
+  const auto own = static_cast<std::uint64_t>(rank), all = static_cast<std::uint64_t>(ranks);
+  if (launched().rank >= 0 || has_several || page_->ranks > all) return;
+  has_several = page_->ranks == all && page_->rank != own;
+  page_->rank = own;
+  page_->ranks = has_several ? 0 : all;
 }
 
 std::unique_ptr<CallHook> Report::hook_for(int ordinal, Driver& driver) {
@@ -107,3 +124,14 @@ std::unique_ptr<CallHook> Report::hook_for(int ordinal, Driver& driver) {
 }
 
 }  // namespace emm::standin
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+/// Not a CUDA function. NCCL's stand-in knows the rank of a process.
+void emm_standin_note_rank(int rank, int ranks) {
+  if (auto* const report = emm::standin::Report::of_this_process()) report->set_rank(rank, ranks);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -26,6 +26,8 @@ class Report {
   void add_kernel() noexcept { add(page_->kernels, 1); }
   void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }
   void set_waited(std::uint64_t bytes) noexcept { add(page_->waited, bytes); }
+  /// The process is `rank` of `ranks`, where no launcher said so. One with several ranks is none.
+  void set_rank(int rank, int ranks) noexcept;
   void add_table() noexcept { add(page_->tables, 1); }
 
  private:

@@ -1,5 +1,6 @@
 """This process runs under `emmctl run --device sim`, and has imported PyTorch: values of small tensors are followed on the host,
 and cuDNN, which is not stood in for, is off."""
+import _thread
 import atexit
 import ctypes
 import functools
@@ -21,6 +22,53 @@ def _answerer():
     def answer(values):
         tell((ctypes.c_uint64 * len(values))(*values), len(values))
     return answer
+
+
+class _Ranks:
+    """What the stand-in for NCCL exchanges with other ranks. Its calls may wait for these, without the interpreter's lock."""
+
+    def __init__(self, torch, inner):
+        driver = os.environ["EMM_STANDIN_DRIVER"]
+        answers = ctypes.CDLL(os.path.join(os.path.dirname(driver), "libemm-answers.so"))
+        cuda = ctypes.CDLL(driver)
+        address, number = ctypes.c_uint64, ctypes.c_size_t
+        for function, result, arguments in ((answers.emm_standin_collectives_begin, address, [ctypes.c_int]),
+                                            (answers.emm_standin_collectives_end, ctypes.c_int, []),
+                                            (answers.emm_standin_collectives_level, ctypes.c_int, [address]),
+                                            (answers.emm_standin_wait_for_question, None, []),
+                                            (answers.emm_standin_answer_where, None, [ctypes.c_char_p]),
+                                            (cuda.emm_standin_put_write, ctypes.c_int, [address, address, ctypes.c_void_p, number]),
+                                            (cuda.emm_standin_read, ctypes.c_int, [address, ctypes.c_void_p, number])):
+            function.restype, function.argtypes = result, arguments
+        self.end, self.level = answers.emm_standin_collectives_end, answers.emm_standin_collectives_level
+        self._answers, self._inner, self._listens = answers, inner, False
+        self._torch, self._write, self._read = torch, cuda.emm_standin_put_write, cuda.emm_standin_read
+
+    def begin(self, level):
+        if not self._listens:
+            self._listens = True
+            _thread.start_new_thread(self._say_where, ())  # no mode of ours follows it
+        return self._answers.emm_standin_collectives_begin(level)
+
+    def _say_where(self):
+        """Where the ranks wait for one another, somebody asks for the line."""
+        self._answers.emm_standin_wait_for_question()
+        frame = sys._current_frames().get(threading.main_thread().ident)
+        if frame is not None:
+            self._answers.emm_standin_answer_where(_values.place_of_caller(self._inner, frame).encode("utf-8", "replace"))
+
+    def write(self, tensor, host):
+        """False where device memory cannot be written now."""
+        cuda = self._torch.cuda
+        if cuda.is_current_stream_capturing():
+            return False
+        host = host.contiguous()
+        return self._write(cuda.current_stream(tensor.device).cuda_stream, tensor.data_ptr(), host.data_ptr(),
+                           host.numel() * host.element_size()) == 0
+
+    def read(self, address, size):
+        data = (ctypes.c_char * size)()
+        return data if self._read(address, data, size) == 0 else None
 
 
 def _drawer(torch):
@@ -205,7 +253,8 @@ def torch_imported():
     from torch.multiprocessing.reductions import StorageWeakRef
     assumptions = _values.Assumptions(os.environ.get("EMM_STANDIN_VALUES") or "uniform")
     folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
-    values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,))
+    values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,),
+                            ranks=_Ranks(torch, (folder, os.path.join(os.path.dirname(os.path.abspath(__file__)), ""))))
     make = _mode_of(torch, values)
     mode = make()
     mode.__enter__()

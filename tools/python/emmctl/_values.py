@@ -44,6 +44,21 @@ _OF_CONSTANTS = {"any": any, "all": all, "logical_and": all, "bitwise_and": all,
                  "logical_not": lambda given: not given[0], "bitwise_not": lambda given: not given[0]}
 _PRODUCTS = {"mm", "bmm", "baddbmm"}
 _UNIQUE = {"_unique", "_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
+# Of torch.distributed: (the positions of what an operation gives, of what it takes). In the other namespaces an operation gives what it
+# returns, and takes its arguments.
+_OF_RANKS = {
+    "broadcast_": ((0,), (0,)), "allreduce_": ((0,), (0,)), "allreduce_coalesced_": ((0,), (0,)), "reduce_": ((0,), (0,)),
+    "allgather_": ((0,), (1,)), "_allgather_base_": ((0,), (1,)), "allgather_coalesced_": ((0,), (1,)),
+    "allgather_into_tensor_coalesced_": ((0,), (1,)), "reduce_scatter_": ((0,), (1,)), "_reduce_scatter_base_": ((0,), (1,)),
+    "reduce_scatter_tensor_coalesced_": ((0,), (1,)), "gather_": ((0,), (1,)), "scatter_": ((0,), (1,)), "alltoall_": ((0,), (1,)),
+    "alltoall_base_": ((0,), (1,)), "send": ((), (0,)), "recv_": ((0,), ()), "recv_any_source_": ((0,), ()),
+    "barrier": ((), ()), "monitored_barrier_": ((), ()),
+}
+_FUNCTIONAL = {"_c10d_functional", "_c10d_functional_autograd"}
+_NAMESPACES_OF_RANKS = _FUNCTIONAL | {"c10d", "_dtensor", "symm_mem"}
+MOST_EXCHANGED = 1 << 20  # bytes, of all that a collective gathers or scatters
+UNKNOWN = 3  # a level for the stand-in
+MOST_AWAITED = 1000  # results of collectives that nobody has asked for
 _MASKED = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
 
 
@@ -51,11 +66,26 @@ class Endless(BaseException):
     """A loop waits for a value that is not known. The text names the line. No program catches it by mistake."""
 
 
+class _Result:
+    """What a collective gives, which device memory holds when the other ranks have come."""
+    __slots__ = ("_ask", "_number", "_level")
+
+    def __init__(self, ask, number):
+        self._ask, self._number, self._level = ask, number, None
+
+    def level(self):
+        """Waits for the others. UNKNOWN where a rank did not know its values."""
+        if self._level is None:
+            self._level = self._ask(self._number)
+        return self._level
+
+
 class _Entry:
-    __slots__ = ("base", "level", "reference", "version", "passes")
+    __slots__ = ("base", "level", "reference", "version", "passes", "awaited")
 
     def __init__(self, base, level, reference):
         self.base, self.level, self.reference = base, level, reference
+        self.awaited = []  # (result, address, bytes, type, size, stride, offset) of what collectives write to it
         self.version = self.passes = 0  # the tensor's, and how many backward passes there had been, when it was last followed
 
 
@@ -71,7 +101,7 @@ class _Operation:
 
     def __init__(self, func):
         schema = func._schema
-        self.name = schema.name.rpartition("::")[2]
+        self.namespace, _, self.name = schema.name.rpartition("::")
         self.written = []  # (position, name) of arguments that it writes
         takes_generator = False
         for position, argument in enumerate(schema.arguments):
@@ -190,9 +220,9 @@ _HERE = os.path.join(os.getcwd(), "")
 _OF_PACKAGES = re.compile(r"^.*/(site|dist)-packages/")
 
 
-def place_of_caller(inner):
-    """The line that asked: the first one outward that lies in none of the folders `inner`."""
-    frame = sys._getframe(1)
+def place_of_caller(inner, frame=None):
+    """The line that asked, or that the frame waits for: the first one outward that lies in none of the folders `inner`."""
+    frame = frame or sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
         if not path.startswith(inner) and not path.startswith("<frozen"):
@@ -227,8 +257,10 @@ class Values:
     """The entries of one process. `answer_reads` tells the simulated device what its next copies to the host hold; `draw` calls
     a function with random numbers that are not the program's."""
 
-    def __init__(self, torch, weak_reference, answer_reads, draw, notes, assumptions=None, inner=()):
+    def __init__(self, torch, weak_reference, answer_reads, draw, notes, assumptions=None, inner=(), ranks=None):
         self._torch, self._refer, self._answer, self._draw, self._notes = torch, weak_reference, answer_reads, draw, notes
+        self._ranks = ranks  # what the stand-in for NCCL exchanges with other ranks
+        self._awaiting = collections.deque()  # entries that wait for a collective
         self._assume = assumptions or Assumptions()
         self._inner = tuple(inner) + (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
         self._entries, self._operations, self._made = {}, {}, 0
@@ -269,6 +301,9 @@ class Values:
     def _entry(self, tensor):
         key = self._key(tensor)
         entry = self._entries.get(key)
+        if entry is not None and entry.awaited and not self._take_awaited(entry):
+            del self._entries[key]
+            return None
         if entry is not None and entry.passes != self._passes and self._is_float(tensor.dtype):
             if _version_of(tensor) > entry.version:
                 del self._entries[key]
@@ -284,6 +319,26 @@ class Values:
         if base.dtype != tensor.dtype:
             base = base.view(tensor.dtype)
         return base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def _take_awaited(self, entry):
+        """Takes what collectives gave. False where it is not known."""
+        awaited, entry.awaited = entry.awaited, []
+        for result, address, size, dtype, sizes, strides, offset in awaited:
+            level = result.level()
+            data = self._ranks.read(address, size) if level < UNKNOWN and not entry.reference.expired() else None
+            if data is None:
+                return False
+            host = self._torch.frombuffer(data, dtype=dtype).reshape(sizes) if size else self._torch.zeros(sizes, dtype=dtype, device="cpu")
+            with self._torch.no_grad():
+                base = entry.base
+                if not isinstance(base, self._torch.Tensor):
+                    with self._torch.inference_mode(False):
+                        base = entry.base = self._torch.zeros(base[0], dtype=base[1], device="cpu")
+                if base.dtype != dtype:
+                    base = base.view(dtype)
+                base.as_strided(sizes, strides, offset).copy_(host)
+            entry.level = max(entry.level, level) if len(awaited) > 1 or host.numel() != base.numel() else level
+        return True
 
     def known(self, tensor):
         """The tensor's values on the host, and their level; (None, None) if they are not known."""
@@ -359,15 +414,19 @@ class Values:
             operation = self._operations.get(func)
             if operation is None:
                 operation = self._operation(func)
-            step = self._before(func, operation, args, kwargs) if operation and not operation.is_passed_on else None
+            if operation and operation.namespace in _NAMESPACES_OF_RANKS:
+                step = None
+                run = self._with_ranks(operation, func)
+            else:
+                step = self._before(func, operation, args, kwargs) if operation and not operation.is_passed_on else None
             if step is not None:
                 run = self._as_without_a_mode(step[0], func, args, kwargs)
-            if run is not func:
-                self._forget(args[0])
+                if run is not func:
+                    self._forget(args[0])
         except Exception:
             step = self._mistake(args, kwargs)
         if step is None:
-            return func(*args, **kwargs)
+            return run(*args, **kwargs)
         name, answers, after = step
         if answers:
             self._answer(answers)
@@ -394,6 +453,95 @@ class Values:
         if name == "masked_scatter" and self.is_read_in_backward and place_of_caller(self._inner) == _BACKWARD:
             return self._torch.ops.aten.masked_scatter_.default
         return func
+
+    # Other ranks
+
+    def _with_ranks(self, operation, func):
+        """The collective, which brings what is known here, and whose results are what device memory then holds."""
+        if operation.name == "wait_tensor":
+            return func
+        is_exchanged = self._ranks is not None and operation.namespace in ("c10d", *_FUNCTIONAL)
+
+        def run(*args, **kwargs):
+            taken, given = self._sides(operation, args, kwargs)
+            result = _Result(self._ranks.level, self._ranks.begin(self._bring(taken))) if is_exchanged else None
+            out = None
+            try:
+                out = func(*args, **kwargs)
+            finally:
+                was_called = self._ranks.end() if is_exchanged else False
+                tensors = list(self._all_tensors(given if given is not None else out))
+                try:
+                    self._await(result if was_called else None, tensors)
+                except Exception:
+                    self._mistake(args, kwargs)
+            return out
+        return run
+
+    def _all_tensors(self, values):
+        """Those in lists of lists, too."""
+        if isinstance(values, self._torch.Tensor):
+            yield values
+        elif isinstance(values, (list, tuple)):
+            for value in values:
+                yield from self._all_tensors(value)
+
+    def _sides(self, operation, args, kwargs):
+        """What it takes, and what it gives; None: what it returns."""
+        every = list(args) + list(kwargs.values())
+        if operation.namespace != "c10d":
+            out = kwargs.get("out")
+            writes = operation.written and out is None
+            return list(self._all_tensors(args)), (list(self._all_tensors(args)) if writes else None if out is None else [out])
+        sides = _OF_RANKS.get(operation.name)
+        if sides is None:  # one that we never heard of
+            return list(self._all_tensors(every)), list(self._all_tensors(every))
+        given, taken = ([one for position in positions if position < len(args) for one in self._all_tensors(args[position])]
+                        for positions in sides)
+        return taken, given
+
+    def _bring(self, tensors):
+        """Puts what is known of the tensors into device memory. How well all of it is known."""
+        level = KNOWN
+        hosts = []
+        for tensor in tensors:
+            if not tensor.is_cuda:
+                continue
+            entry = self._entry(tensor)
+            if entry is None or not tensor.is_contiguous() or tensor.numel() * tensor.element_size() > MOST_EXCHANGED:
+                return UNKNOWN
+            level = max(level, entry.level)
+            hosts.append((tensor, self._host(tensor, entry)))
+        for tensor, host in hosts:
+            if tensor.numel() and not self._ranks.write(tensor, host):
+                return UNKNOWN
+        return level
+
+    def _await(self, result, tensors):
+        """Later, since the others need not have come yet. No result: what they hold is not known."""
+        for tensor in tensors:
+            if not tensor.is_cuda:
+                continue
+            if result is None:
+                self._forget(tensor)
+                continue
+            elements = self._elements(tensor)
+            size = tensor.numel() * tensor.element_size()
+            if elements is None or size > MOST_EXCHANGED or not tensor.is_contiguous():
+                self._forget(tensor)
+                continue
+            entry = self._entries.get(self._key(tensor))
+            if self._covers(tensor) or entry is None:
+                if not self._covers(tensor):
+                    continue  # the rest of its storage is not known
+                entry = self._follow(tensor, None, KNOWN)
+            entry.version, entry.passes = _version_of(tensor), self._passes
+            entry.awaited.append((result, tensor.data_ptr(), size, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()))
+            self._awaiting.append(entry)
+        while len(self._awaiting) > MOST_AWAITED:  # the stand-in keeps so many
+            oldest = self._awaiting.popleft()
+            if oldest.awaited and not self._take_awaited(oldest):
+                oldest.level, oldest.awaited = ASSUMED, []
 
     def _note_product(self, product):
         """The frame is marked, since another one may have its address. Who traces lines sees no mark, and gets the new tensor."""
@@ -573,8 +721,25 @@ class Values:
         return [1], step.finish  # it asks that no deviation is below zero
 
     def _of_resize_(self, step):
-        step.level = None  # its storage is another one
-        return (), step.finish
+        """Its storage may be another one, with what the old one held at its start."""
+        tensor = step.args[0]
+        entry = self._entry(tensor)
+        before = None if entry is None else self._host(tensor, entry).new_zeros(0) if isinstance(entry.base, tuple) else entry.base
+        level = None if entry is None else entry.level
+
+        def after(out):
+            self._forget(tensor)
+            elements = self._elements(tensor)
+            if before is not None and elements is not None:
+                entry = self._follow(tensor, None, level)
+                old = before if before.dtype == tensor.dtype else before.view(tensor.dtype)
+                kept = min(old.numel(), elements)
+                if kept:
+                    whole = self._torch.zeros(elements, dtype=tensor.dtype, device="cpu")
+                    whole[:kept].copy_(old[:kept])
+                    entry.base = whole
+            return out
+        return (), after
 
     def _of_coalesce(self, step):
         """The rows of a sparse gradient, of which those of one index become one."""

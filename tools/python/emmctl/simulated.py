@@ -82,7 +82,7 @@ def run(function, *arguments, gpu=None, capacity=None, devices=None, profile=Non
         if os.path.exists(done):
             with open(done, "rb") as file:
                 value, error = pickle.load(file)
-        elif not report["endless"]:
+        elif not report["endless"] and not report["waiting"]:
             error = "the process ended with %d" % report["exit_code"]
         answer = Answer(report, words, value, error)
         if check and error is not None and answer.fits is not False:

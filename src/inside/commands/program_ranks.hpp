@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/console.hpp"
+#include "commands/program_values.hpp"
+#include "standin/process_report.hpp"
+
+namespace emm::cli {
+
+/// A process of a program of several, on a device.
+struct ProgramRank {
+  std::uint64_t rank = 0, process = 0, device = 0;
+  std::uint64_t capacity = 0, peak = 0, refused = 0;
+  std::uint64_t first_refused = 0, first_refused_held = 0;
+  std::uint64_t reserved = 0, allocated = 0;  ///< PyTorch's own peaks; 0 where it has none.
+};
+
+/// What a rank waited in when no rank went on.
+struct WaitingRank {
+  std::uint64_t rank = 0, process = 0;
+  std::string what;  ///< The collective; empty: nothing of NCCL's.
+  std::string line;  ///< file:line, where Python said so.
+};
+
+/// What the ranks of a program were, and what became of them.
+struct ProgramRanks {
+  std::vector<ProgramRank> ranks;  ///< The tightest first. Empty where there are not two.
+  bool has_nccl = false;
+  std::vector<WaitingRank> waiting;  ///< They waited for one another, and were ended.
+  std::uint64_t quiet_s = 0;         ///< For so long nobody had gone on.
+  std::vector<std::string> gone;     ///< Ranks that ended while others waited for them.
+  std::vector<std::string> differing;  ///< Ranks that called different collectives.
+  /// Their figures are those of a part of a run.
+  bool is_cut() const noexcept { return !waiting.empty() || !gone.empty() || !differing.empty(); }
+};
+ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::ProcessReport>& reports,
+                      const ProgramValues& values);
+
+/// Says whether the ranks fit, the tightest first. `card` names the devices.
+void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view card);
+/// The ranks in a table.
+void show_ranks(Console& console, const ProgramRanks& ranks);
+/// Says which ranks waited for others in vain.
+void say_waits(Console& console, const ProgramRanks& ranks);
+
+}  // namespace emm::cli

@@ -1,0 +1,356 @@
+#include "standin/libraries/nccl/meeting.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "standin/libraries/nccl/reduce.hpp"
+#include "standin/libraries/nccl/watch.hpp"
+#include "standin/process_report.hpp"
+
+namespace emm::standin::nccl {
+namespace {
+
+enum State : std::uint32_t { absent, coming, here, left, aborted };
+
+/// How often a wait looks whether the others are alive.
+constexpr auto kLook = std::chrono::milliseconds(200);
+
+std::string numbered(const char* format, long long first, long long second = 0) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, first, second);
+  return text;
+}
+
+/// The state and the start time in /proc/NUMBER/stat.
+bool read_stat(int process, char& state, std::uint64_t& began) {
+  char path[64], text[1024];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", process);
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const auto got = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (got <= 0) return false;
+  text[got] = '\0';
+  const char* at = std::strrchr(text, ')');  // the name before it may hold anything
+  if (at == nullptr) return false;
+  unsigned long long start = 0;
+  constexpr const char* kFields =
+      " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu";
+  if (std::sscanf(at + 1, kFields, &state, &start) != 2) return false;
+  began = start;
+  return true;
+}
+
+constexpr std::size_t kPageBytes = 4096;
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) noexcept {
+  constexpr const char* kNames[] = {
+      "AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", "Gather",
+      "Scatter",   "Send",      "Recv",   "CommSplit", "CommShrink",    ""};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string words_of(const Part& part) {
+  std::string words = name_of(part.kind);
+  if (part.kind == Kind::split || part.kind == Kind::shrink) return words;
+  words += numbered(" of %lld ", static_cast<long long>(part.count)) + name_of_type(part.type);
+  constexpr const char* kOperations[] = {"sum", "prod", "max", "min", "avg"};
+  const bool reduces = part.kind == Kind::all_reduce || part.kind == Kind::reduce ||
+                       part.kind == Kind::reduce_scatter;
+  if (reduces && part.operation < operation_count)
+    words += std::string(", ") + kOperations[part.operation];
+  const bool has_root = part.kind == Kind::broadcast || part.kind == Kind::reduce ||
+                        part.kind == Kind::gather || part.kind == Kind::scatter;
+  if (has_root) words += numbered(", root %lld", part.root);
+  return words;
+}
+
+ProcessName this_process() {
+  char state = 0;
+  ProcessName name{.number = getpid(), .began = 0};
+  (void)read_stat(name.number, state, name.began);
+  return name;
+}
+
+bool is_alive(const ProcessName& process) {
+  if (process.number == getpid()) return true;
+  char state = 0;
+  std::uint64_t began = 0;
+  if (!read_stat(process.number, state, began)) return false;
+  return began == process.began && state != 'Z' && state != 'X';
+}
+
+const std::string& program_folder() {
+  static const auto& folder = *new std::string([] {
+    const char* const named = std::getenv(kProgramFolder);
+    return named != nullptr ? named : "";
+  }());
+  return folder;
+}
+
+struct Meeting::Cell {
+  struct Post {
+    std::atomic<std::uint64_t> number{0};
+    Part part;
+  };
+  std::atomic<std::uint32_t> state{absent};
+  std::int32_t shown = 0;
+  ProcessName process;
+  Post posts[2][2];  // of each sort two, which take turns
+};
+
+struct Meeting::Page {
+  std::atomic<std::uint32_t> bell{0};
+  std::atomic<std::int32_t> size{0};
+};
+
+namespace {
+constexpr std::size_t kHead = 64;
+}
+
+Meeting::Cell& Meeting::cell(int rank) const noexcept {
+  static_assert(sizeof(Page) <= kHead && std::atomic<std::uint64_t>::is_always_lock_free);
+  return reinterpret_cast<Cell*>(memory_ + kHead)[rank];
+}
+
+std::byte* Meeting::slot(std::uint64_t number, int rank) const noexcept {
+  const auto cells = whole_pages(kHead + sizeof(Cell) * static_cast<std::size_t>(size_));
+  return memory_ + cells + (static_cast<std::size_t>(rank) * 2 + number % 2) * kMostExchanged;
+}
+
+std::unique_ptr<Meeting> Meeting::enter(const std::string& name, int size, int rank, int shown,
+                                        Failure& why) {
+  if (program_folder().empty()) {
+    why = {kSystemError, "there is no folder for the ranks to meet in"};
+    return nullptr;
+  }
+  std::unique_ptr<Meeting> made(new Meeting);
+  made->name_ = name;
+  made->path_ = program_folder() + "/" + name;
+  made->size_ = size;
+  made->rank_ = rank;
+  made->bytes_ = whole_pages(kHead + sizeof(Cell) * static_cast<std::size_t>(size)) +
+                 static_cast<std::size_t>(size) * 2 * kMostExchanged;
+  made->file_ = ::open(made->path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  void* memory = MAP_FAILED;
+  if (made->file_ >= 0) {
+    const auto head = kHead + sizeof(Cell) * static_cast<std::size_t>(size);
+    off_t now = lseek(made->file_, 0, SEEK_END);
+    // All make it as large; a smaller one that names another size is not this one's to grow.
+    if (now < static_cast<off_t>(made->bytes_) && now != 0) {
+      why = {kInvalidArgument, "the ranks of a communicator name different numbers of ranks"};
+      ::close(made->file_);
+      return nullptr;
+    }
+    if ((now != 0 || ftruncate(made->file_, static_cast<off_t>(made->bytes_)) == 0) &&
+        posix_fallocate(made->file_, 0, static_cast<off_t>(head)) == 0)
+      memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    made->file_, 0);
+  }
+  if (memory == MAP_FAILED) {
+    why = {kSystemError, made->path_ + ": " + std::strerror(errno)};
+    if (made->file_ >= 0) ::close(made->file_);
+    return nullptr;
+  }
+  made->memory_ = static_cast<std::byte*>(memory);
+  auto& page = *reinterpret_cast<Page*>(made->memory_);
+  std::int32_t none = 0;
+  if (!page.size.compare_exchange_strong(none, size) && none != size) {
+    why = {kInvalidArgument,
+           numbered("a communicator of %lld ranks got a rank that names %lld", none, size)};
+    made->has_left_ = true;
+    return nullptr;
+  }
+  auto& cell = made->cell(rank);
+  std::uint32_t free = absent;
+  if (!cell.state.compare_exchange_strong(free, coming)) {
+    why = {kInvalidUsage, numbered("rank %lld of a communicator came twice", rank)};
+    made->has_left_ = true;
+    return nullptr;
+  }
+  cell.process = this_process();
+  cell.shown = shown;
+  cell.state.store(here, std::memory_order_release);
+  made->ring();
+  return made;
+}
+
+Meeting::~Meeting() {
+  leave(false);
+  munmap(memory_, bytes_);
+  ::close(file_);
+}
+
+int Meeting::shown(int rank) const noexcept {
+  const auto& one = cell(rank);
+  return one.state.load(std::memory_order_acquire) >= here ? one.shown : rank;
+}
+
+std::string Meeting::words_of_rank(int rank) const {
+  return numbered("rank %lld (process %lld)", shown(rank), cell(rank).process.number);
+}
+
+std::string Meeting::words_of_all() const {
+  constexpr int kNamed = 8;
+  std::string words = size_ == 1 ? "rank " : "ranks ";
+  for (int rank = 0; rank < size_ && rank < kNamed; ++rank) {
+    const bool is_last = rank + 1 == size_;
+    words += numbered(rank == 0 ? "%lld" : is_last ? " and %lld" : ", %lld", shown(rank));
+  }
+  if (size_ > kNamed) words += numbered(" and %lld more", size_ - kNamed);
+  return words;
+}
+
+void Meeting::ring() noexcept {
+  auto& bell = reinterpret_cast<Page*>(memory_)->bell;
+  bell.fetch_add(1, std::memory_order_acq_rel);
+  syscall(SYS_futex, &bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Meeting::abort() noexcept {
+  aborted_.store(true, std::memory_order_release);
+  ring();
+}
+
+void Meeting::leave(bool aborts) noexcept {
+  if (has_left_) return;
+  has_left_ = true;
+  cell(rank_).state.store(aborts ? aborted : left, std::memory_order_release);
+  bool is_last = true;
+  for (int rank = 0; rank < size_; ++rank)
+    is_last = is_last && cell(rank).state.load(std::memory_order_acquire) >= left;
+  if (is_last) unlink(path_.c_str());
+  ring();
+}
+
+std::optional<Failure> Meeting::absence(int rank, const std::string& in_what) const {
+  const auto& one = cell(rank);
+  const auto state = one.state.load(std::memory_order_acquire);
+  if (state < here) return std::nullopt;  // it may still come
+  const char* how = nullptr;
+  if (state == left) how = " has left the communicator";
+  if (state == aborted) how = " has aborted the communicator";
+  if (how == nullptr && !is_alive(one.process)) how = " has ended";
+  if (how == nullptr) return std::nullopt;
+  return Failure{kRemoteError, words_of_rank(rank) + how + ", and " + words_of_rank(rank_) +
+                                   " waits for it in " + in_what + " of " + words_of_all()};
+}
+
+std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
+                                     const std::function<int()>& whom, const std::string& in_what,
+                                     bool is_entry) {
+  std::optional<Waiting> waiting;
+  auto& bell = reinterpret_cast<Page*>(memory_)->bell;
+  auto next_look = std::chrono::steady_clock::now() + kLook;
+  for (;;) {
+    const auto heard = bell.load(std::memory_order_acquire);
+    if (is_there()) {
+      went_on();
+      return std::nullopt;
+    }
+    if (is_aborted()) return Failure{kInvalidUsage, "the communicator was aborted"};
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look) {
+      next_look = now + kLook;
+      const int rank = whom();
+      auto gone = rank >= 0 ? absence(rank, in_what) : std::nullopt;
+      // What it gave before it went counts.
+      if (gone && !is_there()) return gone;
+      if (!waiting) waiting.emplace(in_what + " of " + words_of_all(), shown(rank_), is_entry);
+      waiting->look();
+    }
+    constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 50'000'000};
+    syscall(SYS_futex, &bell, FUTEX_WAIT, heard, &kNap, nullptr, 0);
+  }
+}
+
+std::optional<Failure> Meeting::wait_for_all() {
+  int missing = 0;
+  return wait(
+      [&] {
+        while (missing < size_ && cell(missing).state.load(std::memory_order_acquire) >= here)
+          ++missing;
+        return missing == size_;
+      },
+      // One that came and ended is found in its first collective, or here if another one is late.
+      [&] {
+        for (int rank = 0; rank < size_; ++rank) {
+          if (absence(rank, "CommInitRank")) return rank;
+        }
+        return -1;
+      },
+      "CommInitRank", true);
+}
+
+void Meeting::give(Sort sort, std::uint64_t number, const Part& part,
+                   std::span<const std::byte> values) {
+  auto& post = cell(rank_).posts[static_cast<int>(sort)][number % 2];
+  post.part = part;
+  post.part.content = 0;
+  if (!values.empty()) {
+    auto* const to = slot(number, rank_);
+    auto& room = room_[number % 2];
+    // A file system that is full must not end the process.
+    if (room < values.size() &&
+        posix_fallocate(file_, to - memory_, static_cast<off_t>(values.size())) == 0)
+      room = values.size();
+    if (room >= values.size()) {
+      std::memcpy(to, values.data(), values.size());
+      post.part.content = values.size();
+    } else {
+      post.part.level = kUnknown;
+    }
+  }
+  post.number.store(number, std::memory_order_release);
+  ring();
+}
+
+std::optional<Failure> Meeting::wait_for(Sort sort, std::uint64_t number) {
+  const auto has_given = [&](int rank) {
+    const auto& post = cell(rank).posts[static_cast<int>(sort)][number % 2];
+    return post.number.load(std::memory_order_acquire) == number;
+  };
+  int missing = 0;
+  const auto in_what = [&] {
+    return words_of(part(sort, number, rank_)) +
+           numbered(" (number %lld)", static_cast<long long>(number));
+  };
+  return wait(
+      [&] {
+        while (missing < size_ && has_given(missing)) ++missing;
+        return missing == size_;
+      },
+      [&] {
+        for (int rank = 0; rank < size_; ++rank) {
+          if (!has_given(rank) && absence(rank, "")) return rank;
+        }
+        return -1;
+      },
+      in_what());
+}
+
+const Part& Meeting::part(Sort sort, std::uint64_t number, int rank) const noexcept {
+  return cell(rank).posts[static_cast<int>(sort)][number % 2].part;
+}
+
+std::span<const std::byte> Meeting::values(std::uint64_t number, int rank) const noexcept {
+  return {slot(number, rank), part(Sort::collective, number, rank).content};
+}
+
+}  // namespace emm::standin::nccl

@@ -1,0 +1,314 @@
+#include "standin/libraries/nccl/watch.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "standin/libraries/nccl/communicator.hpp"
+#include "standin/process_report.hpp"
+
+namespace emm::standin::nccl {
+namespace {
+
+constexpr int kEntries = 8;
+constexpr std::uint32_t kVersion = 1;
+
+struct Entry {
+  std::atomic<std::uint32_t> is_used{0};
+  std::uint32_t is_entry = 0;
+  std::int32_t shown = 0;
+  std::int64_t since_ms = 0;
+  char what[256] = {};
+};
+/// A file that is new is all zero, which is how each member begins.
+struct Page {
+  std::atomic<std::uint32_t> version{0};
+  std::atomic<std::uint32_t> is_asked{0};  // for the line
+  std::atomic<std::uint32_t> has_line{0};
+  std::atomic<std::uint32_t> is_ended{0};
+  ProcessName process;
+  std::atomic<std::uint64_t> steps{0};
+  std::int32_t shown = 0;
+  char line[256] = {};
+  Entry entries[kEntries];
+};
+
+/// Times of all processes of a machine.
+std::int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+Page* map_page(const std::string& path, bool makes) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
+  if (file < 0) return nullptr;
+  void* memory = MAP_FAILED;
+  const bool is_there = makes ? posix_fallocate(file, 0, sizeof(Page)) == 0
+                              : lseek(file, 0, SEEK_END) >= static_cast<off_t>(sizeof(Page));
+  if (is_there) memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  return memory != MAP_FAILED ? static_cast<Page*>(memory) : nullptr;
+}
+
+/// Null where there is no room for it: then nobody is told of this process.
+Page* own_page() {
+  static Page* const page = [] {
+    auto* const made = map_page(program_folder() + "/waits." + std::to_string(getpid()), true);
+    if (made == nullptr) return made;
+    made->process = this_process();
+    made->version.store(kVersion, std::memory_order_release);
+    return made;
+  }();
+  return page;
+}
+
+/// How long no rank may go on, in milliseconds; tests set another one.
+std::int64_t patience_ms() {
+  static const std::int64_t found = [] {
+    constexpr int kSeconds = 60;
+    const char* const given = std::getenv("EMM_STANDIN_STUCK");
+    return std::int64_t{1000} * (given != nullptr ? std::atoi(given) : kSeconds);
+  }();
+  return found;
+}
+/// Where a rank waits in nothing of NCCL's, or may not have started, it may work without the device.
+constexpr std::int64_t kLonger = 5;
+
+/// The kernels that the program's processes launched.
+std::uint64_t kernels_of(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  ProcessReport report;
+  const auto got = ::read(file, &report, offsetof(ProcessReport, device));
+  ::close(file);
+  return got > 0 && report.version == ProcessReport::kVersion ? report.kernels : 0;
+}
+
+/// Hundredths of a second that the process has computed, and what it has read and written.
+struct Effort {
+  std::uint64_t ticks = 0, bytes = 0;
+};
+Effort effort_of(int process) {
+  Effort effort;
+  char path[64], text[1024];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", process);
+  if (auto* const file = std::fopen(path, "re")) {
+    const auto got = std::fread(text, 1, sizeof text - 1, file);
+    std::fclose(file);
+    text[got] = '\0';
+    unsigned long long user = 0, system = 0;
+    const char* const at = std::strrchr(text, ')');
+    if (at != nullptr &&
+        std::sscanf(at + 1, " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu", &user,
+                    &system) == 2)
+      effort.ticks = user + system;
+  }
+  std::snprintf(path, sizeof path, "/proc/%d/io", process);
+  if (auto* const file = std::fopen(path, "re")) {
+    unsigned long long read = 0, written = 0;
+    if (std::fscanf(file, "rchar: %llu wchar: %llu", &read, &written) == 2)
+      effort.bytes = read + written;
+    std::fclose(file);
+  }
+  return effort;
+}
+
+struct Waiter {
+  Page* page = nullptr;
+  bool waits = false, enters = false;
+};
+
+/// What a look at all processes gave, and since when nothing has changed.
+class Watch {
+ public:
+  void look();
+
+ private:
+  bool has_changed(const std::vector<Waiter>& all);
+  void end(const std::vector<Waiter>& all, std::int64_t quiet_ms);
+  std::vector<Waiter> waiters();
+
+  std::mutex mutex_;
+  std::map<std::string, Page*> pages_;
+  std::int64_t last_look_ms_ = 0, quiet_since_ms_ = 0;
+  std::uint64_t steps_ = 0;
+  std::map<int, Effort> efforts_;
+};
+
+/// All processes of the program that are alive and were ranks.
+std::vector<Waiter> Watch::waiters() {
+  std::vector<Waiter> found;
+  std::uint64_t steps = 0;
+  DIR* const folder = opendir(program_folder().c_str());
+  if (folder == nullptr) return found;
+  while (const auto* entry = readdir(folder)) {
+    const std::string name = entry->d_name, path = program_folder() + "/" + name;
+    if (name.starts_with("process.")) steps += kernels_of(path);
+    if (!name.starts_with("waits.")) continue;
+    auto& page = pages_[name];
+    if (page == nullptr) page = map_page(path, false);
+    if (page == nullptr || page->version.load(std::memory_order_acquire) != kVersion) continue;
+    steps += page->steps.load(std::memory_order_relaxed);
+    if (!is_alive(page->process)) continue;
+    Waiter one{.page = page};
+    for (const auto& wait : page->entries) {
+      if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
+      one.waits = true;
+      one.enters = one.enters || wait.is_entry != 0;
+    }
+    found.push_back(one);
+  }
+  closedir(folder);
+  if (steps != steps_) quiet_since_ms_ = now_ms();
+  steps_ = steps;
+  return found;
+}
+
+/// Has a process done something that need not be NCCL's?
+bool Watch::has_changed(const std::vector<Waiter>& all) {
+  const auto elapsed_ms = static_cast<std::uint64_t>(now_ms() - last_look_ms_);
+  bool changed = false;
+  for (const auto& one : all) {
+    const auto now = effort_of(one.page->process.number);
+    auto& before = efforts_[one.page->process.number];
+    // A tenth of the time; one that waits polls a little.
+    const bool computes = (now.ticks - before.ticks) * 10 * 10 > elapsed_ms;
+    constexpr std::uint64_t kPiece = 64 << 10;
+    const bool moves = now.bytes - before.bytes > kPiece;
+    changed = changed || computes || moves;
+    before = now;
+  }
+  return changed;
+}
+
+void Watch::look() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  const auto now = now_ms();
+  constexpr std::int64_t kEachMs = 1000;
+  const auto every = std::min(kEachMs, patience_ms() / 4);
+  if (now - last_look_ms_ < every) return;
+  const bool is_first = last_look_ms_ == 0 || now - last_look_ms_ > 10 * kEachMs;
+  const auto all = waiters();
+  const bool all_wait =
+      std::all_of(all.begin(), all.end(), [](const Waiter& one) { return one.waits && !one.enters; });
+  const bool works = has_changed(all);
+  last_look_ms_ = now;
+  // All may wait while one of them computes what it will bring later; not for long.
+  if (is_first || (works && !all_wait)) quiet_since_ms_ = now;
+  const auto quiet_ms = now - quiet_since_ms_;
+  const auto most = patience_ms() * (all_wait && !works ? 1 : kLonger);
+  if (quiet_ms >= most) end(all, quiet_ms);
+}
+
+void Watch::end(const std::vector<Waiter>& all, std::int64_t quiet_ms) {
+  const auto path = program_folder() + "/ranks.stuck";
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) return;  // another rank does it
+  for (const auto& one : all) one.page->is_asked.store(1, std::memory_order_release);
+  // Python says where it is, if its lock is free.
+  constexpr int kTimes = 40;
+  const auto has_line = [](const Waiter& one) { return one.page->has_line.load() != 0; };
+  for (int i = 0; i < kTimes && !std::all_of(all.begin(), all.end(), has_line); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::string text = "quiet\t" + std::to_string(quiet_ms / 1000) + '\n';
+  for (const auto& one : all) {
+    const auto& page = *one.page;
+    const auto line = page.has_line.load(std::memory_order_acquire) != 0 ? page.line : "";
+    bool is_named = false;
+    for (const auto& wait : page.entries) {
+      if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
+      text += "rank\t" + std::to_string(wait.shown) + '\t' +
+              std::to_string(page.process.number) + '\t' + wait.what + '\t' + line + '\n';
+      is_named = true;
+    }
+    if (!is_named)
+      text += "rank\t" + std::to_string(page.shown) + '\t' +
+              std::to_string(page.process.number) + "\t\t" + line + '\n';
+  }
+  (void)!::write(file, text.data(), text.size());
+  ::close(file);
+  for (const auto& one : all) {
+    one.page->is_ended.store(1, std::memory_order_release);
+    if (!one.waits) kill(one.page->process.number, SIGTERM);
+  }
+}
+
+Watch& watch() {
+  static auto& made = *new Watch;
+  return made;
+}
+
+}  // namespace
+
+Waiting::Waiting(const std::string& in_what, int shown, bool is_entry) : entry_(-1) {
+  auto* const page = own_page();
+  if (page == nullptr) return;
+  page->shown = shown;
+  for (int i = 0; i < kEntries; ++i) {
+    auto& entry = page->entries[i];
+    std::uint32_t free = 0;
+    if (!entry.is_used.compare_exchange_strong(free, 2)) continue;
+    entry.is_entry = is_entry ? 1 : 0;
+    entry.shown = shown;
+    entry.since_ms = now_ms();
+    std::snprintf(entry.what, sizeof entry.what, "%s", in_what.c_str());
+    entry.is_used.store(1, std::memory_order_release);
+    entry_ = i;
+    return;
+  }
+}
+
+Waiting::~Waiting() {
+  if (entry_ >= 0) own_page()->entries[entry_].is_used.store(0, std::memory_order_release);
+}
+
+void Waiting::look() {
+  watch().look();
+  constexpr int kInconclusive = 3;
+  const auto* const page = own_page();
+  if (page == nullptr || page->is_ended.load(std::memory_order_acquire) == 0) return;
+  std::fflush(nullptr);
+  _exit(kInconclusive);
+}
+
+void went_on() noexcept {
+  if (auto* const page = own_page()) page->steps.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace emm::standin::nccl
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// What emmctl's Python package calls. The first returns when somebody asks where the program is.
+void emm_standin_wait_for_question() {
+  const auto* const page = emm::standin::nccl::own_page();
+  while (page == nullptr || page->is_asked.load(std::memory_order_acquire) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+void emm_standin_answer_where(const char* line) {
+  auto* const page = emm::standin::nccl::own_page();
+  if (page == nullptr) return;
+  std::snprintf(page->line, sizeof page->line, "%s", line);
+  page->has_line.store(1, std::memory_order_release);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

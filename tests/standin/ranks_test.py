@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Programs of several ranks on simulated devices: their communicators, collectives and ends.
+
+Each test starts the ranks as a shell script does, under one `emmctl run --device sim`; the program's NCCL aborts in every
+function, so that a line of its output also shows that the stand-in answered.
+"""
+import argparse
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+parser = argparse.ArgumentParser()
+for name in ("emmctl", "ranks"):
+    parser.add_argument("--" + name, required=True)
+parser.add_argument("tests", nargs="*")
+options = parser.parse_args()
+failures = 0
+folder = tempfile.TemporaryDirectory(prefix="emm-ranks-")
+environment = {name: value for name, value in os.environ.items() if not name.startswith(("EMM_", "LD_", "OMPI_", "PMI", "SLURM_"))}
+environment["TMPDIR"] = folder.name
+START = 'r=0; all=; while [ $r -lt $SIZE ]; do RANK=$r "$0" "$@" & all="$all $!"; r=$((r+1)); done; code=0; for p in $all; do wait $p || code=$?; done; exit $code'
+
+
+def expect(found, wanted, what):
+    global failures
+    if found != wanted:
+        failures += 1
+        print("FAILED: %s\n  found  %r\n  wanted %r" % (what, found, wanted), flush=True)
+
+
+def command(size, *words, start=START, extra=(), devices=None):
+    meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+    more = {"SIZE": str(size), "MEET": meet}
+    return [options.emmctl, "run", "--device", "sim:devices=%d" % (devices or size), *extra, "--", "sh", "-c", start, options.ranks, *words], more
+
+
+def run(size, *words, timeout=120, **how):
+    environ = how.pop("environ", {})
+    line, more = command(size, *words, **how)
+    done = subprocess.run(line, cwd=folder.name, env={**environment, **more, **environ}, text=True, capture_output=True, timeout=timeout)
+    clean()
+    return done
+
+
+def clean():
+    expect(glob.glob(folder.name + "/emmctl-*"), [], "what is left in the temporary folder")
+    for meet in glob.glob(folder.name + "/meet*"):
+        shutil.rmtree(meet)
+
+
+def lines(done):
+    return sorted(done.stdout.splitlines())
+
+
+def has(done, words, code=0):
+    text = done.stdout + done.stderr
+    expect(done.returncode, code, "the exit code, where it says: " + text)
+    for one in words:
+        expect(one in text, True, "%r in what it says: %s" % (one, text))
+
+
+def test_values():
+    for size in (1, 2, 4, 8):
+        if size == 1:
+            continue  # its sums are not those that every type has
+        done = run(size, "values")
+        has(done, ["rank %d: 0 wrong" % rank for rank in range(size)])
+
+
+def test_sends():
+    done = run(3, "sends")
+    expect(lines(done), sorted(["rank 0: ring 20 21", "rank 1: ring 0 1", "rank 2: ring 10 11"] + ["rank %d: all 0 10 20" % rank for rank in range(3)]),
+           "what is sent: " + done.stderr)
+
+
+def test_splits():
+    done = run(4, "splits")
+    wanted = ["rank 0: half 2 0", "rank 2: half 2 0", "rank 1: half 3 1", "rank 3: half 3 1", "rank 0: place 1 of 2, device 0",
+              "rank 1: place 1 of 2, device 1", "rank 2: place 0 of 2, device 2", "rank 3: place 0 of 2, device 3", "rank 0: colour none 1"]
+    wanted += ["rank %d: colour none 0" % rank for rank in (1, 2, 3)] + ["rank %d: without 1 5" % rank for rank in (0, 2, 3)]
+    wanted += ["rank %d: most 3" % rank for rank in range(4)]
+    expect(lines(done), sorted(wanted), "splits: " + done.stderr)
+
+
+def test_all_devices():
+    done = run(4, "devices", start='exec "$0" "$@"')
+    expect(lines(done), ["rank 0: sum 6 10 14"] * 4, "one process with four devices: " + done.stderr)
+
+
+def test_order():
+    done = run(2, "crossed", environ={"EMM_STANDIN_TOGETHER": "200"})
+    expect(lines(done), sorted(["rank 0: ready 0 0", "rank 0: a 3", "rank 1: a 3", "rank 0: b 30", "rank 1: b 30"]), "crossed: " + done.stderr)
+    done = run(2, "ordered")
+    expect(lines(done), ["rank 0: copied 3", "rank 1: copied 3"], "work behind a collective: " + done.stderr)
+
+
+def test_devices_of_launchers():
+    """A rank's device by its number, or alone by CUDA_VISIBLE_DEVICES, as mpirun and srun start it."""
+    start = START.replace('RANK=$r "$0"', 'CUDA_VISIBLE_DEVICES=$r OMPI_COMM_WORLD_RANK=$r RANK=$r "$0"')
+    has(run(2, "values", start=start), ["rank 0: 0 wrong", "rank 1: 0 wrong"])
+
+
+def test_forks():
+    done = run(2, "forks")
+    expect(lines(done), ["rank 0: in a child 4", "rank 0: sum 1", "rank 1: in a child 4", "rank 1: sum 1"], "forks: " + done.stderr)
+
+
+def test_wrong_calls():
+    has(run(1, "wrong"), ["rank 0: alone 7"])
+
+
+def test_ends():
+    for how, words in (("killed", "has ended"), ("exits", "has ended"), ("aborts", "has aborted the communicator"), ("leaves", "has left the communicator")):
+        begun = time.monotonic()
+        done = run(3, "ends", how)
+        said = "; rank 2 (process"
+        expect(done.stdout.count("remote process exited or there was a network error" + said), 2, "%s: %s %s" % (how, done.stdout, done.stderr))
+        expect(done.stdout.count(words), 2, "%s: %s" % (how, done.stdout))
+        expect("AllReduce of 4 int32, sum (number 2) of ranks 0, 1 and 2" in done.stdout, True, done.stdout)
+        expect(time.monotonic() - begun < 30, True, "that nothing hangs")
+    done = run(2, "ends", "mismatch")
+    expect(done.stdout.count("invalid usage"), 2, done.stdout)
+    for words in ("ranks call different collectives: number 2 of ranks 0 and 1 is AllReduce of 4 int32, sum at rank 0",
+                  "Broadcast of 4 int32, root 0 at rank 1"):
+        expect(words in done.stdout, True, "%r in %s" % (words, done.stdout))
+    done = run(2, "ends", "mismatch-send")
+    expect("a send and its receive differ: Send of 4 int32 at rank 0" in done.stdout, True, done.stdout)
+
+
+def test_deadlock():
+    """Each rank's wait is named, and the program ended."""
+    done = run(4, "stuck", environ={"EMM_STANDIN_STUCK": "2"}, extra=["--json", "stuck.json"])
+    has(done, ["no rank went on for 2 s, and they were ended: they wait for one another, or for what does not come"], 3)
+    for words in (r"0 +\d+ +AllReduce of 2 int32, sum \(number 1\) of ranks 0 and 1", r"1 +\d+ +AllReduce of 4 int32, sum \(number 1\) of ranks 0, 1, 2 and 3",
+                  r"2 +\d+ +Broadcast of 1 int32, root 0 \(number 1\) of ranks 0, 1, 2 and 3"):
+        expect(re.search(words, done.stderr) is not None, True, "%r in %s" % (words, done.stderr))
+    with open(folder.name + "/stuck.json") as file:
+        answer = json.load(file)
+    expect([(one["rank"], one["collective"].partition(" ")[0]) for one in answer["waiting"]], [(0, "AllReduce"), (1, "AllReduce"), (2, "Broadcast"), (3, "Broadcast")],
+           "the waits in JSON")
+    expect(answer["fits"], None, "what is known of a run that was ended")
+    expect("so far it fits" in done.stderr, True, done.stderr)
+    # One that does not come, and sleeps.
+    done = run(2, "ends", "sleeps", environ={"EMM_STANDIN_STUCK": "1"})
+    has(done, ["no rank went on for 5 s", "AllReduce of 4 int32, sum (number 2) of ranks 0 and 1", "nothing of NCCL's"], 3)
+
+
+def test_computing_rank():
+    """A rank that computes for longer is waited for."""
+    done = run(2, "ends", "computes", environ={"EMM_STANDIN_STUCK": "1", "EMM_STANDIN_TOGETHER": "100"})
+    has(done, ["rank 0: computes 2 6 10 14", "rank 1: computes 2 6 10 14"])
+
+
+def test_answer():
+    """By rank, the tightest first."""
+    done = run(3, "takes", devices=3, extra=["--json", "takes.json"])
+    has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200",
+               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card, which is not counted here"])
+    rows = [line.split()[:2] for line in done.stderr.splitlines() if re.match(r" +\d +\d +\d+ +\d+", line)]
+    expect(rows, [["2", "2"], ["1", "1"], ["0", "0"]], "the rows of " + done.stderr)
+    with open(folder.name + "/takes.json") as file:
+        answer = json.load(file)
+    expect([(one["rank"], one["device"], one["peak_bytes"] >> 20) for one in answer["ranks"]], [(2, 2, 26), (1, 1, 18), (0, 0, 10)], "the ranks in JSON")
+    words = sum(len(line.split()) for line in done.stderr.splitlines() if line.startswith("emmctl:") and "next:" not in line)
+    expect(words <= 120, True, "one breath: %d words" % words)
+    line, more = command(3, "takes")
+    line[line.index("sim:devices=3")] = "sim:devices=3,capacity=20MiB"
+    done = subprocess.run(line, cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120)
+    has(done, ["it does not fit as it is: rank 2 was refused 1 request for want of memory; the first was of 24.00 MiB (25,165,824 bytes), when it held 2.00 MiB of 20.00 MiB "
+               "(20,971,520 bytes) of device 2, a simulated NVIDIA H200: it lacked 6.00 MiB"], 1)
+    clean()
+
+
+def test_late_rank():
+    """Later than others wait in the call: they go on, and what they wait for comes."""
+    done = run(2, "ends", "late", environ={"EMM_STANDIN_TOGETHER": "200"})
+    has(done, ["rank 0: late 2 6 10 14", "rank 1: late 2 6 10 14"])
+
+
+def test_interrupt():
+    line, more = command(2, "ends", "late")
+    process = subprocess.Popen(line, cwd=folder.name, env={**environment, **more}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    until = time.monotonic() + 60
+    while not glob.glob(folder.name + "/emmctl-sim-*/nccl.*") and time.monotonic() < until:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    # sh's background processes do not hear it, and have their device until they end.
+    while glob.glob(folder.name + "/emmctl-sim-*") and time.monotonic() < until:
+        time.sleep(0.01)
+    clean()
+
+
+for name, test in sorted(globals().items()):
+    if name.startswith("test_") and (not options.tests or name in options.tests):
+        test()
+sys.exit(1 if failures else 0)
