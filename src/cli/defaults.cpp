@@ -52,10 +52,12 @@ std::optional<std::string> word_of(const JsonValue& value) {
 
 /// Does "all" apply to the option? A list, such as the managers that `compare` compares, means
 /// something else in each command; that of `fit` means the same, so often as it is given. So does a
-/// --device that can only be simulated: it replaces --capacity, or takes a program's GPU away.
+/// --device that can only be simulated: it replaces --capacity, or takes a program's GPU away. A
+/// --manager that can be no file, that of `run`, serves a program's own memory.
 bool is_for_all(const Argument& option) {
   return (!option.is_repeatable() || option.help == kManagersHelp) &&
-         !option.value.starts_with("sim");
+         !option.value.starts_with("sim") &&
+         !(option.longest() == "--manager" && option.value.starts_with("NAME["));
 }
 
 Status add(const std::string& path, const Argument& option, const JsonValue& value,

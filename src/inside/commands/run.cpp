@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
 #include "driver/decorate/fault_injector.hpp"
+#include "emm/manager_entry.hpp"
 
 namespace emm {
 namespace {
@@ -91,6 +93,32 @@ Result<std::string> fault_words(const std::string& given) {
   return text::format("{},{},{};", kind, plan->nth, plan->native);
 }
 
+/// The options of libemm.so for a bundled manager with device memory. "pool:max=8GiB" is
+/// "name=pool,max=8GiB". Error usage.
+Result<std::string> manager_options(const std::string& spec) {
+  const auto* const entry = find_entry(spec);
+  std::vector<std::string_view> names;
+  for (const auto* one : bundled_managers()) {
+    if (one->device_memory) names.push_back(one->name);
+  }
+  if (entry == nullptr || !entry->device_memory) {
+    const auto name = spec.substr(0, spec.find(':'));
+    const auto meant = text::nearest(name, names.data(), names.size());
+    return fail(Errc::usage, "--manager {}: expected a bundled manager with device memory, {}",
+                spec,
+                meant ? text::format("did you mean {}?", *meant) : "one of " + text::join(names));
+  }
+  if (auto found = find_manager(spec); !found) return std::move(found).error();
+  auto options = text::format("name={}", entry->name);
+  if (spec.size() > entry->name.size() + 1) options += "," + spec.substr(entry->name.size() + 1);
+  return options;
+}
+
+/// "1 request", "2 requests".
+std::string counted(std::uint64_t count, std::string_view what) {
+  return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
+}
+
 /// The file in which the program's processes report to emmctl. The destructor removes it.
 class ReportFile {
  public:
@@ -145,23 +173,38 @@ class RunProgram final : public CommandRun {
     arguments.under(OptionHeading::device)
         .list("--fault", faults_, "CALL:N|rate=R,seed=S",
               "The N-th call of that kind fails, or each with a probability; repeatable");
+    arguments.under(OptionHeading::manager)
+        .text(
+            "--manager", manager_, "NAME[:key=value,...]",
+            "A bundled manager, of `emmctl list managers`, serves the program's own cuMemAlloc, "
+            "cuMemFree, cuMemAllocAsync and cuMemFreeAsync, to which cudaMalloc and the rest lead");
+    arguments.under(OptionHeading::manager)
+        .text("--implied-wait", implied_wait_, "on|off",
+              "With --manager: whether cuMemFree waits for the device, as the driver's does (on); "
+              "off is for programs whose work is all on the default stream");
     arguments.footer(
         "With --device sim the program finds stand-ins for CUDA's libraries, and stderr tells at "
         "the end whether its memory fits. "
         "Without it, the program finds a libcuda.so.1 of emmctl's before the driver's, as under "
         "`emmctl "
         "record`. What counts against --capacity is what the process asks of the driver: each "
-        "process has its own. A call that fails as --fault says does not reach the driver. The "
-        "exit code is the program's.");
+        "process has its own. A call that fails as --fault says does not reach the driver. With "
+        "--manager stderr tells at the end what was served. The exit code is the program's; 3 "
+        "where "
+        "it passed without the manager.");
   }
 
   Result<ExitCode> run(Console& console) override {
     if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
-    if (capacity_.empty() && faults_.empty() && device_.empty()) {
+    if (capacity_.empty() && faults_.empty() && device_.empty() && manager_.empty()) {
       return fail(Errc::usage,
-                  "emmctl run: expected --device sim, --capacity SIZE, --fault CALL:N, or some of "
-                  "them");
+                  "emmctl run: expected --device sim, --capacity SIZE, --fault CALL:N, --manager "
+                  "NAME, or some of them");
     }
+    if (!implied_wait_.empty() && implied_wait_ != "on" && implied_wait_ != "off")
+      return fail(Errc::usage, "--implied-wait {}: expected on or off", implied_wait_);
+    if (!implied_wait_.empty() && manager_.empty())
+      return fail(Errc::usage, "--implied-wait {}: expected --manager", implied_wait_);
     if (stubs_ && device_.empty())
       return fail(Errc::usage, "--explain-stubs: expected --device sim");
     if (!json_.empty() && device_.empty())
@@ -184,20 +227,39 @@ class RunProgram final : public CommandRun {
       if (device_.empty())
         start.variables.emplace_back("EMM_RUN_CAPACITY", text::format("{}", *size));
     }
+    if (!manager_.empty()) {
+      auto options = manager_options(manager_);
+      if (!options) return std::move(options).error();
+      const auto library = library_beside(console.program(), "libemm.so");
+      if (library.empty()) {
+        return fail(Errc::io_error, "libemm.so is not beside {}: expected it in ../lib",
+                    console.program());
+      }
+      start.variables.emplace_back("EMM_RUN_MANAGER", *std::move(options));
+      start.variables.emplace_back("EMM_RUN_MANAGER_LIBRARY", library);
+      if (implied_wait_ == "off") start.variables.emplace_back("EMM_RUN_IMPLIED_WAIT", "off");
+    }
     if (!device_.empty()) return run_simulated(console, start);
     auto end = run_shimmed(console, start, {});
     if (!end) return std::move(end).error();
-    return static_cast<ExitCode>(end->code);
+    return code_of(*end);
   }
 
  private:
+  /// The program's exit code; `inconclusive` where it passed without the manager that was asked
+  /// for.
+  ExitCode code_of(const ProgramEnd& end) const noexcept {
+    if (end.code == 0 && !manager_.empty() && (said_.unserved != 0 || said_.seen == 0))
+      return ExitCode::inconclusive;
+    return static_cast<ExitCode>(end.code);
+  }
   Result<ExitCode> run_simulated(Console& console, ProgramStart& start) {
     auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
     if (!simulated) return std::move(simulated).error();
     if (auto assumed = simulated->assume(unknown_sizes_); !assumed) return assumed.error();
     for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
     auto end = Result<ProgramEnd>(ProgramEnd{});
-    if (faults_.empty()) {
+    if (faults_.empty() && manager_.empty()) {
       if (auto led = simulated->lead_to(simulated->driver()); !led) return led.error();
       end = run_program(start);
     } else {
@@ -220,11 +282,12 @@ class RunProgram final : public CommandRun {
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);
     if (!json_.empty()) {
-      if (auto written = console.write(json_, simulated->to_json(answer, end->code)); !written)
+      if (auto written = console.write(json_, simulated->to_json(answer, end->code, served()));
+          !written)
         return written.error();
     }
     if (answer.is_cut() || (answer.needs_tables && end->code != 0)) return ExitCode::inconclusive;
-    return static_cast<ExitCode>(end->code);
+    return code_of(*end);
   }
 
   /// Runs the program with a library of ours before its driver, or before the simulated one.
@@ -235,8 +298,8 @@ class RunProgram final : public CommandRun {
     return run_in(console, (*folder)->path(), start, simulated);
   }
 
-  static Result<ProgramEnd> run_in(Console& console, const std::string& folder, ProgramStart& start,
-                                   const SimulatedProgram* simulated) {
+  Result<ProgramEnd> run_in(Console& console, const std::string& folder, ProgramStart& start,
+                            const SimulatedProgram* simulated) {
     auto shim = DriverShim::open(folder, console.program(),
                                  simulated != nullptr ? simulated->driver() : std::string());
     if (!shim) return std::move(shim).error();
@@ -249,21 +312,51 @@ class RunProgram final : public CommandRun {
     }
     auto end = run_program(start);
     if (!end) return end;
-    const auto said = report.read();
-    if (said.seen == 0) {
+    said_ = report.read();
+    if (said_.seen == 0) {
       console.say(
-          "nothing was refused: no process called cuInit with success through libcuda.so.1 as the "
-          "loader finds it (docs/recording.md says which programs are not seen)");
+          text::format("nothing was {}: no process called cuInit with success through libcuda.so.1 "
+                       "as the loader "
+                       "finds it (docs/recording.md says which programs are not seen)",
+                       manager_.empty() ? "refused" : "served"));
     }
-    if (said.uncounted != 0) {
+    if (said_.uncounted != 0) {
       console.say(text::format(
           "--capacity did not count {} allocations, since there was no memory for accounts of them",
-          said.uncounted));
+          said_.uncounted));
     }
+    if (!manager_.empty() && said_.seen != 0) console.say(served_words());
     return end;
   }
 
+  /// What the manager did, in one line.
+  std::string served_words() const {
+    auto words =
+        text::format("--manager {} served {} with {} for memory", manager_,
+                     counted(said_.served, "request"), counted(said_.driver_calls, "driver call"));
+    if (said_.peak_live != 0)
+      words += text::format("; at most {} live", units::bytes(said_.peak_live));
+    if (said_.peak_reserved != 0)
+      words += text::format(", {} reserved", units::bytes(said_.peak_reserved));
+    const auto more = [&](std::uint64_t count, std::string_view what, std::string_view rest) {
+      if (count != 0) words += text::format("; {} {}", counted(count, what), rest);
+    };
+    more(said_.waits, "free", "waited for the device");
+    more(said_.refused, "request", "found no memory");
+    more(said_.left, "request", "left to the driver");
+    more(said_.unshared, "IPC handle", "refused");
+    more(said_.unserved, "manager", "not made");
+    return words;
+  }
+  /// The same for JSON. Empty without --manager.
+  std::optional<ServedRequests> served() const {
+    if (manager_.empty()) return std::nullopt;
+    return ServedRequests{.manager = manager_, .report = said_};
+  }
+
   std::vector<std::string> program_;
+  record::RunReport said_;
+  std::string manager_, implied_wait_;
   std::string device_, capacity_, unknown_sizes_, json_;
   bool stubs_ = false;
   std::vector<std::string> faults_;
@@ -273,7 +366,8 @@ class RunProgram final : public CommandRun {
 
 extern constinit const Command run_command{
     "run",
-    "Run a CUDA program without a GPU, with less memory, or with driver calls that fail",
+    "Run a CUDA program without a GPU, with less memory, with failing driver calls, or on a "
+    "manager of emmctl's",
     false,
     make_run<RunProgram>,
     Heading::traces,

@@ -586,7 +586,8 @@ std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
   return true;
 }
 
-std::string SimulatedProgram::to_json(const Answer& answer, int exit_code) const {
+std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
+                                      const std::optional<ServedRequests>& served) const {
   std::string out;
   format::JsonWriter json(out, 2);
   json.begin_object()
@@ -667,7 +668,22 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code) const
         .member("most", place.most)
         .end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
+  if (served) {
+    const auto& report = served->report;
+    json.key("served")
+        .begin_object()
+        .member("manager", served->manager)
+        .member("requests", report.served)
+        .member("driver_calls", report.driver_calls)
+        .member("refused", report.refused)
+        .member("left", report.left)
+        .member("waits", report.waits)
+        .member("peak_live_bytes", report.peak_live)
+        .member("peak_reserved_bytes", report.peak_reserved)
+        .end_object();
+  }
+  json.end_object();
   return out + '\n';
 }
 

@@ -13,6 +13,7 @@
 #include "cli/console.hpp"
 #include "commands/program_ranks.hpp"
 #include "commands/program_values.hpp"
+#include "record/run.hpp"
 
 namespace emm::cli {
 
@@ -23,6 +24,12 @@ std::string standin_folder(const std::string& executable);
 /// soname. Those that the stand-ins answer lead there; each other one returns 0 and is counted.
 /// Errors: io_error, parse_error, not_supported on this machine.
 Status make_stand_in(const std::string& real, const std::string& made, const std::string& program);
+
+/// What the manager of `run --manager` did for the program.
+struct ServedRequests {
+  std::string manager;
+  record::RunReport report;
+};
 
 /// What surrounds a program that runs on simulated devices: a folder with the libraries that it
 /// finds in place of CUDA's, what leads the loader there, and the reports of its processes. The
@@ -78,8 +85,9 @@ class SimulatedProgram {
   /// Where processes of the program go on, says so, and leaves them the folder: a process of ours
   /// removes it after their end.
   void leave_to_processes(Console& console) const;
-  /// The answer as JSON (emmctl.run/1).
-  std::string to_json(const Answer& answer, int exit_code) const;
+  /// The answer as JSON (emmctl.run/1). `served` is what a manager of `run --manager` did.
+  std::string to_json(const Answer& answer, int exit_code,
+                      const std::optional<ServedRequests>& served) const;
 
  private:
   SimulatedProgram() = default;

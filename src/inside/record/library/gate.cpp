@@ -16,6 +16,7 @@
 #include "record/library/mapped_range.hpp"
 #include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
+#include "record/library/served.hpp"
 #include "record/run.hpp"
 
 namespace emm::record {
@@ -472,7 +473,7 @@ void begin_gate() noexcept {
 }
 
 void gate_report_use() noexcept {
-  if ((shared.mode & mode::gating) == 0 || report != nullptr) return;
+  if (((shared.mode & mode::gating) == 0 && !is_serving()) || report != nullptr) return;
   const char* const path = setting("EMM_RUN_SEEN");
   const int file = path != nullptr ? ::open(path, O_RDWR | O_CLOEXEC) : -1;
   if (file < 0) return;
@@ -485,6 +486,8 @@ void gate_report_use() noexcept {
   ::close(file);
   if (report != nullptr) std::atomic_ref<std::uint64_t>(report->seen).store(1);
 }
+
+RunReport* run_report() noexcept { return report; }
 
 Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept {
   const auto kind = fault_kind(call, asks, record);

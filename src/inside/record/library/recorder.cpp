@@ -22,6 +22,7 @@
 
 #include "record/library/live.hpp"
 #include "record/library/real.hpp"
+#include "record/library/served.hpp"
 #include "record/library/sites.hpp"
 
 namespace emm::record {
@@ -598,6 +599,7 @@ void begin(const char* settings) noexcept {
     begin_sites();
   }
   begin_gate();
+  begin_serving();
 }
 
 void describe_devices() noexcept {

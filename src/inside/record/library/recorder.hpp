@@ -141,6 +141,9 @@ Size gate_total(Size total) noexcept;
 void begin_gate() noexcept;
 /// Tells `emmctl run` that a process has begun to use the driver through the library.
 void gate_report_use() noexcept;
+struct RunReport;
+/// What `emmctl run` reads at the end. Null before cuInit, and if it cannot be written to.
+RunReport* run_report() noexcept;
 
 void live_before(const Record& record) noexcept;
 void live_after(const Record& record) noexcept;

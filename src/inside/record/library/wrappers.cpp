@@ -12,6 +12,7 @@
 #include "record/library/cuda.hpp"
 #include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
+#include "record/library/served.hpp"
 
 namespace emm::record {
 namespace {
@@ -211,6 +212,12 @@ const Wrapper kWrappers[kWrapped] = {
 #undef EMM_WRAP
 };
 
+/// What the program gets for `wrapper`: the function that serves, where one does.
+void* shown_for(const Wrapper& wrapper) noexcept {
+  void* const serving = serving_function(wrapper.symbol);
+  return serving != nullptr ? serving : wrapper.function;
+}
+
 /// Answers whether the driver exports `function` under this name, in any version.
 bool is_exported(const char* symbol, const void* function) noexcept {
   for (const char* version : {"", "_v2", "_v3", "_v4"}) {
@@ -229,8 +236,9 @@ bool is_exported(const char* symbol, const void* function) noexcept {
 /// name is wrapped.
 void* find_wrapper(const char* symbol, void* function, bool own_stream) noexcept {
   for (int i = 0; i < kWrapped; ++i) {
-    if (real_functions[i] == function) return kWrappers[i].function;
+    if (real_functions[i] == function) return shown_for(kWrappers[i]);
   }
+  if (void* const serving = serving_function_before(function)) return serving;
   int plain = -1, own = -1, versions = 0;
   const auto size = std::strlen(symbol);
   for (int i = 0; i < kWrapped; ++i) {
@@ -246,13 +254,14 @@ void* find_wrapper(const char* symbol, void* function, bool own_stream) noexcept
     }
   }
   const int found = own_stream && own >= 0 ? own : plain;
-  if (found < 0 || is_exported(symbol, function)) return nullptr;
+  if (is_exported(symbol, function)) return nullptr;
+  if (found < 0) return serving_function_named(symbol, function);
   if (versions > 1) {  // the version is not known
     count_bypassed();
     return nullptr;
   }
   real_functions[found] = function;
-  return kWrappers[found].function;
+  return shown_for(kWrappers[found]);
 }
 
 constexpr std::uint64_t kPerThreadStream = 2;  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
@@ -291,6 +300,14 @@ void find(void* library, Function& function, const char* symbol) noexcept {
 const Real& real() noexcept { return the_real; }
 const char* real_path() noexcept { return real_library; }
 bool has_forwarding_library() noexcept { return the_library != nullptr; }
+void* driver_function(const char* symbol) noexcept { return dlsym(the_library, symbol); }
+void* function_behind(const char* symbol) noexcept {
+  for (int i = 0; i < kWrapped; ++i) {
+    if (real_functions[i] != nullptr && std::strcmp(kWrappers[i].symbol, symbol) == 0)
+      return kWrappers[i].function;
+  }
+  return driver_function(symbol);
+}
 
 /// Returns the device of a context. The driver answers only for the current context, so this one is
 /// made current for the question.
@@ -343,6 +360,7 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
   }
   the_library = library;
   find_real(library, path);
+  find_served();
   for (std::uint32_t i = 0; i < count; ++i) {
     const char* const name = names + symbols[i].st_name;
     void* target = dlsym(library, name);
@@ -350,6 +368,7 @@ extern "C" [[gnu::visibility("default")]] void emm_record_open(void** slots,
       if (real_functions[w] != nullptr && std::strcmp(kWrappers[w].symbol, name) == 0)
         target = kWrappers[w].function;
     }
+    if (void* const serving = serving_function(name)) target = serving;
     slots[i] = target != nullptr ? target : reinterpret_cast<void*>(&not_found);
   }
 }
