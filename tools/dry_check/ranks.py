@@ -52,8 +52,8 @@ class Gpt(nn.Module):
         return self.head(x)
 
 
-def train(model, parameters, lengths, batch=8):
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+def train(model, parameters, lengths, batch=8, **options):
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, **options)
     for length in lengths:
         ids = torch.zeros(batch, length, dtype=torch.long, device=DEVICE)
         loss = nn.functional.cross_entropy(model(ids).flatten(0, 1).float(), ids.flatten())
@@ -96,7 +96,7 @@ def tensor():
     from torch.distributed.device_mesh import init_device_mesh
     mesh = init_device_mesh("cuda", (WORLD,))
     model = spread(Gpt(parts=WORLD).to(DEVICE), mesh)
-    train(model, model.parameters(), [512, 384, 512])
+    train(model, model.parameters(), [512, 384, 512], foreach=False)  # some parameters are spread, and some are not
 
 
 def both():
