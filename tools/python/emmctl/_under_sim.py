@@ -29,10 +29,10 @@ STEPS_WITH_REST = 2
 REST_S = 0.25
 
 
-def _rest_after_first_steps(torch):
+def _rest_after_first_steps():
     """PyTorch's own thread looks each 100 ms which collectives are done, and keeps their memory until then. On a card a first step takes
     longer, as its kernels are loaded. Without them a second step would begin, and DDP make its buckets anew, before that look."""
-    register = getattr(torch.optim.optimizer, "register_optimizer_step_post_hook", None)
+    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
     if register is None:
         return
     steps = 0
@@ -69,7 +69,7 @@ class _Ranks:
         if not self._listens:
             self._listens = True
             _thread.start_new_thread(self._say_where, ())  # no mode of ours follows it
-            _rest_after_first_steps(self._torch)
+            _rest_after_first_steps()
         return self._answers.emm_standin_collectives_begin(level)
 
     def _say_where(self):
