@@ -295,6 +295,16 @@ print(info()[0] // MiB)
 """, device="sim:devices=2,capacity=64MiB")
     expect(printed, ["61 0 0", "0 0", "64"], "two devices")
     has(line, "served 2 requests")
+    # Memory that is mapped is its own device's alone.
+    program = """
+begin(1)
+second = context
+begin(0)
+print(take(MiB) > 0, call("cuCtxEnablePeerAccess", Word(second), 0))
+"""
+    for manager, says in (("pool", True), ("pool:backing=cumem", False)):
+        done = bench.run(program, manager=manager, device="sim:devices=2,capacity=64MiB")
+        expect((done.stdout, "cannot reach the manager's memory" in done.stderr), ("True 0\n", says), "peers with " + manager)
 
 
 def threads(bench):

@@ -1,5 +1,9 @@
 #include "record/library/manager_driver.hpp"
 
+#include <unistd.h>
+
+#include <type_traits>
+
 #include "record/library/address_table.hpp"
 #include "record/library/cuda.hpp"
 #include "record/library/real.hpp"
@@ -59,6 +63,18 @@ struct Functions {
 };
 constinit Functions driver{};
 constinit std::atomic<bool> captured{false};
+
+/// Some memory of a manager is mapped; the program lets devices reach each other's.
+constinit std::atomic<bool> maps{false}, has_peers{false};
+
+void tell_of_peers() noexcept {
+  static constinit std::atomic<bool> said{false};
+  if (!maps.load() || !has_peers.load() || said.exchange(true)) return;
+  constexpr char kWords[] =
+      "emmctl run: kernels of another device cannot reach the manager's memory, since it is mapped "
+      "for its own device alone; expected --manager pool:backing=cumem\n";
+  if (::write(STDERR_FILENO, kWords, sizeof kWords - 1) < 0) return;
+}
 
 struct Owned {
   Address address;
@@ -213,6 +229,7 @@ struct ManagerDriver::Slots {
   }
   static emm_status mem_map(void* user, Address ptr, std::uint64_t size, std::uint64_t offset,
                             Handle physical) {
+    if (!maps.exchange(true)) tell_of_peers();
     return of(user).with_current(kEnded,
                                  [&] { return driver.mem_map(ptr, size, offset, physical, 0); });
   }
@@ -399,6 +416,10 @@ bool ManagerDriver::owns(Address ptr) noexcept {
   return owned.get(ptr, found);
 }
 
+void ManagerDriver::note_peers() noexcept {
+  has_peers = true;
+  tell_of_peers();
+}
 void ManagerDriver::note_capture() noexcept { captured.store(true, std::memory_order_relaxed); }
 bool ManagerDriver::has_captured() noexcept { return captured.load(std::memory_order_relaxed); }
 void ManagerDriver::reset_in_child() noexcept { owned.reset(); }

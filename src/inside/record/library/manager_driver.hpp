@@ -38,6 +38,9 @@ class ManagerDriver {
   /// although.
   static void note_capture() noexcept;
   static bool has_captured() noexcept;
+  /// The program has given a device access to another one's memory, which mapped memory does not
+  /// take part in. Where there is such memory a sentence says so, once.
+  static void note_peers() noexcept;
   /// Finds the functions. False, with the first missing one, if the driver lacks one.
   static bool find_functions(const char** missing) noexcept;
   static void reset_in_child() noexcept;

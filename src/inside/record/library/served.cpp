@@ -39,7 +39,7 @@ constinit const emm_plugin_table_v1* managers = nullptr;
   each(cuMemGetInfo_v2) each(cuMemGetAddressRange_v2) \
   each(cuPointerGetAttribute) each(cuPointerGetAttributes) \
   each(cuIpcGetMemHandle) each(cuMemRetainAllocationHandle) \
-  each(cuStreamDestroy_v2) \
+  each(cuStreamDestroy_v2) each(cuCtxEnablePeerAccess) \
   each(cuStreamBeginCapture_v2) each(cuStreamBeginCapture_v2_ptsz) \
   each(cuStreamBeginCaptureToGraph) each(cuStreamBeginCaptureToGraph_ptsz) \
   each(cuCtxDestroy) each(cuCtxDestroy_v2) \
@@ -594,6 +594,13 @@ Code serve_cuStreamDestroy_v2(Handle stream) {
     if (further.stream_synchronize != nullptr) (void)further.stream_synchronize(stream);
   }
   return driver_does(stream);
+}
+
+Code serve_cuCtxEnablePeerAccess(Handle peer, unsigned flags) {
+  BEHIND(cuCtxEnablePeerAccess, (Handle, unsigned));
+  const auto code = driver_does(peer, flags);
+  if (code == 0) ManagerDriver::note_peers();
+  return code;
 }
 
 #define EMM_SERVE_CAPTURE(symbol, parameters, arguments) \
