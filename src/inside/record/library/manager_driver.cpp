@@ -134,7 +134,7 @@ struct ManagerDriver::Slots {
 
   static emm_status mem_alloc(void* user, std::uint64_t size, Address* ptr) {
     auto& mine = of(user);
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto code = mine.with_current(kEnded, [&] { return driver.mem_alloc(ptr, size); });
     if (code == 0) own(*ptr);
     return code;
@@ -223,7 +223,7 @@ struct ManagerDriver::Slots {
   }
   static emm_status mem_create(void* user, std::uint64_t size, Handle* physical) {
     auto& mine = of(user);
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto about = pinned_on(mine.device_);
     return mine.with_current(kEnded, [&] { return driver.mem_create(physical, size, &about, 0); });
   }
@@ -297,7 +297,7 @@ struct ManagerDriver::Slots {
   template <class MakeCall>
   static Code ordered(ManagerDriver& mine, Handle stream, const Address* ptr,
                       MakeCall make) noexcept {
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto code = mine.with_current(kEnded, make);
     if (stream == mine.quiet_stream()) mine.put_on_quiet_.fetch_add(1);
     if (code == 0) own(*ptr);
@@ -388,6 +388,12 @@ emm_driver_v1 ManagerDriver::table() noexcept {
   made.runtime_free = &Slots::mem_free;
   made.runtime_mem_get_info = &Slots::mem_get_info;
   return made;
+}
+
+void ManagerDriver::count_memory_call() noexcept {
+  memory_calls_.fetch_add(1, std::memory_order_relaxed);
+  if (auto* const report = run_report())
+    std::atomic_ref<std::uint64_t>(report->driver_calls).fetch_add(1);
 }
 
 Code ManagerDriver::synchronize() noexcept {

@@ -12,7 +12,7 @@ namespace emm::record {
 /// driver in it. Any thread may call.
 class ManagerDriver {
  public:
-  /// Describes `context`, which must be current.
+  /// Describes `context`.
   void begin(Handle context, int device) noexcept;
   /// The context has ended: calls for its memory do nothing from now on, and those that release
   /// physical memory, which outlives it, are still made.
@@ -47,6 +47,7 @@ class ManagerDriver {
 
  private:
   struct Slots;
+  void count_memory_call() noexcept;
   /// Makes `call` with the context current on this thread; `after_end` is the answer once it has
   /// ended.
   template <class MakeCall>

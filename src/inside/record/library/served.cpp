@@ -187,8 +187,9 @@ bool is_of_context(Code code) noexcept {
 
 /// Returns the state of the context's place: free, where the context works no longer.
 int make(Served& served, Handle context) noexcept {
-  int device = 0;
-  if (real().ctx_get_device(&device) != 0) return Served::kFree;
+  constexpr int kUnknown = 255;
+  const auto device = static_cast<int>(context_device(context));
+  if (device == kUnknown) return Served::kFree;
   if (!load()) return Served::kRefused;
   served.device = device;
   served.is_primary = is_primary(context, device);
@@ -321,11 +322,7 @@ bool serve(Handle context, Size size, Handle stream, bool ordered, Address* out,
     code = use->driver.wait_for_quiet();
     if (code != 0) (void)managers->free(use->manager, memory.token, 0);
   }
-  const auto made = use->driver.memory_calls() - calls;
-  if (made != 0) {
-    count(&RunReport::driver_calls, made);
-    note_reserved(*use);
-  }
+  if (use->driver.memory_calls() != calls) note_reserved(*use);
   if (code != 0) {
     code = as_the_driver_says(code);
     count(&RunReport::refused);
