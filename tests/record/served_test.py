@@ -312,6 +312,12 @@ def threads(bench):
     for manager in ("pool", "pool:backing=cumem", "async", "default", "cupy"):
         done = bench.run([bench.options.client, "4", "400"], manager=manager, device="sim")
         expect(done.stdout, "sound\n", "threads with " + manager)
+    # Work that is pending when memory is freed is done as late as is allowed, and harms nobody who gets the memory next.
+    for manager in ("pool", "pool:backing=cumem", "async", "default", "pytorch", "cupy", "rmm-pool:initial_pool_size=64MiB"):
+        for options, how in (((), "streams"), (("--implied-wait", "off"), "default")):
+            done = bench.emmctl("run", "--manager", manager, *options, "--", bench.options.client, "3", "300", how,
+                                LD_LIBRARY_PATH=str(bench.options.standin), EMM_STANDIN_DEVICE="sim:order=late,capacity=1GiB")
+            expect(done.stdout, "sound\n", "late work with %s, %s" % (manager, how))
     expect(bench.run([bench.options.client, "3", "600", "fork"], device="sim").stdout, "sound\n", "forks")
     # A process that has not used CUDA forks children that do, each with a manager of its own.
     printed, line = bench.said("""
