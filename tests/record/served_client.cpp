@@ -1,5 +1,5 @@
-// A CUDA program for `emmctl run --manager`: threads that allocate, free each other's memory and
-// hold what they wrote to it against what they read.
+// A CUDA program for `emmctl run --manager`: threads that allocate, free each other's memory while
+// work on it is pending, and hold what they wrote to it against what they read.
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -72,10 +73,10 @@ bool take(std::mt19937& random, Address& at, Block& block) {
   return true;
 }
 
-void work(unsigned number, int rounds, Handle context) {
+void work(unsigned number, int rounds, Handle context, bool on_default) {
   must(call("cuCtxSetCurrent", context), "set");
   Handle stream = 0;
-  must(call("cuStreamCreate", &stream, 1u), "stream");
+  if (!on_default) must(call("cuStreamCreate", &stream, 1u), "stream");
   std::mt19937 random(number);
   for (int i = 0; i < rounds; ++i) {
     const auto size = std::size_t{1} + random() % (random() % 8 == 0 ? 3u << 20 : 5000u);
@@ -95,26 +96,29 @@ void work(unsigned number, int rounds, Handle context) {
       std::printf("memory has changed\n");
       std::_Exit(95);
     }
+    // Work on the block is pending when it is freed: who gets it next must not see it.
+    must(call("cuMemsetD8Async", at, static_cast<unsigned char>(0xee), other.size, stream), "fill");
     must(random() % 2 == 0 ? call("cuMemFreeAsync", at, stream) : call("cuMemFree", at), "free");
   }
   must(call("cuStreamSynchronize", stream), "wait");
-  must(call("cuStreamDestroy", stream), "destroy");
+  if (!on_default) must(call("cuStreamDestroy", stream), "destroy");
 }
 
 }  // namespace
 
-/// served_client THREADS ROUNDS [fork]
+/// served_client THREADS ROUNDS [fork|default]; default: all work is on the default stream.
 int main(int argc, char** argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 4, rounds = argc > 2 ? std::atoi(argv[2]) : 500;
+  const std::string how = argc > 3 ? argv[3] : "";
   Handle context = 0;
   must(call("cuInit", 0u), "init");
   must(call("cuDevicePrimaryCtxRetain", &context, 0), "retain");
   must(call("cuCtxSetCurrent", context), "set");
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i)
-    threads.emplace_back(work, static_cast<unsigned>(i), rounds, context);
+    threads.emplace_back(work, static_cast<unsigned>(i), rounds, context, how == "default");
   // Children of a process that uses CUDA get an answer, whatever its threads are doing.
-  for (int i = 0; argc > 3 && i < 20; ++i) {
+  for (int i = 0; how == "fork" && i < 20; ++i) {
     const auto child = fork();
     if (child == 0) {
       Address never = 0;

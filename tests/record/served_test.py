@@ -295,6 +295,16 @@ print(info()[0] // MiB)
 """, device="sim:devices=2,capacity=64MiB")
     expect(printed, ["61 0 0", "0 0", "64"], "two devices")
     has(line, "served 2 requests")
+    # Memory that is mapped is its own device's alone.
+    program = """
+begin(1)
+second = context
+begin(0)
+print(take(MiB) > 0, call("cuCtxEnablePeerAccess", Word(second), 0))
+"""
+    for manager, says in (("pool", True), ("pool:backing=cumem", False)):
+        done = bench.run(program, manager=manager, device="sim:devices=2,capacity=64MiB")
+        expect((done.stdout, "cannot reach the manager's memory" in done.stderr), ("True 0\n", says), "peers with " + manager)
 
 
 def threads(bench):
@@ -302,6 +312,12 @@ def threads(bench):
     for manager in ("pool", "pool:backing=cumem", "async", "default", "cupy"):
         done = bench.run([bench.options.client, "4", "400"], manager=manager, device="sim")
         expect(done.stdout, "sound\n", "threads with " + manager)
+    # Work that is pending when memory is freed is done as late as is allowed, and harms nobody who gets the memory next.
+    for manager in ("pool", "pool:backing=cumem", "async", "default", "pytorch", "cupy", "rmm-pool:initial_pool_size=64MiB"):
+        for options, how in (((), "streams"), (("--implied-wait", "off"), "default")):
+            done = bench.emmctl("run", "--manager", manager, *options, "--", bench.options.client, "3", "300", how,
+                                LD_LIBRARY_PATH=str(bench.options.standin), EMM_STANDIN_DEVICE="sim:order=late,capacity=1GiB")
+            expect(done.stdout, "sound\n", "late work with %s, %s" % (manager, how))
     expect(bench.run([bench.options.client, "3", "600", "fork"], device="sim").stdout, "sound\n", "forks")
     # A process that has not used CUDA forks children that do, each with a manager of its own.
     printed, line = bench.said("""

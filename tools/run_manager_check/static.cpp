@@ -79,7 +79,8 @@ int main() {
   std::uint64_t hashes[kThreads] = {};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&hashes, t] { hashes[t] = work(10 + static_cast<unsigned>(t), 1500, false); });
+    threads.emplace_back(
+        [&hashes, t] { hashes[t] = work(10 + static_cast<unsigned>(t), 1500, false); });
   }
   for (auto& thread : threads) thread.join();
   for (const auto one : hashes) hash = (hash ^ one) * 0x100000001b3u;

@@ -1,5 +1,9 @@
 #include "record/library/manager_driver.hpp"
 
+#include <unistd.h>
+
+#include <type_traits>
+
 #include "record/library/address_table.hpp"
 #include "record/library/cuda.hpp"
 #include "record/library/real.hpp"
@@ -60,6 +64,18 @@ struct Functions {
 constinit Functions driver{};
 constinit std::atomic<bool> captured{false};
 
+/// Some memory of a manager is mapped; the program lets devices reach each other's.
+constinit std::atomic<bool> maps{false}, has_peers{false};
+
+void tell_of_peers() noexcept {
+  static constinit std::atomic<bool> said{false};
+  if (!maps.load() || !has_peers.load() || said.exchange(true)) return;
+  constexpr char kWords[] =
+      "emmctl run: kernels of another device cannot reach the manager's memory, since it is mapped "
+      "for its own device alone; expected --manager pool:backing=cumem\n";
+  if (::write(STDERR_FILENO, kWords, sizeof kWords - 1) < 0) return;
+}
+
 struct Owned {
   Address address;
 };
@@ -118,7 +134,7 @@ struct ManagerDriver::Slots {
 
   static emm_status mem_alloc(void* user, std::uint64_t size, Address* ptr) {
     auto& mine = of(user);
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto code = mine.with_current(kEnded, [&] { return driver.mem_alloc(ptr, size); });
     if (code == 0) own(*ptr);
     return code;
@@ -207,12 +223,13 @@ struct ManagerDriver::Slots {
   }
   static emm_status mem_create(void* user, std::uint64_t size, Handle* physical) {
     auto& mine = of(user);
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto about = pinned_on(mine.device_);
     return mine.with_current(kEnded, [&] { return driver.mem_create(physical, size, &about, 0); });
   }
   static emm_status mem_map(void* user, Address ptr, std::uint64_t size, std::uint64_t offset,
                             Handle physical) {
+    if (!maps.exchange(true)) tell_of_peers();
     return of(user).with_current(kEnded,
                                  [&] { return driver.mem_map(ptr, size, offset, physical, 0); });
   }
@@ -280,7 +297,7 @@ struct ManagerDriver::Slots {
   template <class MakeCall>
   static Code ordered(ManagerDriver& mine, Handle stream, const Address* ptr,
                       MakeCall make) noexcept {
-    mine.memory_calls_.fetch_add(1, std::memory_order_relaxed);
+    mine.count_memory_call();
     const auto code = mine.with_current(kEnded, make);
     if (stream == mine.quiet_stream()) mine.put_on_quiet_.fetch_add(1);
     if (code == 0) own(*ptr);
@@ -373,6 +390,12 @@ emm_driver_v1 ManagerDriver::table() noexcept {
   return made;
 }
 
+void ManagerDriver::count_memory_call() noexcept {
+  memory_calls_.fetch_add(1, std::memory_order_relaxed);
+  if (auto* const report = run_report())
+    std::atomic_ref<std::uint64_t>(report->driver_calls).fetch_add(1);
+}
+
 Code ManagerDriver::synchronize() noexcept {
   return with_current(0, [] { return driver.ctx_synchronize(); });
 }
@@ -399,6 +422,10 @@ bool ManagerDriver::owns(Address ptr) noexcept {
   return owned.get(ptr, found);
 }
 
+void ManagerDriver::note_peers() noexcept {
+  has_peers = true;
+  tell_of_peers();
+}
 void ManagerDriver::note_capture() noexcept { captured.store(true, std::memory_order_relaxed); }
 bool ManagerDriver::has_captured() noexcept { return captured.load(std::memory_order_relaxed); }
 void ManagerDriver::reset_in_child() noexcept { owned.reset(); }

@@ -12,7 +12,7 @@ namespace emm::record {
 /// driver in it. Any thread may call.
 class ManagerDriver {
  public:
-  /// Describes `context`, which must be current.
+  /// Describes `context`.
   void begin(Handle context, int device) noexcept;
   /// The context has ended: calls for its memory do nothing from now on, and those that release
   /// physical memory, which outlives it, are still made.
@@ -38,12 +38,16 @@ class ManagerDriver {
   /// although.
   static void note_capture() noexcept;
   static bool has_captured() noexcept;
+  /// The program has given a device access to another one's memory, which mapped memory does not
+  /// take part in. Where there is such memory a sentence says so, once.
+  static void note_peers() noexcept;
   /// Finds the functions. False, with the first missing one, if the driver lacks one.
   static bool find_functions(const char** missing) noexcept;
   static void reset_in_child() noexcept;
 
  private:
   struct Slots;
+  void count_memory_call() noexcept;
   /// Makes `call` with the context current on this thread; `after_end` is the answer once it has
   /// ended.
   template <class MakeCall>

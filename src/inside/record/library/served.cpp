@@ -39,7 +39,7 @@ constinit const emm_plugin_table_v1* managers = nullptr;
   each(cuMemGetInfo_v2) each(cuMemGetAddressRange_v2) \
   each(cuPointerGetAttribute) each(cuPointerGetAttributes) \
   each(cuIpcGetMemHandle) each(cuMemRetainAllocationHandle) \
-  each(cuStreamDestroy_v2) \
+  each(cuStreamDestroy_v2) each(cuCtxEnablePeerAccess) \
   each(cuStreamBeginCapture_v2) each(cuStreamBeginCapture_v2_ptsz) \
   each(cuStreamBeginCaptureToGraph) each(cuStreamBeginCaptureToGraph_ptsz) \
   each(cuCtxDestroy) each(cuCtxDestroy_v2) \
@@ -187,8 +187,9 @@ bool is_of_context(Code code) noexcept {
 
 /// Returns the state of the context's place: free, where the context works no longer.
 int make(Served& served, Handle context) noexcept {
-  int device = 0;
-  if (real().ctx_get_device(&device) != 0) return Served::kFree;
+  constexpr int kUnknown = 255;
+  const auto device = static_cast<int>(context_device(context));
+  if (device == kUnknown) return Served::kFree;
   if (!load()) return Served::kRefused;
   served.device = device;
   served.is_primary = is_primary(context, device);
@@ -321,11 +322,7 @@ bool serve(Handle context, Size size, Handle stream, bool ordered, Address* out,
     code = use->driver.wait_for_quiet();
     if (code != 0) (void)managers->free(use->manager, memory.token, 0);
   }
-  const auto made = use->driver.memory_calls() - calls;
-  if (made != 0) {
-    count(&RunReport::driver_calls, made);
-    note_reserved(*use);
-  }
+  if (use->driver.memory_calls() != calls) note_reserved(*use);
   if (code != 0) {
     code = as_the_driver_says(code);
     count(&RunReport::refused);
@@ -594,6 +591,13 @@ Code serve_cuStreamDestroy_v2(Handle stream) {
     if (further.stream_synchronize != nullptr) (void)further.stream_synchronize(stream);
   }
   return driver_does(stream);
+}
+
+Code serve_cuCtxEnablePeerAccess(Handle peer, unsigned flags) {
+  BEHIND(cuCtxEnablePeerAccess, (Handle, unsigned));
+  const auto code = driver_does(peer, flags);
+  if (code == 0) ManagerDriver::note_peers();
+  return code;
 }
 
 #define EMM_SERVE_CAPTURE(symbol, parameters, arguments) \
