@@ -25,17 +25,18 @@ Status Gates::parse() {
   return {};
 }
 
-ExitCode Gates::judge(Console& console, ExitCode code,
-                      std::initializer_list<std::uint64_t> values) const {
+ExitCode Gates::judge(Console& console, ExitCode code, std::initializer_list<std::uint64_t> values,
+                      std::string_view of_leaks) const {
   bool fails = false;
   for (const auto& condition : conditions_) {
     for (std::size_t at = 0; at < measures_.size(); ++at) {
       const auto value = static_cast<double>(values.begin()[at]);
       if (measures_[at].name != condition.measure()) continue;
       const bool holds = condition.holds(value, value, condition.bound());
-      console.say(text::format("--fail-if {}: {}{} is {}", condition.words(),
-                               holds ? "" : "passes: ", condition.measure(),
-                               condition.shown(value)));
+      const bool of_them = !holds && condition.measure().starts_with("leaked");
+      console.say(text::format("--fail-if {}: {}{} is {}{}", condition.words(),
+                               holds ? "" : "passes: ", condition.measure(), condition.shown(value),
+                               of_them ? of_leaks : std::string_view()));
       fails = fails || holds;
     }
   }

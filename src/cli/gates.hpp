@@ -25,9 +25,9 @@ class Gates {
   /// Reads what was given. Errors: usage.
   Status parse();
   /// Says which conditions hold, with the values of the measures in their order. Then a result that
-  /// was fine becomes a failure.
-  ExitCode judge(Console& console, ExitCode code,
-                 std::initializer_list<std::uint64_t> values) const;
+  /// was fine becomes a failure. `of_leaks` says what a passing "leaked" does not count.
+  ExitCode judge(Console& console, ExitCode code, std::initializer_list<std::uint64_t> values,
+                 std::string_view of_leaks = {}) const;
 
  private:
   std::span<const MeasureName> measures_;

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "cli/tee_sink.hpp"
 #include "exchange/exporter.hpp"
@@ -98,12 +99,11 @@ bool has_name(const std::string& path) {
 
 void say_trace_in(Console& console, const std::string& path) {
   const auto named = trace::format_named_by(path);
-  if (!has_name(path)) return;
-  if (named.format.empty() || named.format == kTraceFormat)
-    return console.say(path + " is the trace");
+  if (!has_name(path) || named.format.empty() || named.format == kTraceFormat) return;
   console.say(text::format(
       "{} is a trace in JSON Lines, whatever its name tells: emmctl convert makes {} of it", path,
       named.format));
+  run_files::note_told(path);
 }
 
 trace::Form form_of(std::string path) {

@@ -325,11 +325,20 @@ bool is_command(std::string_view given) {
   return false;
 }
 
+/// Names the files that the command wrote.
+void say_written(Console& console) {
+  std::string words;
+  for (const auto& path : run_files::written()) words += (words.empty() ? "" : ", ") + path;
+  if (!words.empty()) console.say("wrote " + words);
+}
+
 /// Finishes all output and returns the exit code. `said` is the error that ended the command.
 int finish(Console& console, ExitCode code, const std::string& said = {}) {
   if (const auto lost = run_files::write_error()) {
     if (describe(*lost) != said) console.say(describe(*lost));
     if (code == ExitCode::fine || code == ExitCode::failure) code = ExitCode::inconclusive;
+  } else if (said.empty()) {
+    say_written(console);
   }
   if (auto done = console.finish(); !done) {
     console.say(describe(done.error()));

@@ -70,14 +70,6 @@ void say_inferred_limit(Console& console, const pytorch::Recording& recording) {
       units::bytes(recording.settings().limit())));
 }
 
-namespace {
-
-std::string exact(std::uint64_t value) {
-  return text::format("{} ({} bytes)", units::bytes(value), text::grouped(value));
-}
-
-}  // namespace
-
 void say_limit_of_refusals(Console& console, const pytorch::Recording& recording,
                            std::string_view how) {
   const auto& settings = recording.settings();
@@ -91,10 +83,11 @@ void say_limit_of_refusals(Console& console, const pytorch::Recording& recording
                      how));
     return;
   }
-  console.say(
-      text::format("no snapshot has the memory fraction: by what was served and refused, the limit "
-                   "was {} at least and below {}. Give what was set: {}",
-                   exact(range->least), exact(range->below), how));
+  const auto least = units::short_bytes(range->least), below = units::short_bytes(range->below);
+  console.say(text::format(
+      "no snapshot has the memory fraction: what was served and refused tells a limit of {}. Give "
+      "what was set: {}",
+      least == below ? "about " + least : text::format("{} to {}", least, below), how));
 }
 
 std::string with_recorded_settings(Console& console, const std::string& spec,

@@ -154,6 +154,9 @@ def main():
                 expect(whole and code == 2 and told in words, arguments, f"the input as an output gives {code}: {words}")
             if kind != "FILE|-" or ((command, name) in OF_A_GPU and emmctl(*line(command, {name: "x"}))[0] == 5):
                 continue
+            arguments = line(command, {name: "told.json"})
+            _, words, _ = emmctl(*arguments)
+            expect("told.json" in words or command == "record", arguments, f"what it wrote is not named: {words}")
             arguments = line(command, {name: "/dev/full"})
             code, words, _ = emmctl(*arguments)
             expect(code == 3 and FULL in words, arguments, f"a full disk gives {code}: {words}")

@@ -59,10 +59,9 @@ TEST(Ranks, SeveralMayBeAsTight) {
                                "B more than rank 0"));
   auto all = ranks();
   all.erase(all.begin());
-  EXPECT_TRUE(
-      to_text(compare("set", std::move(all), {}), sites, {})
-          .starts_with("No rank is tighter than another: of ranks 1, 2, they each had 200 B "
-                       "live at most.\nAll ask for the same to the end.\n"));
+  EXPECT_TRUE(to_text(compare("set", std::move(all), {}), sites, {})
+                  .starts_with("Ranks 1, 2 are equally tight: they each had 200 B "
+                               "live at most.\nAll make the same requests to the end.\n"));
 }
 
 TEST(Ranks, WhatAManagerTookForARequestOfItsOwnIsNoFragmentation) {

@@ -1184,6 +1184,8 @@ def levels(bench):
     expect([(o["op"], o.get("size")) for o in bench.operations("cupy.jsonl")][:2], [("memalloc", 1024), ("free", None)], "CuPy")
     nothing = bench.emmctl("record", "-o", "nothing.jsonl", "--level", "request", "--", sys.executable, "-c", "pass")
     expect("no process imported Numba, CuPy or PyTorch" in nothing.stderr, True, nothing.stderr)
+    calls = bench.emmctl("record", "-o", "calls.jsonl", "--level", "both", "--", bench.options.client, "some", "10")
+    expect("calls.jsonl has only driver calls: no process imported Numba" in calls.stderr, True, calls.stderr)
     expect(list(bench.folder.glob("*.raw")), [], "folders that are left")
 
 

@@ -144,7 +144,7 @@ TEST(TorchPickle, ReadsSnapshotsWithTimesSettingsAndAnnotations) {
       R"("at_end":{"segments":1,"reserved_bytes":2097152,"active_blocks":1,"allocated_bytes":512,)"
       R"("requested_bytes":100,"pending_blocks":0}})");
   EXPECT_EQ(notes(log),
-            "1 segments of 2097152 bytes were there before the first row: the recording began "
+            "1 segment of 2.00 MiB was there before the first row: the recording began "
             "later, or its ring lost "
             "the oldest rows\n"
             "1 allocations failed with room on the device, 4.88 KiB or more: a limit was set "
@@ -232,10 +232,11 @@ TEST(TorchPickle, UndoesMapsAndUnmapsToFindWhatWasMappedBefore) {
             "memalloc backing physical id=s5 size=1000 addr=0x7d0\n"
             "free backing id=s2\n"
             "end events=6 live=0 live_bytes=0");
-  EXPECT_EQ(notes(log),
-            "4 segments of 2750 bytes were there before the first row: the recording began later, "
-            "or its ring lost the "
-            "oldest rows");
+  EXPECT_EQ(
+      notes(log),
+      "4 segments, 2.69 KiB in all, were there before the first row: the recording began later, "
+      "or its ring lost the "
+      "oldest rows");
 }
 
 TEST(TorchPickle, SaysWhereRecordStreamHeldMemoryBack) {
@@ -629,7 +630,7 @@ TEST(TorchPickle, SaysWhereRowsAndSegmentsDoNotAgree) {
             {"address": 4096, "size": 512, "requested_size": 100, "state": "active_allocated"}]})"));
 
   EXPECT_EQ(notes(log),
-            "1 segments of 512 bytes were there before the first row: the recording began later, "
+            "1 segment of 512 B was there before the first row: the recording began later, "
             "or its ring lost the "
             "oldest rows\n"
             "1 blocks are active at the end though the rows free them\n"

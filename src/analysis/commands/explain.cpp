@@ -237,7 +237,7 @@ class Explain final : public CommandRun {
             console.result(to_text(*advice, trace, shown.top, console.width()));
         } else {
           auto brief = inspect::brief(trace, moments, fit_checks, shown);
-          brief.command = next_of(trace, state, capacity);
+          brief.command = next_of(trace, state, false);
           if (advice != nullptr) add_advice(brief, *advice);
           console.result(format::to_text(brief));
         }
@@ -257,8 +257,10 @@ class Explain final : public CommandRun {
       return ExitCode::inconclusive;
     }
     if (json_ != "-" && !more_) {
-      auto brief = inspect::brief(trace, moments, report, which, shown);
-      brief.command = next_of(trace, false, capacity);
+      const auto growth = moments.growth(report.all[which].device);
+      const bool leaks = inspect::grew_until(growth, report.all[which]);
+      auto brief = inspect::brief(trace, moments, report, which, leaks ? &growth : nullptr, shown);
+      brief.command = next_of(trace, false, leaks);
       if (advice != nullptr) add_advice(brief, *advice);
       console.result(format::to_text(brief));
     } else if (json_ != "-") {
@@ -271,16 +273,14 @@ class Explain final : public CommandRun {
   }
 
   /// The command that answers the question after this one.
-  std::string next_of(const trace::Trace& trace, bool is_state,
-                      std::optional<std::uint64_t> capacity) const {
+  std::string next_of(const trace::Trace& trace, bool is_state, bool leaks) const {
     if (!has_name(trace_.path)) return {};
     const auto path = text::shell_word(trace_.path);
     if (is_state) return text::format("emmctl inspect {} --map {}", path, trace.size() - 1);
     if (trace::curve_of(trace.header()) != trace::Curve::none)  // which no command replays
       return text::format("emmctl inspect {}", path);
-    if (!capacity) return text::format("emmctl fit {} --manager pool", path);
-    return text::format("emmctl replay {} --manager pool --device sim:capacity={}", path,
-                        *capacity);
+    if (leaks) return text::format("emmctl inspect {} --more", path);
+    return text::format("emmctl fit {} --manager pool", path);
   }
 
   TraceArgument trace_;

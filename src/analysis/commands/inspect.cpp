@@ -29,8 +29,12 @@ namespace {
 
 using namespace emm::cli;
 
-constexpr MeasureName kInspectMeasures[] = {
-    {"leaked"}, {"leaked_bytes", true}, {"peak", true}, {"peak_reserved", true}, {"refused"}};
+constexpr MeasureName kInspectMeasures[] = {{"leaked"},
+                                            {"leaked_bytes", true},
+                                            {"peak", true},
+                                            {"peak_reserved", true},
+                                            {"reserved_at_end", true},
+                                            {"refused"}};
 
 /// A state has fewer than two requests of the program.
 constexpr std::uint64_t kStateRequestsMost = 1;
@@ -211,15 +215,26 @@ class Inspect final : public CommandRun {
     }
     if (remedies && remedies->interrupted) console.say("interrupted: not every remedy was tried");
     if (!map_.empty() && !map) return no_map(console, trace, map_event);
-    return judged(console, profile);
+    return judged(console, trace, profile);
   }
 
  private:
   /// The exit code where all could be answered.
-  ExitCode judged(Console& console, const inspect::Profile& profile) const {
+  ExitCode judged(Console& console, const trace::Trace& trace,
+                  const inspect::Profile& profile) const {
+    const auto held = profile.backing.value_or(inspect::Backing());
+    std::string of_leaks;
+    if (trace::is_of_requests(trace.header())) {
+      of_leaks = ", of what the program asked for; ";
+      of_leaks += profile.backing
+                      ? text::format("its manager holds {} at the end: 'reserved_at_end > 0'",
+                                     units::bytes(held.reserved_at_end))
+                      : std::string("what its manager holds is recorded with --level both");
+    }
     return gates_.judge(console, ExitCode::fine,
                         {profile.leaked.count, profile.leaked.bytes, profile.live.bytes,
-                         profile.backing ? profile.backing->reserved.bytes : 0, profile.failed});
+                         held.reserved.bytes, held.reserved_at_end, profile.failed},
+                        of_leaks);
   }
   inspect::Shown shown() const {
     return {.top = static_cast<std::size_t>(top_),
@@ -361,7 +376,7 @@ class Inspect final : public CommandRun {
     }
     if (all.map_event && !all.map)
       return std::optional(no_map(console, all.trace(), *all.map_event));
-    return std::optional(judged(console, all.profile));
+    return std::optional(judged(console, all.trace(), all.profile));
   }
 
   Result<std::uint32_t> event_of(std::string_view option, const std::string& words,

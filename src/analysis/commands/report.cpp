@@ -29,7 +29,6 @@ class MakeReport final : public CommandRun {
     auto page = inputs_.page(console);
     if (!page) return std::move(page).error();
     if (auto written = console.write(output_, *page); !written) return written.error();
-    if (output_ != "-") console.say(output_ + " is the page: a browser shows it");
     return ExitCode::fine;
   }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/run_files.hpp"
 #include "base/text.hpp"
 #include "base/unfinished.hpp"
 #include "base/utf8.hpp"
@@ -99,6 +100,7 @@ class View final : public CommandRun {
                   path);
     }
     console.result(path + '\n');
+    run_files::note_told(path);
     if (!has_screen()) {
       console.say("there is no screen to open a browser on; the page is one file, to be copied");
     } else if (!open_in_browser(path)) {

@@ -70,13 +70,15 @@ std::string finding_words(const Finding& finding, const Sites& sites) {
   switch (finding.change) {
     case Change::kept: {
       const auto more = count_b - count_a;
-      auto words = text::format("{} it keeps to its end", inspect::counted(more, "allocation"));
+      auto words = text::format("{} {} never freed", inspect::counted(more, "more allocation"),
+                                more == 1 ? "is" : "are");
       const auto& site = finding.sites.front();
       if (finding.sites.size() == 1 && site.a_step > 0) {
-        words += site.a_step == 1 ? std::string(", one a step: a leak")
-                                  : text::format(", {} a step: a leak", text::grouped(site.a_step));
+        words += text::format(
+            ", {} a step, as a leak is",
+            site.a_step == 1 ? std::string("one") : std::string(text::grouped(site.a_step)));
       } else if (finding.sites.size() == 1 && site.again) {
-        words += ", over the whole run: as a leak does";
+        words += ", over the whole run, as a leak is";
       }
       return text::format("{}: {}", words, place);
     }

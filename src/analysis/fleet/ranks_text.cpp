@@ -115,7 +115,7 @@ std::string tightest_words(const Comparison& comparison, Bytes write = units::by
   const bool all = std::binary_search(places.begin(), places.end(), *comparison.next);
   std::string words;
   if (all) {
-    return text::format("No rank is tighter than another: of {}, {}.", names_of(comparison, places),
+    return text::format("{} are equally tight: {}.", capital(names_of(comparison, places)),
                         held_words(comparison, rank, "their", write));
   }
   if (places.size() > 1) {
@@ -246,7 +246,7 @@ std::string reason_words(const Comparison& comparison, const Sites& sites) {
         std::any_of(comparison.alike.begin(), comparison.alike.end(), [&](const auto& group) {
           return group.size() == whole && group.size() == comparison.ranks.size();
         });
-    if (all && rank.refused == 0) return "All ask for the same to the end.";
+    if (all && rank.refused == 0) return "All make the same requests to the end.";
     return comparison.as_tight.empty()
                ? "It holds no more than the others do, within a hundredth."
                : "They hold no more than the others do, within a hundredth.";
@@ -515,7 +515,7 @@ std::string to_text(const Comparison& comparison, const Sites& sites, const Rank
           request_words(parting->there, sites));
     }
     for (const auto& group : comparison.alike)
-      out += capital(names_of(comparison, group)) + " ask for the same to the end.\n";
+      out += capital(names_of(comparison, group)) + " make the same requests to the end.\n";
     if (!comparison.keys.empty() && comparison.next) {
       out += text::format("\nWhat {} has at its peak beyond the median of the others\n",
                           rank_name(rank));

@@ -64,6 +64,21 @@ std::string enough_words(const Oom& oom) {
   return oom.capacity ? std::string() : std::string("--capacity SIZE, of the device, may tell.");
 }
 
+/// Says that what is live grew, which no larger device mends.
+std::string growth_words(const trace::Trace& trace, const Growth& growth) {
+  const auto steps = growth.iterations.size() - 1 - growth.base;
+  const bool tenths = growth.source == Growth::Source::floors;
+  auto out = format("What is live grew by {} in each {} before it, as a leak does",
+                    short_bytes(static_cast<std::uint64_t>(growth.bytes) / steps),
+                    tenths ? "tenth of the trace" : "iteration");
+  if (sited(growth.by_site))
+    out +=
+        format(", most at {}",
+               site_name(trace, shown_sites(trace, growth.by_site, {.frames = 1}).all.front().site,
+                         kNameWidth));
+  return out + '.';
+}
+
 void add_table(format::Brief& out, const trace::Trace& trace, const Holding& held,
                std::string_view when, const Shown& shown) {
   if (held.count == 0) return;
@@ -104,8 +119,7 @@ std::string check_words(const FitCheck& of) {
             "With {} it depends on the manager whether it fails: {} are live at the peak.", with,
             live);
       default:
-        return format("With {} nothing recorded says that it fails: {} are live at the peak.", with,
-                      live);
+        return format("With {} it fits as it was recorded: {} are live at the peak.", with, live);
     }
   }
   if (!of.space || !of.space->segments)
@@ -136,11 +150,17 @@ std::string check_words(const FitCheck& of) {
 
 }  // namespace
 
+bool grew_until(const Growth& growth, const Oom& oom) {
+  return growth.grows() && growth.iterations[growth.base].last < oom.event &&
+         growth.iterations.back().live_at_end_bytes <= oom.live;
+}
+
 format::Brief brief(const trace::Trace& trace, const Moments& moments, const OomReport& report,
-                    std::size_t which, const Shown& shown) {
+                    std::size_t which, const Growth* growth, const Shown& shown) {
   const auto& oom = report.all[which];
   format::Brief out;
-  out.answer = {cause_words(trace, oom) + ' ' + enough_words(oom)};
+  out.answer = {cause_words(trace, oom) + ' ' +
+                (growth != nullptr ? growth_words(trace, *growth) : enough_words(oom))};
   if (report.all.size() > 1)
     out.answer.push_back(format("{} more failed.", counted(report.all.size() - 1, "request")));
   add_table(out, trace, moments.held_after(oom.event, oom.device), "live then", shown);

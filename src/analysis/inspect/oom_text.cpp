@@ -238,10 +238,9 @@ std::string why(const Oom& oom) {
 /// Says that live memory only ever grew until then. Empty if it did not.
 std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom& oom,
                       bool all_frames) {
-  if (!growth.grows()) return "";
+  if (!grew_until(growth, oom)) return "";
   const auto& base = growth.iterations[growth.base];
   const auto& last = growth.iterations.back();
-  if (base.last >= oom.event || last.live_at_end_bytes > oom.live) return "";
   const auto by = static_cast<std::uint64_t>(growth.bytes);
   const auto steps = growth.iterations.size() - 1 - growth.base;
   auto out =

@@ -60,9 +60,12 @@ inline std::string to_text(const Recording& recording, const trace::Lifetimes& l
 std::string inactive_table(const std::vector<FitCheck>& fit_checks);
 /// Writes a JSON array: the same by device.
 std::string inactive_json(const std::vector<FitCheck>& fit_checks);
-/// The same in one breath. The command to paste is the caller's.
+/// Did what stays live only ever grow until that failure, as it does with a leak?
+bool grew_until(const Growth& growth, const Oom& oom);
+/// The same in one breath. The command to paste is the caller's. `growth` is of the failure's
+/// device if it grew until then, else null.
 format::Brief brief(const trace::Trace& trace, const Moments& moments, const OomReport& report,
-                    std::size_t which, const Shown& shown);
+                    std::size_t which, const Growth* growth, const Shown& shown);
 /// REQUIRES: there is a device.
 format::Brief brief(const trace::Trace& trace, const Moments& moments,
                     const std::vector<FitCheck>& fit_checks, const Shown& shown);

@@ -76,7 +76,12 @@ std::string finding_words(const trace::Trace& trace, const Profile& profile, con
         short_bytes(profile.leaked.bytes) + (profile.leaked.count == 1 ? " is" : " in all are"),
         most_from(trace, profile.leaked.by_site));
   }
-  return profile.allocs == 0 ? std::string() : std::string("All that it allocates is freed.");
+  if (profile.allocs == 0) return {};
+  const bool is_kept = trace::is_of_requests(trace.header()) && profile.backing &&
+                       profile.backing->reserved_at_end != 0;
+  return is_kept ? text::format("All that it asks for is freed; its manager holds {} at the end.",
+                                short_bytes(profile.backing->reserved_at_end))
+                 : std::string("All that it allocates is freed.");
 }
 
 }  // namespace

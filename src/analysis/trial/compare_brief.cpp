@@ -89,7 +89,9 @@ std::string answer(const Group& ran) {
     return serves_all(row) && row->peak_reserved == best->peak_reserved;
   });
   if (same > 1 && static_cast<std::size_t>(same) == ran.size())
-    return text::format("All {} managers reserve {} for {}{}.", ran.size(), bytes, name, times);
+    return text::format("{} managers reserve {} for {}{}.",
+                        ran.size() == 2 ? std::string("Both") : text::format("All {}", ran.size()),
+                        bytes, name, times);
   return text::format("{} reserves least for {}: {}{}.", best->manager, name, bytes, times);
 }
 

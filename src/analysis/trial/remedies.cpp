@@ -206,7 +206,7 @@ void add_advice(format::Brief& brief, const Advice& advice) {
   const auto* const today = advice.tuning.today();
   const auto& question = advice.tuning.question;
   std::string whole;
-  if (today != nullptr && today->fit)
+  if (today != nullptr && today->fit && !first.says_today)
     whole = text::format("The whole run needs {} with today's setting. ",
                          size_beside(today->fit->high, question.capacity));
   brief.answer.insert(brief.answer.begin(), whole + first.words);

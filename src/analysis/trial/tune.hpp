@@ -141,6 +141,7 @@ struct Tuning {
 struct FirstAdvice {
   bool serves = false;       ///< The program, at the capacity that is asked about.
   bool is_today = false;     ///< Nothing is to be changed.
+  bool says_today = false;   ///< The words say how today's setting fares.
   std::string manager, how;  ///< Of the setting; `how` has lines to paste.
   std::string words;         ///< In at most two sentences.
 };

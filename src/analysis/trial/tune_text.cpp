@@ -47,10 +47,11 @@ std::string fails(const Tuned& one, const trace::Trace& trace) {
                       units::short_bytes(one.failed_size));
 }
 
-/// Says how today's setting fares.
+/// Says how today's setting fares, if the first advice does not.
 std::string today_words(const Tuning& tuning, const trace::Trace& trace) {
   const auto* const today = tuning.today();
-  if (today == nullptr || today == &tuning.ranking.front()) return {};
+  if (today == nullptr || today == &tuning.ranking.front() || first_advice(tuning).says_today)
+    return {};
   if (!today->served && today->fails_at)
     return text::format("Today's setting {}{}.", fails(*today, trace),
                         today->fit ? text::format("; it needs {}", sizes(today->fit->high, tuning))
@@ -328,7 +329,7 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   made.how = best.how;
   const auto capacity = units::short_bytes(question.capacity);
   const auto need = best.fit ? sizes(best.fit->high, tuning) : std::string();
-  const auto lost = best.lost_ns
+  const auto lost = best.lost_ns.value_or(0) != 0
                         ? text::format("; its driver calls take {}", time_words(best.lost_ns))
                         : std::string();
   if (!best.served && has_capacity) {
@@ -366,7 +367,7 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     // What is pasted has to serve the program: with a smaller batch, or not at all.
     const auto is_change =
         tuning.smaller && (today == nullptr || today->manager != tuning.smaller->manager);
-    if (!is_fraction) made.how = is_change ? tuning.smaller->how : "";
+    if (!is_fraction) made.how = is_change ? tuning.smaller->how + "  # and a " + batch : "";
     return made;
   }
   if (!best.served) {
@@ -383,7 +384,24 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     made.words += lost + '.';
     return made;
   }
-  made.words = text::format("{} serves the program", best.manager);
+  if (const auto* const today = tuning.today();
+      has_capacity && today != nullptr && today->served && today->fit && tuning.knows_today) {
+    made.says_today = true;
+    made.words = text::format("Today's setting needs {}, so {} are enough; {}",
+                              sizes(today->fit->high, tuning), capacity, best.manager);
+    const auto reserved = units::short_bytes(best.unlimited_reserved);
+    if (today->lost_ns && best.lost_ns && *best.lost_ns < *today->lost_ns)
+      made.words += text::format(" is faster: its driver calls take {}, not {}.",
+                                 time_words(best.lost_ns), time_words(today->lost_ns));
+    else if (best.unlimited_reserved < today->unlimited_reserved)
+      made.words += text::format(" reserves {} without a limit, not {}.", reserved,
+                                 units::short_bytes(today->unlimited_reserved));
+    else
+      made.words += " does as well.";
+    return made;
+  }
+  made.words = best.manager == "pytorch" ? std::string("PyTorch's defaults serve the program")
+                                         : text::format("{} serves the program", best.manager);
   if (has_capacity)
     made.words += text::format(" with {}", capacity);
   else if (best.fit)
@@ -404,8 +422,9 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
 FirstAdvice first_advice(const Tuning& tuning) {
   auto made = advice_for_pytorch(tuning);
   if (!tuning.other_framework.empty()) {
-    made.words = text::format("The recording is of {}, which does not read PyTorch's settings. {}",
-                              text::printable(tuning.other_framework, kFrameworkWidth), made.words);
+    made.words = text::format(
+        "{} does not read PyTorch's settings: the table says what they would do for its requests.",
+        text::printable(tuning.other_framework, kFrameworkWidth));
     made.how.clear();
   } else if (!tuning.knows_today) {
     made.words = "The recording does not tell PyTorch's setting. " + made.words;

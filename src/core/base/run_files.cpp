@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -29,7 +30,7 @@ struct File {
 struct NamedFile {
   std::string who{}, path{};
   File file{};
-  bool output = false, open = false;
+  bool output = false, open = false, written = false, told = false;
   bool folder = false, owns_all = false;
 };
 
@@ -252,7 +253,7 @@ Result<Output> writes(const std::string& path, std::string_view who) {
   auto entry = output(path, who);
   if (!entry) return std::move(entry).error();
   if (*entry == nullptr) return Output();
-  (*entry)->open = true;
+  (*entry)->open = (*entry)->written = true;
   return Output(static_cast<std::size_t>(*entry - run->entries.data()));
 }
 
@@ -260,6 +261,30 @@ Output::~Output() {
   if (!number_) return;
   const std::lock_guard lock(mutex);
   if (run && *number_ < run->entries.size()) run->entries[*number_].open = false;
+}
+
+std::vector<std::string> written() {
+  std::vector<std::string> paths;
+  const std::lock_guard lock(mutex);
+  if (!run) return paths;
+  const auto in_folder = [](const NamedFile& file) {
+    return std::any_of(run->entries.begin(), run->entries.end(), [&](const NamedFile& entry) {
+      return entry.folder && file.file.place.starts_with(entry.file.place + "/");
+    });
+  };
+  struct stat status {};
+  for (const auto& entry : run->entries) {
+    if (!entry.written || entry.told || in_folder(entry)) continue;
+    if (stat(entry.file.place.c_str(), &status) == 0 && S_ISREG(status.st_mode))
+      paths.push_back(entry.path);
+  }
+  return paths;
+}
+
+void note_told(const std::string& path) {
+  const std::lock_guard lock(mutex);
+  if (!run) return;
+  for (auto& entry : run->entries) entry.told |= entry.output && entry.path == path;
 }
 
 std::optional<int> descriptor_named(const std::string& path) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/result.hpp"
 
@@ -54,6 +55,12 @@ class Output {
 /// Must be called before the file is opened. Without `who` it stands for the one that reserved this
 /// exact path, which somebody must have: a path that no option declared is a bug of ours.
 Result<Output> writes(const std::string& path, std::string_view who = {});
+
+/// The files that this run wrote, as they were named, except those in folders that it fills, pipes,
+/// devices, and what note_told() had.
+std::vector<std::string> written();
+/// Notes that a message has named this output.
+void note_told(const std::string& path);
 
 /// The descriptor that a path names: /dev/stdout, /dev/stderr, /dev/fd/N, /proc/self/fd/N. Such a
 /// file must not be opened again, since that would truncate it and write from its start.

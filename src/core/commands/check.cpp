@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/run_files.hpp"
 #include "base/shell_word.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -146,7 +147,7 @@ class Check final : public CommandRun {
     if (json_ != "-") console.result(to_text(name, *report));
     if (fix_) {
       if (auto fixed = fix(console, **importer, *report); !fixed) return fixed.error();
-    } else if (!report->unnamed_features.empty() && has_name(trace_.path)) {
+    } else if (!report->unnamed_features.empty() && report->errors == 0 && has_name(trace_.path)) {
       console.say(text::format("emmctl check {} --fix writes {}, whose \"requires\" is whole",
                                text::shell_word(trace_.path),
                                text::shell_word(fixed_path(trace_.path))));
@@ -154,7 +155,11 @@ class Check final : public CommandRun {
     if (report->errors > 0) return ExitCode::damaged;
     return gates_.judge(console, report->summary.torn ? ExitCode::inconclusive : ExitCode::fine,
                         {report->leaked, report->leaked_bytes, report->peak_live_bytes,
-                         report->errors, report->warnings});
+                         report->errors, report->warnings},
+                        report->of_requests
+                            ? ", of what the program asked for; its manager's own leaks are in "
+                              "what emmctl record --level driver records"
+                            : "");
   }
 
  private:
@@ -184,6 +189,7 @@ class Check final : public CommandRun {
     if (auto closed = (*sink)->close(); !closed) return closed;
     console.say(text::format("{} is {} with \"requires\" that also names {}", path, trace_.path,
                              text::join(report.unnamed_features)));
+    run_files::note_told(path);
     return {};
   }
 

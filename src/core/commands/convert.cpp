@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/run_files.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "exchange/exporter.hpp"
@@ -127,10 +128,10 @@ class Convert final : public CommandRun {
       for (const auto& note : exporting->notes())
         console.say(text::format("{}: {}", exporter->name, note));
     }
-    if (const auto words = about_format(named, to_format); !words.empty())
+    if (const auto words = about_format(named, to_format); !words.empty()) {
       console.say(words);
-    else if (has_name(out_))
-      console.say(out_ + " is the trace");
+      run_files::note_told(out_);
+    }
     if (!json_.empty()) {
       if (auto written = console.write(json_, to_json(**importer, *counts)); !written)
         return written.error();

@@ -9,6 +9,7 @@
 
 #include "base/byte_sum.hpp"
 #include "base/text.hpp"
+#include "trace/curve.hpp"
 #include "trace/field.hpp"
 #include "trace/live_ids.hpp"
 #include "trace/trace.hpp"
@@ -355,6 +356,7 @@ class Checker final : public OperationSink {
   }
 
   void look_at_end() {
+    report_.of_requests = is_of_requests(header_);
     report_.leaked = live_.size();
     report_.leaked_bytes = live_bytes_.value();
     if (!live_.empty()) {

@@ -32,6 +32,8 @@ struct CheckReport {
   std::uint64_t leaked = 0;        ///< Allocations that nothing ends.
   std::uint64_t leaked_bytes = 0;  ///< Both byte counts saturate at 2^64 - 1.
   std::uint64_t peak_live_bytes = 0;
+  /// The requests of Python were recorded. What their manager leaks is not among the leaked.
+  bool of_requests = false;
   bool needs_memory = false;
   std::vector<std::string_view> unnamed_features;  ///< What the header's `requires` lacks.
 };

@@ -19,4 +19,11 @@ inline Curve curve_of(const Header& header) {
   return said == "\"blocks\"" ? Curve::blocks : said == "\"totals\"" ? Curve::totals : Curve::none;
 }
 
+/// Does the recording tell what Python asked a manager for? What the manager keeps for itself is
+/// then no leak of the program.
+inline bool is_of_requests(const Header& header) {
+  return header.level == Level::emm &&
+         (header.tool == "emmctl.record" || header.tool == "emmctl record");
+}
+
 }  // namespace emm::trace

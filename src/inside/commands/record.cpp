@@ -229,6 +229,10 @@ class RawFolder {
   record::Control* control_ = nullptr;
 };
 
+constexpr std::string_view kNoRequests =
+    "no process imported Numba, CuPy or PyTorch and used them, or its Python has another "
+    "PYTHONPATH";
+
 class RecordProgram final : public CommandRun {
  public:
   explicit RecordProgram(Arguments& arguments) {
@@ -366,6 +370,11 @@ class RecordProgram final : public CommandRun {
       return unrecorded(fail(Errc::usage,
                              "its driver is that of `emmctl run --device`: expected `emmctl record "
                              "--device` instead, which simulates the device, too"));
+    }
+    if (!shim && is_simulated_inside(console.program())) {
+      return unrecorded(fail(Errc::usage,
+                             "`emmctl run --device` simulates a device inside of the recording: "
+                             "expected `emmctl record --device` and the program alone"));
     }
     if (!shim) return unrecorded(shim.error());
     if (through_ != "cupti") {
@@ -592,6 +601,15 @@ class RecordProgram final : public CommandRun {
         folder.inner());
   }
 
+  /// Is the program an `emmctl run` that simulates the device itself?
+  bool is_simulated_inside(const std::string& own) const {
+    const auto name = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
+    return program_.size() > 2 && name(program_[0]) == name(own) && program_[1] == "run" &&
+           std::any_of(program_.begin() + 2, program_.end(), [](const std::string& word) {
+             return word == "--device" || word.starts_with("--device=");
+           });
+  }
+
   /// A library of LD_PRELOAD, of the environment or among the program's words, that has functions
   /// of the driver. Empty if there is none.
   std::string preloaded() const {
@@ -709,10 +727,8 @@ class RecordProgram final : public CommandRun {
     const bool kept = write_requests(console, folder, end->process, first);
     if (first.empty()) {
       whole_ = false;
-      console.say(
-          folder.inner() != 0
-              ? "nothing was recorded: " + words_of_inner(folder)
-              : "nothing was recorded: no process imported Numba, CuPy or PyTorch and used them");
+      console.say(folder.inner() != 0 ? "nothing was recorded: " + words_of_inner(folder)
+                                      : "nothing was recorded: " + std::string(kNoRequests));
     }
     if (!kept) folder.remove();
     return code_of(console, *end);
@@ -838,6 +854,8 @@ class RecordProgram final : public CommandRun {
         console.say(describe(done.error()));
         done = write_trace(console, files[i], name, about);
       }
+      if (done && end && level_ == "both" && !asked_for)
+        console.say(text::format("{} has only driver calls: {}", name, kNoRequests));
       if (done) {
         if (end) unlink(files[i].c_str());
         if (end && has_requests) unlink(requests.c_str());
@@ -900,6 +918,7 @@ class RecordProgram final : public CommandRun {
                        text::shell_word(name));
     }
     console.say(words);
+    run_files::note_told(name);
     return {};
   }
 

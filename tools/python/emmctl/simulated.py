@@ -73,7 +73,7 @@ def run(function, *arguments, gpu=None, capacity=None, devices=None, profile=Non
             command += ["--unknown-sizes", str(unknown_sizes)]
         command += ["--", sys.executable, "-c", _CHILD, os.path.dirname(os.path.dirname(os.path.abspath(__file__))), asked, done]
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout)
-        words = ended.stdout.decode("utf-8", "replace")
+        words = ended.stdout.decode("utf-8", "replace").replace("emmctl: wrote %s\n" % out, "")
         if not os.path.exists(out):
             raise Failed(words.strip())
         with open(out, encoding="utf-8") as file:

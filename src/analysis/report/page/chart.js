@@ -2,6 +2,8 @@
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 const grouped = number => Math.round(number).toLocaleString('en-US');
+const MARKS_APART = 28;  // pixels: a mark and the number beside it
+
 function inUnits(bytes) {
   let unit = 0, value = Math.abs(bytes);
   while (value >= 1024 && unit + 1 < UNITS.length) { value /= 1024; ++unit; }
@@ -253,7 +255,7 @@ class Chart {
       const x = this.x(mark.event);
       if (!inside(x)) continue;
       const before = clusters[clusters.length - 1];
-      if (before && place(x) - before.at < 14) ++before.count; else clusters.push({at: place(x), count: 1, mark});
+      if (before && place(x) - before.at < MARKS_APART) ++before.count; else clusters.push({at: place(x), count: 1, mark});
     }
     for (const {at: last, count, mark} of clusters) {
       if (count > 1) {

@@ -74,14 +74,14 @@ class Gap {
     if (section.hidden) return;
     const {events} = this, several = device === null && events.about.devices.length > 1, most = 12;
     const nameOf = ({site}) => site < 0 || events.siteNames[site].startsWith('(no') ? '' : events.siteNames[site];
-    const sited = parts.some(nameOf);
+    const sited = parts.some(nameOf), counted = parts.some(part => part.blocks);
     section.querySelector('small').hidden = !sited;
     const shown = parts.slice(0, most), rest = parts.slice(most);
     const line = (cause, on, site, bytes, count) => h('tr', {}, h('td', {}, cause), several ? h('td', {class: 'n'}, on) : null, sited ? h('td', {}, site) : null,
-        h('td', {class: 'n', title: exactly(bytes)}, inUnits(bytes)), h('td', {class: 'n exact'}, grouped(bytes)), h('td', {class: 'n'}, count ? grouped(count) : ''));
+        h('td', {class: 'n', title: exactly(bytes)}, inUnits(bytes)), h('td', {class: 'n exact'}, grouped(bytes)), counted ? h('td', {class: 'n'}, count ? grouped(count) : '') : null);
     document.getElementById('gap-table').replaceChildren(
         h('thead', {}, h('tr', {}, h('th', {}, 'Cause'), several ? h('th', {class: 'n'}, 'Device') : null, sited ? h('th', {}, 'Asked for by') : null,
-                         h('th', {class: 'n'}, 'Beyond'), h('th', {class: 'n exact'}, 'Bytes'), h('th', {class: 'n'}, 'Blocks'))),
+                         h('th', {class: 'n'}, 'Beyond'), h('th', {class: 'n exact'}, 'Bytes'), counted ? h('th', {class: 'n'}, 'Blocks') : null)),
         h('tbody', {}, line(h('b', {}, 'All'), '', '', sums.reduce((a, b) => a + b, 0), 0),
           shown.map(part => line(this.causes[part.cause], part.device, nameOf(part), part.bytes, part.blocks)),
           rest.length ? line(`${grouped(rest.length)} other parts`, '', '', rest.reduce((sum, part) => sum + part.bytes, 0), rest.reduce((sum, part) => sum + part.blocks, 0)) : null));

@@ -183,6 +183,7 @@ async function chooseTrace(which) {
   $('axis').disabled = !events.time;
   $('memory').hidden = $('live').hidden = false;
   $('memory').classList.toggle('state', trace.is_state);
+  for (const slider of document.querySelectorAll('.slider')) slider.style.display = trace.is_state ? 'none' : '';
   const sited = events.siteNames.length > 1 || (events.siteNames[0] && !events.siteNames[0].startsWith('(no'));
   // A category's bytes are of no device: of several they cannot be told apart.
   const categorised = events.categories.length > 0 && trace.devices.length < 2;

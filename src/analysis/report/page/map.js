@@ -158,7 +158,7 @@ class AddressMap {
     const largest = regions.reduce((most, region) => Math.max(most, region.largest), 0);
     this.totals = {size, used: total('used'), pending: total('pending'), free: total('free'), largest, regions: regions.length};
     document.getElementById('map-words').textContent = regions.length
-      ? `${device !== null && this.events.about.devices.length > 1 ? `Device ${device}: ` : ''}${inUnits(size)} (${exactly(size)}) in ${grouped(regions.length)} ${segments ? 'segment' : 'run'}${regions.length === 1 ? '' : 's'}${segments ? '' : ' of addresses'}: ${inUnits(total('used'))} used, ` +
+      ? `${device !== null && this.events.about.devices.length > 1 ? `Device ${device}: ` : ''}${inUnits(size)} in ${grouped(regions.length)} ${segments ? 'segment' : 'run'}${regions.length === 1 ? '' : 's'}${segments ? '' : ' of addresses'}: ${inUnits(total('used'))} used, ` +
         (total('pending') ? `${inUnits(total('pending'))} freed and waiting, ` : '') + `${inUnits(total('free'))} free, the largest free piece ${inUnits(largest)}` +
         (total('gone') ? `; ${inUnits(total('gone'))} of addresses between them are not mapped` : '') + (elsewhere ? `; ${inUnits(elsewhere)} are live elsewhere` : '') + '.'
       : 'Nothing that has an address is live then.';

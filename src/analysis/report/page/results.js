@@ -40,9 +40,9 @@ function filled(heads, rows) {
 }
 const table = (...all) => tableOf(...filled(...all));
 const tableOf = (heads, rows) => h('div', {class: 'scroll'}, h('table', {}, h('thead', {}, h('tr', {}, cells('th', heads))), h('tbody', {}, rows.map(row => h('tr', {}, cells('td', row))))));
-// Paragraphs of a printed text flow in the page's width, without the exact bytes; what is set in columns stays as it is.
-const told = text => text.trim().split(/\n\n+/).map(part => /^\s/m.test(part) ? h('pre', {}, part)
-  : h('p', {class: 'prose'}, part.replace(/\s*\n\s*/g, ' ').replace(/ \([\d,]+ bytes\)/g, '')));
+// Paragraphs of a printed text flow in the page's width, without the exact bytes. The page has tables of its own for what is set in columns.
+const told = text => text.trim().split(/\n\n+/).filter(part => !/^\s/m.test(part)).map(part =>
+  h('p', {class: 'prose'}, part.replace(/\s*\n\s*/g, ' ').replace(/ \([\d,]+ bytes\)/g, '')));
 const amount = bytes => bytes === null || bytes === undefined ? '' : {n: h('span', {title: exactly(bytes)}, inUnits(bytes))};
 const bar = (bytes, most, kind = '') => h('div', {class: 'track'}, h('i', {class: kind, style: `width:${most ? 100 * bytes / most : 0}%`}), h('b', {}, inUnits(bytes)));
 const MOMENTS = 12;  // of one manager's failures that have a button

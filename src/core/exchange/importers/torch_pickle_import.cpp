@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "exchange/importers/torch_pickle_header.hpp"
 #include "format/json_value.hpp"
 #include "format/json_writer.hpp"
@@ -514,13 +515,14 @@ Status TorchPickleImport::say(std::uint32_t number, Device& device) {
   const auto where = devices_.size() > 1 ? text::format(" on device {}", number) : std::string();
   const auto say_before = [&](std::uint64_t count, std::string_view what, std::uint64_t bytes) {
     if (count == 0) return;
-    notes.push_back(text::format(
-        "{} {} of {} bytes{} were there before the first row: the recording began later, or its "
-        "ring lost the oldest rows",
-        count, what, bytes, where));
+    const auto size = units::short_bytes(bytes);
+    notes.push_back(
+        (count == 1 ? text::format("1 {} of {}{} was", what, size, where)
+                    : text::format("{} {}s, {} in all{}, were", count, what, size, where)) +
+        " there before the first row: the recording began later, or its ring lost the oldest rows");
   };
-  say_before(before.allocations().size(), "allocations", before.bytes().value());
-  say_before(before.segments().size(), "segments", before.reserved().value());
+  say_before(before.allocations().size(), "allocation", before.bytes().value());
+  say_before(before.segments().size(), "segment", before.reserved().value());
   if (device.state.pending != 0) device.session->completions_are_recorded();
   if (auto finished = device.session->finish(); !finished) return finished;
   if (pickle_.torn() || !has_segments_) return {};
