@@ -309,6 +309,19 @@ if "endless" in sys.argv:
 """
 
 
+# A rank whose other one does not come, and that says where it waits.
+ASKS_RANKS = """
+import ctypes, sys, torch
+from emmctl import _under_sim
+class Id(ctypes.Structure): _fields_ = [("bytes", ctypes.c_char * 128)]
+_under_sim._Ranks(torch, ("/nowhere",)).begin(0)
+nccl, comm, one = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p(), Id()
+nccl.ncclGetUniqueId(ctypes.byref(one))
+nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, Id, ctypes.c_int]
+nccl.ncclCommInitRank(ctypes.byref(comm), 2, one, 0)
+"""
+
+
 def test_torch():
     for path, text in TORCH.items():
         where = os.path.join(folder.name, "torch", path)
@@ -329,6 +342,8 @@ def test_torch():
         ["the loop at moe.py:40 waits for a value that is not known here, and was ended"], 3)
     has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "compile", extra=["--unknown-sizes", "0.25"], **more),
         ["torch.compile was called"])
+    has(run("sim", sys.executable, "-c", ASKS_RANKS, options.fake + "/libnccl.so.2", EMM_STANDIN_STUCK="0.3", **more),
+        ["CommInitRank of ranks 0 and 1  rank 1  <string>:9"], 3)
     # Recorded as well, it is followed as well.
     has(emmctl("record", "--device", "sim:gpu=l4", "-o", folder.name + "/torch.emmb", "--", sys.executable, "-c", ASKS_TORCH, **more),
         ["cudnn False modes 1", "moe.py:31"])

@@ -73,12 +73,14 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
   std::ifstream stuck(folder + "/ranks.stuck");
   for (std::string line; std::getline(stuck, line);) {
     const auto fields = fields_of(line);
-    if (fields.size() == 2 && fields[0] == "quiet") found.quiet_s = text::to_u64(fields[1]).value_or(0);
-    if (fields.size() == 5 && fields[0] == "rank")
+    if (fields.size() == 2 && fields[0] == "quiet")
+      found.quiet_s = text::to_u64(fields[1]).value_or(0);
+    if (fields.size() == 6 && fields[0] == "rank")
       found.waiting.push_back({.rank = text::to_u64(fields[1]).value_or(0),
                                .process = text::to_u64(fields[2]).value_or(0),
                                .what = fields[3],
-                               .line = fields[4]});
+                               .missing = fields[4],
+                               .line = fields[5]});
   }
   std::stable_sort(found.waiting.begin(), found.waiting.end(),
                    [](const auto& a, const auto& b) { return a.rank < b.rank; });
@@ -97,11 +99,13 @@ void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view car
   const auto& first = ranks.ranks.front();
   const auto where = text::format("device {}, a simulated {}", first.device, card);
   if (first.refused == 0) {
-    console.say(text::format(
-        "{}it fits on each of {} ranks: rank {}, the tightest, takes at most {} of the {} of {}; {} "
-        "are left",
-        ranks.is_cut() ? "so far " : "", ranks.ranks.size(), first.rank, with_bytes(first.peak), units::bytes(first.capacity), where,
-        units::bytes(first.capacity - std::min(first.peak, first.capacity))));
+    console.say(
+        text::format("{}it fits on each of {} ranks: rank {}, the tightest, takes at most {} of "
+                     "the {} of {}; {} "
+                     "are left",
+                     ranks.is_cut() ? "so far " : "", ranks.ranks.size(), first.rank,
+                     with_bytes(first.peak), units::bytes(first.capacity), where,
+                     units::bytes(first.capacity - std::min(first.peak, first.capacity))));
     return;
   }
   const auto refused = std::count_if(ranks.ranks.begin(), ranks.ranks.end(),
@@ -122,7 +126,8 @@ void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view car
 void show_ranks(Console& console, const ProgramRanks& ranks) {
   const bool has_torch = std::any_of(ranks.ranks.begin(), ranks.ranks.end(),
                                      [](const ProgramRank& one) { return one.reserved != 0; });
-  std::vector<std::vector<std::string>> rows{{"rank", "device", "process", "peak", "left", "refused"}};
+  std::vector<std::vector<std::string>> rows{
+      {"rank", "device", "process", "peak", "left", "refused"}};
   std::string columns = "lllrrr";
   if (has_torch) {
     rows.front().insert(rows.front().end(), {"PyTorch reserved", "allocated"});
@@ -155,15 +160,15 @@ void say_waits(Console& console, const ProgramRanks& ranks) {
                    ranks.quiet_s));
   const bool has_lines = std::any_of(ranks.waiting.begin(), ranks.waiting.end(),
                                      [](const WaitingRank& one) { return !one.line.empty(); });
-  std::vector<std::vector<std::string>> rows{{"rank", "process", "waits in"}};
+  std::vector<std::vector<std::string>> rows{{"rank", "process", "waits in", "for"}};
   if (has_lines) rows.front().emplace_back("line");
   for (const auto& one : ranks.waiting) {
     if (rows.size() > kShownRanks) break;
     rows.push_back({text::format("{}", one.rank), text::format("{}", one.process),
-                    one.what.empty() ? "nothing of NCCL's" : one.what});
+                    one.what.empty() ? "nothing of NCCL's" : one.what, one.missing});
     if (has_lines) rows.back().push_back(one.line);
   }
-  console.aside(format::columns(has_lines ? "llll" : "lll", rows));
+  console.aside(format::columns(has_lines ? "lllll" : "llll", rows));
 }
 
 }  // namespace emm::cli

@@ -22,17 +22,18 @@ struct ProgramRank {
 /// What a rank waited in when no rank went on.
 struct WaitingRank {
   std::uint64_t rank = 0, process = 0;
-  std::string what;  ///< The collective; empty: nothing of NCCL's.
-  std::string line;  ///< file:line, where Python said so.
+  std::string what;     ///< The collective; empty: nothing of NCCL's.
+  std::string missing;  ///< The ranks that have not come there.
+  std::string line;     ///< file:line, where Python said so.
 };
 
 /// What the ranks of a program were, and what became of them.
 struct ProgramRanks {
   std::vector<ProgramRank> ranks;  ///< The tightest first. Empty where there are not two.
   bool has_nccl = false;
-  std::vector<WaitingRank> waiting;  ///< They waited for one another, and were ended.
-  std::uint64_t quiet_s = 0;         ///< For so long nobody had gone on.
-  std::vector<std::string> gone;     ///< Ranks that ended while others waited for them.
+  std::vector<WaitingRank> waiting;    ///< They waited for one another, and were ended.
+  std::uint64_t quiet_s = 0;           ///< For so long nobody had gone on.
+  std::vector<std::string> gone;       ///< Ranks that ended while others waited for them.
   std::vector<std::string> differing;  ///< Ranks that called different collectives.
   /// Their figures are those of a part of a run.
   bool is_cut() const noexcept { return !waiting.empty() || !gone.empty() || !differing.empty(); }

@@ -629,6 +629,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .member("rank", rank.rank)
         .member("process", rank.process)
         .member("collective", rank.what)
+        .member("missing", rank.missing)
         .member("line", rank.line)
         .end_object();
   }

@@ -14,6 +14,7 @@
 
 #include "standin/launched.hpp"
 #include "standin/libraries/nccl/reduce.hpp"
+#include "standin/libraries/nccl/watch.hpp"
 
 extern "C" {
 int cuCtxGetCurrent(void**);
@@ -157,6 +158,7 @@ Status Communicator::enter(const std::string& name, int shown) {
   meeting_ = Meeting::enter(name, size_, rank_, shown, why);
   if (meeting_ == nullptr) return fail(why);
   emm_standin_note_rank(shown, size_);
+  is_rank(shown);
   if (auto failure = meeting_->wait_for_all()) return fail(*failure);
   return kSuccess;
 }
@@ -452,7 +454,7 @@ std::optional<Failure> Communicator::transfer(std::vector<Step*>& steps) {
         failure = advance(all);
         return failure.has_value() || first() == all.end();
       },
-      [&] { return first()->step->root; }, in_what());
+      [&](int rank) { return first() == all.end() || rank != first()->step->root; }, in_what());
   return failure ? failure : gone;
 }
 

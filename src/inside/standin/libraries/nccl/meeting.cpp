@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "standin/libraries/nccl/reduce.hpp"
 #include "standin/libraries/nccl/watch.hpp"
@@ -92,7 +94,7 @@ bool is_alive(const ProcessName& process) {
   if (process.number == getpid()) return true;
   char state = 0;
   std::uint64_t began = 0;
-  if (!read_stat(process.number, state, began)) return false;
+  if (!read_stat(process.number, state, began)) return kill(process.number, 0) == 0;
   return began == process.began && state != 'Z' && state != 'X';
 }
 
@@ -207,13 +209,20 @@ std::string Meeting::words_of_rank(int rank) const {
 }
 
 std::string Meeting::words_of_all() const {
-  constexpr int kNamed = 8;
-  std::string words = size_ == 1 ? "rank " : "ranks ";
-  for (int rank = 0; rank < size_ && rank < kNamed; ++rank) {
-    const bool is_last = rank + 1 == size_;
-    words += numbered(rank == 0 ? "%lld" : is_last ? " and %lld" : ", %lld", shown(rank));
+  return words_of_those([](int) { return true; });
+}
+
+std::string Meeting::words_of_those(const std::function<bool(int rank)>& are_meant) const {
+  constexpr std::size_t kNamed = 8;
+  std::vector<int> meant;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (are_meant(rank)) meant.push_back(shown(rank));
   }
-  if (size_ > kNamed) words += numbered(" and %lld more", size_ - kNamed);
+  std::string words = meant.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < meant.size() && i < kNamed; ++i)
+    words += numbered(i == 0 ? "%lld" : i + 1 == meant.size() ? " and %lld" : ", %lld", meant[i]);
+  if (meant.size() > kNamed)
+    words += numbered(" and %lld more", static_cast<long long>(meant.size() - kNamed));
   return words;
 }
 
@@ -253,8 +262,8 @@ std::optional<Failure> Meeting::absence(int rank, const std::string& in_what) co
 }
 
 std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
-                                     const std::function<int()>& whom, const std::string& in_what,
-                                     bool is_entry) {
+                                     const std::function<bool(int rank)>& has_come,
+                                     const std::string& in_what, bool is_entry) {
   std::optional<Waiting> waiting;
   auto& bell = reinterpret_cast<Page*>(memory_)->bell;
   auto next_look = std::chrono::steady_clock::now() + kLook;
@@ -268,12 +277,14 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_look) {
       next_look = now + kLook;
-      const int rank = whom();
-      auto gone = rank >= 0 ? absence(rank, in_what) : std::nullopt;
-      // What it gave before it went counts.
-      if (gone && !is_there()) return gone;
+      for (int rank = 0; rank < size_; ++rank) {
+        auto gone = has_come(rank) ? std::nullopt : absence(rank, in_what);
+        // What it gave before it went counts.
+        if (gone && !has_come(rank)) return gone;
+      }
       if (!waiting) waiting.emplace(in_what + " of " + words_of_all(), shown(rank_), is_entry);
-      waiting->look();
+      const auto missing = [&](int rank) { return !has_come(rank); };
+      waiting->look([&] { return words_of_those(missing); });
     }
     constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 50'000'000};
     syscall(SYS_futex, &bell, FUTEX_WAIT, heard, &kNap, nullptr, 0);
@@ -281,21 +292,17 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
 }
 
 std::optional<Failure> Meeting::wait_for_all() {
+  const auto has_come = [&](int rank) {
+    return cell(rank).state.load(std::memory_order_acquire) >= here;
+  };
   int missing = 0;
   return wait(
       [&] {
-        while (missing < size_ && cell(missing).state.load(std::memory_order_acquire) >= here)
-          ++missing;
+        while (missing < size_ && has_come(missing)) ++missing;
         return missing == size_;
       },
-      // One that came and ended is found in its first collective, or here if another one is late.
-      [&] {
-        for (int rank = 0; rank < size_; ++rank) {
-          if (absence(rank, "CommInitRank")) return rank;
-        }
-        return -1;
-      },
-      "CommInitRank", true);
+      // One that came and ended does not wait for the others.
+      [&](int rank) { return has_come(rank) && !absence(rank, ""); }, "CommInitRank", true);
 }
 
 void Meeting::give(Sort sort, std::uint64_t number, const Part& part,
@@ -327,22 +334,14 @@ std::optional<Failure> Meeting::wait_for(Sort sort, std::uint64_t number) {
     return post.number.load(std::memory_order_acquire) == number;
   };
   int missing = 0;
-  const auto in_what = [&] {
-    return words_of(part(sort, number, rank_)) +
-           numbered(" (number %lld)", static_cast<long long>(number));
-  };
   return wait(
       [&] {
         while (missing < size_ && has_given(missing)) ++missing;
         return missing == size_;
       },
-      [&] {
-        for (int rank = 0; rank < size_; ++rank) {
-          if (!has_given(rank) && absence(rank, "")) return rank;
-        }
-        return -1;
-      },
-      in_what());
+      has_given,
+      words_of(part(sort, number, rank_)) +
+          numbered(" (number %lld)", static_cast<long long>(number)));
 }
 
 const Part& Meeting::part(Sort sort, std::uint64_t number, int rank) const noexcept {

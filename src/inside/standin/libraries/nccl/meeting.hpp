@@ -90,6 +90,7 @@ class Meeting {
   std::string words_of_rank(int rank) const;
   /// "ranks 0, 2 and 3"
   std::string words_of_all() const;
+  std::string words_of_those(const std::function<bool(int rank)>& are_meant) const;
 
   /// Waits until all are there.
   std::optional<Failure> wait_for_all();
@@ -101,11 +102,11 @@ class Meeting {
   const Part& part(Sort sort, std::uint64_t number, int rank) const noexcept;
   std::span<const std::byte> values(std::uint64_t number, int rank) const noexcept;
 
-  /// Waits until `is_there`, which others make true and ring for; `whom` has to come. An answer of
-  /// nothing means that it is.
+  /// Waits until `is_there`, which others make true and ring for. `has_come` tells it of a rank;
+  /// one that ends before is the failure. `is_entry`: others may not have started.
   std::optional<Failure> wait(const std::function<bool()>& is_there,
-                              const std::function<int()>& whom, const std::string& in_what,
-                              bool is_entry = false);
+                              const std::function<bool(int rank)>& has_come,
+                              const std::string& in_what, bool is_entry = false);
   void ring() noexcept;
   /// Ends each wait of this process, now and later.
   void abort() noexcept;

@@ -32,8 +32,9 @@ struct Entry {
   std::atomic<std::uint32_t> is_used{0};
   std::uint32_t is_entry = 0;
   std::int32_t shown = 0;
-  std::int64_t since_ms = 0;
   char what[256] = {};
+  std::atomic<std::uint32_t> has_missing{0};
+  char missing[128] = {};
 };
 /// A file that is new is all zero, which is how each member begins.
 struct Page {
@@ -81,14 +82,16 @@ Page* own_page() {
 /// How long no rank may go on, in milliseconds; tests set another one.
 std::int64_t patience_ms() {
   static const std::int64_t found = [] {
-    constexpr int kSeconds = 60;
+    constexpr double kSeconds = 60;
     const char* const given = std::getenv("EMM_STANDIN_STUCK");
-    return std::int64_t{1000} * (given != nullptr ? std::atoi(given) : kSeconds);
+    return static_cast<std::int64_t>(1000 * (given != nullptr ? std::atof(given) : kSeconds));
   }();
   return found;
 }
-/// Where a rank waits in nothing of NCCL's, or may not have started, it may work without the device.
-constexpr std::int64_t kLonger = 5;
+/// Where a rank waits in nothing of NCCL's, or may not have started, it may work without the
+/// device.
+/// PyTorch's own watchdog takes ten minutes.
+constexpr std::int64_t kLonger = 10;
 
 /// The kernels that the program's processes launched.
 std::uint64_t kernels_of(const std::string& path) {
@@ -206,8 +209,8 @@ void Watch::look() {
   if (now - last_look_ms_ < every) return;
   const bool is_first = last_look_ms_ == 0 || now - last_look_ms_ > 10 * kEachMs;
   const auto all = waiters();
-  const bool all_wait =
-      std::all_of(all.begin(), all.end(), [](const Waiter& one) { return one.waits && !one.enters; });
+  const bool all_wait = std::all_of(all.begin(), all.end(),
+                                    [](const Waiter& one) { return one.waits && !one.enters; });
   const bool works = has_changed(all);
   last_look_ms_ = now;
   // All may wait while one of them computes what it will bring later; not for long.
@@ -231,16 +234,21 @@ void Watch::end(const std::vector<Waiter>& all, std::int64_t quiet_ms) {
   for (const auto& one : all) {
     const auto& page = *one.page;
     const auto line = page.has_line.load(std::memory_order_acquire) != 0 ? page.line : "";
+    const auto add = [&](std::int32_t rank, const char* what, const char* missing) {
+      for (const auto& field :
+           {std::string("rank"), std::to_string(rank), std::to_string(page.process.number),
+            std::string(what), std::string(missing)})
+        text += field + '\t';
+      text += std::string(line) + '\n';
+    };
     bool is_named = false;
     for (const auto& wait : page.entries) {
       if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
-      text += "rank\t" + std::to_string(wait.shown) + '\t' +
-              std::to_string(page.process.number) + '\t' + wait.what + '\t' + line + '\n';
+      const bool is_known = wait.has_missing.load(std::memory_order_acquire) != 0;
+      add(wait.shown, wait.what, is_known ? wait.missing : "");
       is_named = true;
     }
-    if (!is_named)
-      text += "rank\t" + std::to_string(page.shown) + '\t' +
-              std::to_string(page.process.number) + "\t\t" + line + '\n';
+    if (!is_named) add(page.shown, "", "");
   }
   (void)!::write(file, text.data(), text.size());
   ::close(file);
@@ -260,14 +268,14 @@ Watch& watch() {
 Waiting::Waiting(const std::string& in_what, int shown, bool is_entry) : entry_(-1) {
   auto* const page = own_page();
   if (page == nullptr) return;
-  page->shown = shown;
   for (int i = 0; i < kEntries; ++i) {
     auto& entry = page->entries[i];
     std::uint32_t free = 0;
     if (!entry.is_used.compare_exchange_strong(free, 2)) continue;
     entry.is_entry = is_entry ? 1 : 0;
     entry.shown = shown;
-    entry.since_ms = now_ms();
+    entry.has_missing.store(0, std::memory_order_relaxed);
+    entry.missing[0] = '\0';
     std::snprintf(entry.what, sizeof entry.what, "%s", in_what.c_str());
     entry.is_used.store(1, std::memory_order_release);
     entry_ = i;
@@ -279,7 +287,16 @@ Waiting::~Waiting() {
   if (entry_ >= 0) own_page()->entries[entry_].is_used.store(0, std::memory_order_release);
 }
 
-void Waiting::look() {
+void Waiting::look(const std::function<std::string()>& missing) {
+  if (auto* const own = own_page(); own != nullptr && entry_ >= 0) {
+    auto& entry = own->entries[entry_];
+    const auto words = missing();
+    if (words != entry.missing) {
+      entry.has_missing.store(0, std::memory_order_release);
+      std::snprintf(entry.missing, sizeof entry.missing, "%s", words.c_str());
+      entry.has_missing.store(1, std::memory_order_release);
+    }
+  }
   watch().look();
   constexpr int kInconclusive = 3;
   const auto* const page = own_page();
@@ -290,6 +307,10 @@ void Waiting::look() {
 
 void went_on() noexcept {
   if (auto* const page = own_page()) page->steps.fetch_add(1, std::memory_order_relaxed);
+}
+
+void is_rank(int shown) noexcept {
+  if (auto* const page = own_page()) page->shown = shown;
 }
 
 }  // namespace emm::standin::nccl

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "standin/libraries/nccl/meeting.hpp"
 
 /// Finds that the ranks of a program wait for one another. Each process has a page in the program's
-/// folder, which says what its threads wait in, and how often it went on. A process that waits looks
-/// at all pages. Where no rank has gone on for a minute, it ends the program, and leaves the reason
-/// for emmctl. Any thread may call.
+/// folder, which says what its threads wait in, and how often it went on. A process that waits
+/// looks at all pages. Where no rank has gone on for a minute, it ends the program, and leaves the
+/// reason for emmctl. Any thread may call.
 namespace emm::standin::nccl {
 
 /// A wait of this process, while it lives.
@@ -20,8 +21,9 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  /// Called a few times a second. May end the process.
-  void look();
+  /// Called a few times a second. `missing` names the ranks that have not come. May end the
+  /// process.
+  void look(const std::function<std::string()>& missing);
 
  private:
   int entry_;
@@ -29,5 +31,7 @@ class Waiting {
 
 /// This process has gone on.
 void went_on() noexcept;
+/// This process is that rank of the program.
+void is_rank(int shown) noexcept;
 
 }  // namespace emm::standin::nccl
