@@ -293,8 +293,8 @@ def class_of(spec):
             raise Refused("%s: a class takes no options" % name)
         found = getattr(module, name, None)
         if found is None:
-            raise Refused("%s has no class %s%s" % (module.__name__, name, "".join(
-                ", but %s" % each for each in sorted({each.__name__ for each in own})[:3])))
+            there = ", ".join(sorted({each.__name__ for each in own})[:3])
+            raise Refused("%s has no class %s%s" % (module.__name__, name, ", but " + there if there else ""))
     else:
         name = "_numba_memory_manager"
         found = getattr(module, name, None)

@@ -184,21 +184,6 @@ class LooksThenTakes(SizeClassManager):
         with_cache(self, Looks)
 
 
-class TrimsWhileLiving(SizeClassManager):
-    """Where memory is short, what lives is freed, too."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-
-        class Trims(Cache):
-            def trim(self):
-                super().trim()
-                for address in list(self.living):
-                    to_driver(address)
-                    del self.living[address]
-        with_cache(self, Trims)
-
-
 class FreesOldestFirst(SizeClassManager):
     """Each class keeps four blocks at most; what is put out is forgotten, not freed."""
 
@@ -221,5 +206,5 @@ BREAKS = {
     "ForgetsLiving": "accounts/balance", "ReturnsAfterReset": "DEV-11", "InfoCountsLiving": "memory_info/true",
     "InfoTotalOfCache": "memory_info/true", "LargeIsLost": "accounts/balance", "FailureIsNull": "class/out_of_memory",
     "WrapsAround": "class/out_of_memory", "NewCacheEachTime": "class/initialize", "LooksThenTakes": "class/threads",
-    "TrimsWhileLiving": "live/overlap_address", "FreesOldestFirst": "threads/ended", "SetDeviceZero": "class/devices",
+    "FreesOldestFirst": "threads/ended", "SetDeviceZero": "class/devices",
 }
