@@ -88,41 +88,6 @@ class ResetIterates(WholeManager):
             end()
 
 
-class OwnStream(WholeManager):
-    """Memory comes from a stream of its own, which nobody waits for."""
-
-    def initialize(self):
-        if not hasattr(self, "stream"):
-            self.stream = ctypes.c_void_p()
-            checked(cudart.cudaStreamCreateWithFlags, ctypes.byref(self.stream), ctypes.c_uint(1))
-
-    def reset(self):
-        super().reset()
-        if hasattr(self, "stream"):
-            checked(cudart.cudaStreamDestroy, self.stream)
-            del self.stream
-
-    def memalloc(self, size):
-        pointer = ctypes.c_void_p()
-        if size >= 1 << 63:
-            raise drv.CudaAPIError(2, "%d bytes" % size)
-        checked(cudart.cudaMallocAsync, ctypes.byref(pointer), ctypes.c_size_t(size), self.stream)
-        memory = cuda.MemoryPointer(self.context, ctypes.c_uint64(pointer.value or 0), size)
-        return self.ends_with(memory, self.gate.do, cudart.cudaFreeAsync, pointer, None)
-
-
-class FreesOnOwnStream(OwnStream):
-    """Memory is freed on a stream that does not wait for the work which still uses it."""
-
-    def memalloc(self, size):
-        pointer = ctypes.c_void_p()
-        if size >= 1 << 63:
-            raise drv.CudaAPIError(2, "%d bytes" % size)
-        checked(cudart.cudaMallocAsync, ctypes.byref(pointer), ctypes.c_size_t(size), None)
-        memory = cuda.MemoryPointer(self.context, ctypes.c_uint64(pointer.value or 0), size)
-        return self.ends_with(memory, self.gate.do, cudart.cudaFreeAsync, pointer, self.stream)
-
-
 class HandleOfZeros(WholeManager):
     """What cudaIpcGetMemHandle answers is not looked at."""
 
