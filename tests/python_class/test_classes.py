@@ -104,10 +104,24 @@ def main():
         code, said, found = judge(program, HERE / "right/exercise.py", ["PIN-10", "flags/*", "suite/too_large", "deferral/nests"], "--device",
                                   "cuda", LD_LIBRARY_PATH=folder)
         expect(code == 0 and list(found.values()).count("pass") >= 6, "on a driver, it exits %d" % code, said)
+        shutil.copy(HERE / "right/exercise.py", folder)
+        begins = pathlib.Path(folder, "begins.py")
+        begins.write_text("import threading\nprint('imported')\n%sfrom exercise import ExerciseManager as _numba_memory_manager\n")
+        thread = "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        text = begins.read_text()
+        for words in ("", thread):
+            begins.write_text(text % words)
+            code, said, found = judge(program, begins, ["SEL-4", "DEV-1", "PTR-14"])
+            expect(code == 0 and list(found.values()) == ["pass"] * 3 and "imported" not in said,
+                   "a class whose import does %r exits %d" % (words, code), said)
         raises = pathlib.Path(folder, "raises.py")
+        takes = pathlib.Path(folder, "takes.py")
+        takes.write_text("from exercise import ExerciseManager\n\n\nclass Takes(ExerciseManager):\n    def __init__(self, ctx):\n"
+                         "        super().__init__(context=ctx)\n")
         raises.write_text("import sys\n\n\ndef begin():\n    raise KeyError('begin')\n\n\nbegin()\n")
         for manager, words in ((raises, "raise KeyError('begin')"), (pathlib.Path(folder, "absent.py"), "no such file"),
-                               ("python:numba.cuda.cudadrv.driver:NoSuch", "has no class NoSuch")):
+                               ("python:numba.cuda.cudadrv.driver:NoSuch", "has no class NoSuch, but BaseCUDAMemoryManager"),
+                               (takes, "Numba makes it as Takes(context=context): TypeError")):
             code, said, _ = judge(program, manager, ["SEL-4"])
             expect(code == 2 and words in said, "%s exits %d, without the words: %s" % (manager, code, words), said)
     code, said, _ = judge(program, "python:numba.cuda.cudadrv.driver:NumbaCUDAMemoryManager", ["DEV-1"])

@@ -280,11 +280,12 @@ Result<std::unique_ptr<MemoryManager>> ImportedManager::create(const Plugin& plu
   back_to_folder();
   if (made && manager->self_ != nullptr) return std::unique_ptr<MemoryManager>(std::move(manager));
   manager->self_ = nullptr;
-  if (made)
-    return fail(Errc::driver_error, "{}: create answered success without a manager", plugin.name);
+  // A class of Python's is known by its file or module, which is in the options.
+  const bool is_class = std::string_view(plugin.table.name) == "python-class";
+  const std::string name = is_class ? options : plugin.name;
+  if (made) return fail(Errc::driver_error, "{}: create answered success without a manager", name);
   const bool refused = probe && made.error().code == Errc::invalid_value;
-  return fail(refused ? Errc::usage : made.error().code, "{}: {}", plugin.name,
-              describe(made.error()));
+  return fail(refused ? Errc::usage : made.error().code, "{}: {}", name, describe(made.error()));
 }
 
 ImportedManager::~ImportedManager() {

@@ -108,6 +108,15 @@ void preload_python_without_driver() {
   preload_python();
 }
 
+bool import_python_class(std::string_view spec) {
+  std::string options;
+  const auto library = load_python_class(spec, options);
+  if (!library) return false;
+  const auto import =
+      function_of<std::int32_t (*)(const char*)>(*library, "emm_python_class_import");
+  return import != nullptr && import(options.c_str()) == 1;
+}
+
 void keep_python_stories() { call("emm_python_class_keep_stories"); }
 
 }  // namespace emm::plugin

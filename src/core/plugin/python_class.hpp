@@ -34,8 +34,12 @@ std::string real_driver();
 /// forked child has them. What goes wrong is told when the class is loaded.
 void preload_python();
 
-/// Does so on a machine that has no driver, whose runs are all on the simulated device. Else each
-/// child loads Python, with the driver or the stand-in, as the run's device is.
+/// Imports the module of the class that `spec` names. True: a process that forks may do so, since
+/// the import began no thread and Numba's driver was not asked.
+bool import_python_class(std::string_view spec);
+
+/// As preload_python(), on a machine that has no driver, whose runs are all on the simulated
+/// device. Else each child loads Python, with the driver or the stand-in, as the run's device is.
 void preload_python_without_driver();
 
 /// The answer of a manager of that library to a question of python_questions.py: "pass", "not

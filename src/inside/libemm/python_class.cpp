@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "plugin/abi.hpp"
 
@@ -51,19 +52,30 @@ struct Functions {
   void (*keep_stories)();
   void (*ask)(std::uint64_t manager, const char* question);
   std::size_t (*answer)(char* buffer, std::size_t size);
+  std::int32_t (*import_early)(const char* spec);
 };
 Functions functions;
+
+/// Functions of Python's.
+struct Python {
+  void* (*of_this_thread)();  ///< PyGILState_GetThisThreadState
+  int (*ensure)();            ///< PyGILState_Ensure
+  void (*release)(int state);
+  void* (*save)();  ///< PyEval_SaveThread
+  void (*restore)(void* thread);
+};
+Python python;
 
 /// Why there is no Python here; empty if there is one.
 std::string trouble;  // NOLINT(cert-err58-cpp): an empty string
 
 /// Runs the user's Python once and returns what it prints: the program, then the shared library.
-std::string ask_python(const std::string& python) {
-  const auto command = python +
+std::string ask_python(const std::string& program) {
+  const auto command = program +
                        " -c 'import os, sys, sysconfig; get = sysconfig.get_config_var;"
                        " print(sys.executable);"
                        " print(os.path.join(get(\"LIBDIR\") or \"\", get(\"MULTIARCH\") or \"\"));"
-                       " print(get(\"LIBDIR\")); print(get(\"INSTSONAME\"))'";
+                       " print(get(\"LIBDIR\")); print(get(\"INSTSONAME\"))' 2>/dev/null";
   std::string said;
   if (auto* pipe = popen(command.c_str(), "r"); pipe != nullptr) {  // NOLINT(cert-env33-c)
     char buffer[1024];
@@ -82,13 +94,13 @@ std::string first_line(std::string& text) {
 
 void start() {
   const char* given = std::getenv("EMM_PYTHON");
-  const std::string python = given != nullptr && *given != '\0' ? given : "python3";
-  auto said = ask_python(python);
+  const std::string command = given != nullptr && *given != '\0' ? given : "python3";
+  auto said = ask_python(command);
   const auto program = first_line(said);
   const auto by_architecture = first_line(said), folder = first_line(said);
   const auto soname = first_line(said);
   if (program.empty()) {
-    trouble = python + " cannot be started; EMM_PYTHON names another Python";
+    trouble = command + " cannot be started; EMM_PYTHON names another Python";
     return;
   }
   void* library = nullptr;
@@ -111,8 +123,14 @@ void start() {
       reinterpret_cast<void (*)(const wchar_t*)>(dlsym(library, "Py_SetProgramName"));
   const auto initialize = reinterpret_cast<void (*)(int)>(dlsym(library, "Py_InitializeEx"));
   const auto run = reinterpret_cast<int (*)(const char*)>(dlsym(library, "PyRun_SimpleString"));
-  const auto release = reinterpret_cast<void* (*)()>(dlsym(library, "PyEval_SaveThread"));
-  if (initialize == nullptr || run == nullptr || release == nullptr || decode == nullptr) {
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    return function != nullptr;
+  };
+  if (initialize == nullptr || run == nullptr || decode == nullptr ||
+      !find(python.of_this_thread, "PyGILState_GetThisThreadState") ||
+      !find(python.ensure, "PyGILState_Ensure") || !find(python.release, "PyGILState_Release") ||
+      !find(python.save, "PyEval_SaveThread") || !find(python.restore, "PyEval_RestoreThread")) {
     trouble = program + ": its shared library has no Py_InitializeEx";
     return;
   }
@@ -121,16 +139,39 @@ void start() {
   const auto code = "FUNCTIONS = " + std::to_string(reinterpret_cast<std::uintptr_t>(&functions)) +
                     "\nPYTHON = r'''" + program + "'''\n" + kProgram;
   if (run(code.c_str()) != 0) trouble = program + " cannot run what asks the class";
-  release();
+  python.save();
 }
 
 bool is_ready() {
   static std::once_flag once;
   std::call_once(once, start);
-  return trouble.empty() && functions.answer != nullptr;
+  return trouble.empty() && functions.import_early != nullptr;
 }
 
-std::uint64_t number(const emm_manager* self) noexcept {
+/// Python's state of a thread that it has not made. Without it each call of such a thread makes one
+/// and ends it.
+class StateOfThread {
+ public:
+  StateOfThread() {
+    if (python.of_this_thread() != nullptr) return;
+    ensured_ = python.ensure();
+    saved_ = python.save();
+  }
+  ~StateOfThread() {
+    if (saved_ == nullptr) return;
+    python.restore(saved_);
+    python.release(ensured_);
+  }
+  StateOfThread(const StateOfThread&) = delete;
+  StateOfThread& operator=(const StateOfThread&) = delete;
+
+ private:
+  int ensured_ = 0;
+  void* saved_ = nullptr;
+};
+
+std::uint64_t number(const emm_manager* self) {
+  static thread_local const StateOfThread state;
   return reinterpret_cast<std::uintptr_t>(self);
 }
 
@@ -223,6 +264,11 @@ extern "C" {
 EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1() { return &kTable; }
 /// Loads Python and Numba, and no class. What goes wrong is told by create().
 EMM_PLUGIN_EXPORT void emm_python_class_preload() { is_ready(); }
+/// Imports the class's module. 1: a process that forks may do so, since no thread was begun and
+/// Numba's driver not asked.
+EMM_PLUGIN_EXPORT std::int32_t emm_python_class_import(const char* spec) {
+  return is_ready() ? functions.import_early(spec) : 0;
+}
 /// From here on the lines of the class that an operation runs are kept, which takes twice the time.
 EMM_PLUGIN_EXPORT void emm_python_class_keep_stories() {
   if (is_ready()) functions.keep_stories();

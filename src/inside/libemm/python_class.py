@@ -9,6 +9,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import io
 import itertools
 import linecache
 import marshal
@@ -18,7 +19,6 @@ import select
 import subprocess
 import sys
 import threading
-import traceback
 import types
 import weakref
 
@@ -96,11 +96,7 @@ def note_line(frame, event, argument):
 
 
 def note_call(frame, event, argument):
-    code = frame.f_code
-    own = own_codes.get(code)
-    if own is None:
-        own = own_codes[code] = is_own_file(code.co_filename)
-    return note_line if own else None
+    return note_line if is_own_code(frame.f_code) else None
 
 
 def begin_story(operation):
@@ -124,12 +120,38 @@ def line_at(code, line):
     return "%s:%d: %s" % (shown(code.co_filename), line, linecache.getline(code.co_filename, line).strip())
 
 
+def steps_of(error):
+    """The code and the line of each frame that led to an exception. The traceback module looks at each file each time."""
+    steps, at = [], error.__traceback__
+    while at is not None:
+        steps.append((at.tb_frame.f_code, at.tb_lineno))
+        at = at.tb_next
+    return steps
+
+
+told_steps = {}
+
+
+def told_step(step):
+    if step not in told_steps:
+        code, line = step
+        told_steps[step] = "%s:%d in %s: %s" % (shown(code.co_filename), line, code.co_name,
+                                                linecache.getline(code.co_filename, line).strip())
+    return told_steps[step]
+
+
+def is_own_code(code):
+    own = own_codes.get(code)
+    if own is None:
+        own = own_codes[code] = is_own_file(code.co_filename)
+    return own
+
+
 def traceback_of(error):
     """The user's lines that led to an exception, or Numba's where there are none, then the exception."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    frames = [frame for frame in frames if is_own_file(frame.filename)] or frames
-    lines = ["%s:%d in %s: %s" % (shown(frame.filename), frame.lineno, frame.name, frame.line) for frame in frames]
-    return lines[-6:] + ["%s: %s" % (type(error).__name__, error)]
+    steps = [step for step in steps_of(error) if not step[0].co_filename.startswith("<")]
+    steps = [step for step in steps if is_own_code(step[0])] or steps
+    return [told_step(step) for step in steps[-6:]] + ["%s: %s" % (type(error).__name__, error)]
 
 
 def story_lines():
@@ -152,16 +174,20 @@ class Refused(Exception):
 
 def words_of(error):
     """The traceback of the lines that are not ours, then the error, in one paragraph."""
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own_file(frame.filename)]
-    where = "; ".join("%s:%d in %s: %s" % (shown(frame.filename), frame.lineno, frame.name, frame.line) for frame in lines[-3:])
+    where = "; ".join([told_step(step) for step in steps_of(error) if is_own_code(step[0])][-3:])
     what = "%s: %s" % (type(error).__name__, error)
     return what + (" (%s)" % where if where else "")
+
+
+cudart = []
 
 
 def cudart_error():
     """What cudart last answered this thread, which a class that raises its own exception was told. 0: nothing."""
     try:
-        return ctypes.CDLL("libcudart.so.13").cudaGetLastError()
+        if not cudart:
+            cudart.append(ctypes.CDLL("libcudart.so.13"))
+        return cudart[0].cudaGetLastError()
     except (OSError, AttributeError):
         return 0
 
@@ -174,8 +200,8 @@ def status_of(error):
         return OUT_OF_MEMORY
     if isinstance(error, NotImplementedError):
         return NOT_SUPPORTED
-    frames = traceback.extract_tb(error.__traceback__)
-    if frames and frames[-1].filename.startswith("<"):
+    steps = steps_of(error)
+    if steps and steps[-1][0].co_filename.startswith("<"):
         return UNKNOWN  # what the class gave is of no use: no driver call failed
     return cudart_error() or UNKNOWN
 
@@ -184,7 +210,7 @@ def asked(result, *arguments):
     """Makes a function of the C side's. An exception becomes a status and words."""
     def decorate(function):
         def call(*given):
-            said.raised = None  # the words stay until the next failure
+            raised.pop(threading.get_ident(), None)
             if keeps_stories:
                 begin_story(function.__name__)
             try:
@@ -192,10 +218,12 @@ def asked(result, *arguments):
             except Refused as error:
                 said.words, answer = str(error), INVALID_VALUE
             except BaseException as error:  # noqa: B902: also SystemExit, which must not end the process
-                said.words, answer, said.traceback = words_of(error), status_of(error) if drv else UNKNOWN, traceback_of(error)
-            if said.raised is not None:  # by a finalizer, from which Python lets nothing out
-                error, said.raised = said.raised, None
-                said.words, answer, said.traceback = words_of(error), status_of(error), traceback_of(error)
+                said.words, answer = words_of(error), status_of(error) if drv else UNKNOWN
+                said.traceback = traceback_of(error) if keeps_stories else None
+            error = raised.pop(threading.get_ident(), None)
+            if error is not None:  # raised by a finalizer, from which Python lets nothing out
+                said.words, answer = words_of(error), status_of(error)
+                said.traceback = traceback_of(error) if keeps_stories else None
             if keeps_stories:
                 end_story()
             return (answer or SUCCESS) if result is not None else None
@@ -205,8 +233,11 @@ def asked(result, *arguments):
     return decorate
 
 
+raised = {}  # what a finalizer raised, by thread
+
+
 def unraisable(what):
-    said.raised = what.exc_value
+    raised[threading.get_ident()] = what.exc_value
 
 
 sys.unraisablehook = unraisable
@@ -224,7 +255,7 @@ def module_of(spec):
     if at >= 0 and spec[at + 3:at + 4] in ("", ":"):
         path, name = spec[:at + 3], spec[at + 4:]
         if not os.path.exists(path):
-            raise Refused("%s: no such file" % path)
+            raise Refused("no such file")
         folder, file = os.path.split(os.path.abspath(path))
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -255,18 +286,19 @@ def class_of(spec):
         raise
     except BaseException as error:
         raise Refused("it cannot be imported: %s" % words_of(error))
+    own = [each for each in vars(module).values()
+           if isinstance(each, type) and issubclass(each, base) and each.__module__ == module.__name__]
     if name:
         if "=" in name:
             raise Refused("%s: a class takes no options" % name)
         found = getattr(module, name, None)
         if found is None:
-            raise Refused("%s has no class %s" % (module.__name__, name))
+            there = ", ".join(sorted({each.__name__ for each in own})[:3])
+            raise Refused("%s has no class %s%s" % (module.__name__, name, ", but " + there if there else ""))
     else:
         name = "_numba_memory_manager"
         found = getattr(module, name, None)
         if found is None:
-            own = [each for each in vars(module).values()
-                   if isinstance(each, type) and issubclass(each, base) and each.__module__ == module.__name__]
             own = [each for each in own if not any(each is not other and issubclass(other, each) for other in own)]
             if len(own) != 1:
                 raise Refused("%s has no _numba_memory_manager and %d classes that are memory managers%s: expected one, "
@@ -341,7 +373,8 @@ def create(spec, device, probe, answer):
     try:
         made = Judged(kind, None if probe else device)
     except TypeError as error:
-        raise Refused(words_of(error))  # an abstract method that is missing
+        # an abstract method that is missing, or an __init__ with other parameters
+        raise Refused("Numba makes it as %s(context=context): %s" % (kind.__name__, words_of(error)))
     number = next(numbers)
     managers[number] = made
     numbers_at(answer, 1)[0] = number
@@ -489,13 +522,28 @@ def interface_version(number):
     return version if type(version) is int else 0
 
 
+def queues_of(manager):
+    """Numba's queues of frees that a manager has, itself or in the managers that it delegates to."""
+    found, left, seen = [], [manager], []
+    while left:
+        each = left.pop()
+        seen.append(each)
+        for thing in vars(each).values():
+            if isinstance(thing, drv._PendingDeallocs):
+                found.append(thing)
+            elif isinstance(thing, drv.BaseCUDAMemoryManager) and not any(thing is other for other in seen):
+                left.append(thing)
+    return found
+
+
 @asked(STATUS, U64)
 def flush(number):
     """What Numba does where memory is short, for a class with Numba's queue of frees."""
-    pending = getattr(managers[number].manager, "deallocations", None)
-    if pending is None:
+    queues = queues_of(managers[number].manager)
+    if not queues:
         return NOT_SUPPORTED
-    pending.clear()
+    for queue in queues:
+        queue.clear()
 
 
 @ctypes.CFUNCTYPE(COUNT, ANSWER, COUNT)

@@ -9,23 +9,6 @@
 namespace emm::conformance {
 namespace {
 
-std::string why_not_asked(const Clause& clause, const Subject& subject) {
-  if (clause.scope > subject.promise) {
-    return clause.scope == Scope::deflt ? "asked of the default manager alone"
-                                        : "asked of managers that are host-only for host memory";
-  }
-  if (clause.level == Level::quirk && subject.promise == Scope::all) {
-    return "a quirk of Numba's code; asked of bundled managers alone";
-  }
-  if (clause.of_class && !subject.is_class) return "asked of classes of Python's alone";
-  if (subject.is_class && !clause.not_of_class.empty())
-    return text::format("NBEP 7 cannot ask it: {}", clause.not_of_class);
-  if (subject.foreign && !clause.not_through_abi.empty()) {
-    return text::format("the plugin ABI cannot ask it: {}", clause.not_through_abi);
-  }
-  return {};
-}
-
 /// A rule that was seen broken while another clause was judged fails its own clause, once. The
 /// other clause gets the verdict that it has without that rule.
 void move_failures_to_their_clauses(Report& report) {
@@ -56,6 +39,23 @@ void move_failures_to_their_clauses(Report& report) {
 }
 
 }  // namespace
+
+std::string why_not_asked(const Clause& clause, const Subject& subject) {
+  if (clause.scope > subject.promise) {
+    return clause.scope == Scope::deflt ? "asked of the default manager alone"
+                                        : "asked of managers that are host-only for host memory";
+  }
+  if (clause.level == Level::quirk && subject.promise == Scope::all) {
+    return "a quirk of Numba's code; asked of bundled managers alone";
+  }
+  if (clause.of_class && !subject.is_class) return "asked of classes of Python's alone";
+  if (subject.is_class && !clause.not_of_class.empty())
+    return text::format("NBEP 7 cannot ask it: {}", clause.not_of_class);
+  if (subject.foreign && !clause.not_through_abi.empty()) {
+    return text::format("the plugin ABI cannot ask it: {}", clause.not_through_abi);
+  }
+  return {};
+}
 
 Verdict judge(const Clause& clause, const Subject& subject) {
   if (const auto why = why_not_asked(clause, subject); !why.empty()) {

@@ -12,6 +12,9 @@
 
 namespace emm::conformance {
 
+/// Why a clause is not asked of a subject at all; empty if it is. It needs no factory.
+std::string why_not_asked(const Clause& clause, const Subject& subject);
+
 /// Judges one clause on one subject in this process. To judge a subject that may crash or hang,
 /// call this in a child and send the verdict back as bytes.
 Verdict judge(const Clause& clause, const Subject& subject);

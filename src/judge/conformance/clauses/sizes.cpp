@@ -293,9 +293,11 @@ void compare_joined(Bench& b) {
            text::format("{}, as of 64 MiB on a device of 1.5 GiB", small.fill));
 }
 
-/// Makes random requests and frees. Most blocks are small, some have up to `largest` bytes.
-void go_at_random(Bench& b, Asking& asking, std::uint64_t steps, std::uint64_t largest,
+/// Makes random requests and frees, of a class of Python's a third of the steps. Most blocks are
+/// small, some have up to `largest` bytes.
+void go_at_random(Bench& b, Asking& asking, std::uint64_t most_steps, std::uint64_t largest,
                   std::size_t most = 160) {
+  const auto steps = b.subject().is_class ? most_steps / 3 : most_steps;
   auto& random = b.random();
   std::vector<Marked> live;
   bool grows = true;
@@ -645,11 +647,12 @@ constexpr Clause kSizesClauses[] = {
              // made after it live. The loop replaces the other blocks in turn. It reaches each of
              // them because 11 and their number have no common factor.
              // Python's numbers have no such width, and its requests take ten times as long.
-             constexpr std::uint64_t kOldest = 2'000, kLive = 8'500;
              const bool is_short = on.subject().is_class;
-             const std::uint64_t kInTurn = is_short ? 20'000 : 134'000;
-             const std::uint64_t kFirstEnd = is_short ? 12'000 : 70'000;
-             const std::uint64_t kSecondEnd = is_short ? 19'500 : 133'500;
+             constexpr std::uint64_t kOldest = 2'000;
+             const std::uint64_t kLive = is_short ? 4'000 : 8'500;
+             const std::uint64_t kInTurn = is_short ? 12'000 : 134'000;
+             const std::uint64_t kFirstEnd = is_short ? 8'000 : 70'000;
+             const std::uint64_t kSecondEnd = is_short ? 11'500 : 133'500;
              std::vector<BenchMemory> oldest, blocks;
              for (std::uint64_t i = 0; i < kInTurn && !on.decided(); ++i) {
                const auto size = i % 64 == 63 ? 1 + i * 37 % 40'000 : 1 + i % 256;
