@@ -160,7 +160,7 @@ class Course {
   void clear() {
     end_all();
     if (!b.ordered().ctx_synchronize() || !b.manager().flush()) return;
-    const bool is_trimmed = b.manager().trim(0).has_value();
+    const bool is_trimmed = b.manager().trim(0).has_value() && b.subject().has_trim;
     b.watch().forget();
     if (is_trimmed) judge_held();
   }
