@@ -907,7 +907,7 @@ constexpr State kStates[] = {
        for (int i = 0; i < 3; ++i) s.ask(Kind::region, {.mapped = i == 1});
      }},
     {"after a reset", [](Scene& s) { s.reset(), s.furnish(); }},
-    {"nothing alive or idle",
+    {"nothing alive or idle, after a reset",
      [](Scene& s) {
        s.reset();
        s.end_late();
