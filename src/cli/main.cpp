@@ -20,6 +20,7 @@
 #include "base/assert.hpp"
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
+#include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
@@ -507,6 +508,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   obey_signals();
   try {
+    remove_left_folders();
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
     out_of_host_memory();  // a request too large for any computer

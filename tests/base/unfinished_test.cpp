@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -69,13 +71,116 @@ TEST_F(UnfinishedTest, ATemporaryFolderGoesWithItsFiles) {
   EXPECT_TRUE(is_empty());
 }
 
+/// Makes a temporary folder in a child, which goes on until kill_it().
+class MadeByAnother {
+ public:
+  MadeByAnother() {
+    int made[2];
+    EXPECT_EQ(pipe(made), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      const auto folder = Unfinished::temporary_folder("test");
+      std::ofstream((*folder)->path() + "/a-file") << "half";
+      write_all(made[1], (*folder)->path());
+      for (;;) pause();
+    }
+    close(made[1]);
+    char path[4096];
+    const auto length = read(made[0], path, sizeof path);
+    close(made[0]);
+    path_.assign(path, static_cast<std::size_t>(std::max<long>(length, 0)));
+  }
+  void kill_it() {
+    kill(child_, SIGKILL);
+    EXPECT_EQ(waitpid(child_, nullptr, 0), child_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  static void write_all(int file, const std::string& path) {
+    if (write(file, path.data(), path.size()) != static_cast<long>(path.size())) _exit(1);
+  }
+
+  pid_t child_ = -1;
+  std::string path_;
+};
+
+TEST_F(UnfinishedTest, TheNextProcessRemovesFoldersWhoseMakersWereKilled) {
+  MadeByAnother killed, alive;
+  killed.kill_it();
+  fs::create_directory(place_ + "/emmctl-notes");
+  std::ofstream(place_ + "/emmctl-notes/mine") << "mine";
+  EXPECT_TRUE(fs::exists(killed.path() + "/a-file"));
+
+  remove_left_folders();
+  EXPECT_FALSE(fs::exists(killed.path()));
+  EXPECT_TRUE(fs::exists(alive.path() + "/a-file"));
+  EXPECT_TRUE(fs::exists(place_ + "/emmctl-notes/mine"));
+  alive.kill_it();
+}
+
+TEST_F(UnfinishedTest, AFolderThatAProgramGoesOnWithIsRemovedAfterIt) {
+  MadeByAnother killed;
+  const auto program = fork();
+  if (program == 0) {
+    const auto variable = "FOLDER=" + killed.path();
+    const char* const environment[] = {variable.c_str(), nullptr};
+    const char* const words[] = {"sleep", "1000", nullptr};
+    execve("/bin/sleep", const_cast<char**>(words), const_cast<char**>(environment));
+    _exit(1);
+  }
+  const auto has_begun = [&] {
+    std::ifstream name("/proc/" + std::to_string(program) + "/comm");
+    std::string said;
+    return std::getline(name, said) && said == "sleep";
+  };
+  while (!has_begun() && waitpid(program, nullptr, WNOHANG) == 0) usleep(1000);
+  killed.kill_it();
+  remove_left_folders();
+  EXPECT_TRUE(fs::exists(killed.path()));
+
+  kill(program, SIGKILL);
+  EXPECT_EQ(waitpid(program, nullptr, 0), program);
+  remove_left_folders();
+  EXPECT_FALSE(fs::exists(killed.path()));
+}
+
+TEST_F(UnfinishedTest, ThreeAtATimeRemoveAndMakeFolders) {
+  for (int i = 0; i < 20; ++i) MadeByAnother().kill_it();
+  pid_t children[3];
+  for (auto& child : children) {
+    child = fork();
+    if (child != 0) continue;
+    for (int i = 0; i < 50; ++i) {
+      const auto mine = Unfinished::temporary_folder("test");
+      if (!mine) _exit(1);
+      std::ofstream((*mine)->path() + "/a-file") << "half";
+      remove_left_folders();
+      if (!fs::exists((*mine)->path() + "/a-file")) _exit(2);
+    }
+    _exit(0);
+  }
+  for (const auto child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  EXPECT_TRUE(is_empty());
+}
+
 TEST_F(UnfinishedTest, WhatIsWholeStays) {
   and_end_suddenly([&] {
     static auto made = Unfinished::folder(place_ + "/kept");
     fill(made->path());
     made->set_whole();
+    static auto temporary = Unfinished::temporary_folder("test");
+    fs::create_symlink((*temporary)->path(), place_ + "/made");
+    std::ofstream(place_ + "/made/a-file") << "whole";
+    (*temporary)->set_whole();
   });
+  remove_left_folders();
   EXPECT_TRUE(fs::exists(place_ + "/kept/a-file-299"));
+  EXPECT_TRUE(fs::exists(place_ + "/made/a-file"));
 }
 
 TEST_F(UnfinishedTest, AFolderThatWasThereIsNotTaken) {

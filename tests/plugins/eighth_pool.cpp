@@ -348,7 +348,7 @@ struct emm_manager : Common {
     return fail(EMM_OUT_OF_MEMORY, "beyond the limit");
   }
 
-  emm_status memalloc(u64 size, emm_memory* memory) {
+  emm_status memalloc(u64 size, emm_stream, emm_memory* memory) {
     if (in_child()) return fail_in_child();
     if (size == 0) return fail(EMM_INVALID_VALUE, "0 bytes");
     Record record{.kind = Kind::device, .size = size};
@@ -498,7 +498,7 @@ struct emm_manager : Common {
     if (part != slab->second.parts.end() && part->second.state == State::live)
       add_clean(record.slab, &slab->second, part);
   }
-  emm_status free_token(emm_token token) {
+  emm_status free_token(emm_token token, emm_stream) {
     if (in_child()) return fail_in_child();
     Record record;
     {
@@ -675,52 +675,7 @@ struct emm_manager : Common {
 };
 
 namespace {
-const emm_plugin_table_v1 table = {
-    .struct_size = sizeof(emm_plugin_table_v1),
-    .abi_version = EMM_PLUGIN_ABI_VERSION,
-    .flags = 0,
-    .name = "eighth",
-    .summary = "96 MiB at most, and page-locked memory is kept",
-    .options = "wrong=NAME",
-    .create = make<emm_manager>,
-    .destroy =
-        [](emm_manager* self) {
-          if (self->d != nullptr) self->end_manager();
-          if (!self->in_child()) delete self;
-        },
-    .last_error = [](emm_manager*, char* buffer,
-                     std::size_t size) { return write(error_text, buffer, size); },
-    .initialize =
-        [](emm_manager* self) {
-          self->initialize();
-          return emm_status{EMM_SUCCESS};
-        },
-    .memalloc = [](emm_manager* self, u64 size, emm_stream,
-                   emm_memory* memory) { return self->memalloc(size, memory); },
-    .free = [](emm_manager* self, emm_token token, emm_stream) { return self->free_token(token); },
-    .memhostalloc = [](emm_manager* self, u64 size, u32 flags,
-                       emm_memory* memory) { return self->memhostalloc(size, flags, memory); },
-    .mempin = [](emm_manager* self, void* pointer, u64 size, u32 flags,
-                 emm_memory* memory) { return self->mempin(pointer, size, flags, memory); },
-    .memallocmanaged =
-        [](emm_manager* self, u64 size, u32 attach, emm_memory* memory) {
-          return self->memallocmanaged(size, attach, memory);
-        },
-    .get_ipc_handle =
-        [](emm_manager* self, u64 pointer, u64 size, emm_ipc_handle* handle) {
-          return self->get_ipc_handle(pointer, size, handle);
-        },
-    .get_memory_info = [](emm_manager* self,
-                          emm_memory_info* info) { return self->get_memory_info(info); },
-    .reset = [](emm_manager* self) { self->reset(false); },
-    .defer_cleanup = [](emm_manager* self) { self->begin_deferral(); },
-    .end_defer_cleanup = [](emm_manager* self) { self->end_deferral(); },
-    .interface_version = nullptr,
-    .flush = [](emm_manager* self) { return self->flush(); },
-    .state = [](emm_manager* self, emm_state* answer) { self->state(answer); },
-    .report = nullptr,
-    .trim = [](emm_manager* self, u64 keep) { return self->trim(keep); },
-    .statistics = nullptr,
-};
+const emm_plugin_table_v1 table =
+    table_of<emm_manager>("eighth", "96 MiB at most, and page-locked memory is kept");
 }  // namespace
 EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1(void) { return &table; }

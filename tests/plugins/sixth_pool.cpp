@@ -204,7 +204,7 @@ struct emm_manager : Common {
     if (record.kind == Kind::device || record.kind == Kind::managed) live -= record.size;
   }
 
-  emm_status memalloc(u64 size, emm_memory* memory) {
+  emm_status memalloc(u64 size, emm_stream, emm_memory* memory) {
     if (size == 0) return fail(EMM_INVALID_VALUE, "0 bytes");
     Record record{.kind = Kind::device, .size = size};
     const emm_status status = ask(
@@ -289,7 +289,7 @@ struct emm_manager : Common {
     return status;
   }
 
-  emm_status free_token(emm_token token) {
+  emm_status free_token(emm_token token, emm_stream) {
     if (in_child()) return fail_in_child();
     Record record;
     {
@@ -376,8 +376,8 @@ struct emm_manager : Common {
     return status;
   }
 
-  emm_status initialize() {
-    if (in_child()) return EMM_SUCCESS;
+  void initialize() {
+    if (in_child()) return;
     const bool again = was_initialized.exchange(true);
     if (W(initialize_flushes_in_deferral) && again) tell(make_frees({.even_deferred = true}));
     std::lock_guard lock(m);
@@ -389,7 +389,6 @@ struct emm_manager : Common {
         queue.clear();
         queue_bytes = 0;
       }
-    return EMM_SUCCESS;
   }
   void begin_deferral() {
     if (in_child()) return;
@@ -436,48 +435,7 @@ struct emm_manager : Common {
 };
 
 namespace {
-const emm_plugin_table_v1 table = {
-    .struct_size = sizeof(emm_plugin_table_v1),
-    .abi_version = EMM_PLUGIN_ABI_VERSION,
-    .flags = 0,
-    .name = "sixth",
-    .summary = "Frees of each kind wait in a queue",
-    .options = "wrong=NAME",
-    .create = make<emm_manager>,
-    .destroy =
-        [](emm_manager* self) {
-          if (self->d != nullptr) self->end_manager();
-          if (!self->in_child()) delete self;
-        },
-    .last_error = [](emm_manager*, char* buffer,
-                     std::size_t size) { return write(error_text, buffer, size); },
-    .initialize = [](emm_manager* self) { return self->initialize(); },
-    .memalloc = [](emm_manager* self, u64 size, emm_stream,
-                   emm_memory* memory) { return self->memalloc(size, memory); },
-    .free = [](emm_manager* self, emm_token token, emm_stream) { return self->free_token(token); },
-    .memhostalloc = [](emm_manager* self, u64 size, u32 flags,
-                       emm_memory* memory) { return self->memhostalloc(size, flags, memory); },
-    .mempin = [](emm_manager* self, void* pointer, u64 size, u32 flags,
-                 emm_memory* memory) { return self->mempin(pointer, size, flags, memory); },
-    .memallocmanaged =
-        [](emm_manager* self, u64 size, u32 attach, emm_memory* memory) {
-          return self->memallocmanaged(size, attach, memory);
-        },
-    .get_ipc_handle =
-        [](emm_manager* self, u64 pointer, u64 size, emm_ipc_handle* handle) {
-          return self->get_ipc_handle(pointer, size, handle);
-        },
-    .get_memory_info = [](emm_manager* self,
-                          emm_memory_info* info) { return self->get_memory_info(info); },
-    .reset = [](emm_manager* self) { self->reset(false); },
-    .defer_cleanup = [](emm_manager* self) { self->begin_deferral(); },
-    .end_defer_cleanup = [](emm_manager* self) { self->end_deferral(); },
-    .interface_version = nullptr,
-    .flush = [](emm_manager* self) { return self->flush(); },
-    .state = [](emm_manager* self, emm_state* answer) { self->state(answer); },
-    .report = nullptr,
-    .trim = nullptr,
-    .statistics = nullptr,
-};
+const emm_plugin_table_v1 table =
+    table_of<emm_manager>("sixth", "Frees of each kind wait in a queue");
 }  // namespace
 EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1(void) { return &table; }

@@ -67,6 +67,10 @@ struct emm_manager : Common {
     }
     return fail(status, words);
   }
+  std::size_t last_error(char* buffer, std::size_t size) const {
+    const bool is_shared = W(words_of_others_in_deferral) && !shared_text.empty();
+    return write(is_shared ? shared_text : error_text, buffer, size);
+  }
   static bool has_limit(const Record& one) {
     return one.kind == Kind::device || one.kind == Kind::managed;
   }
@@ -593,57 +597,7 @@ struct emm_manager : Common {
 };
 
 namespace {
-const emm_plugin_table_v1 table = {
-    .struct_size = sizeof(emm_plugin_table_v1),
-    .abi_version = EMM_PLUGIN_ABI_VERSION,
-    .flags = 0,
-    .name = "tenth",
-    .summary = "Slots of two sizes, and a reset whose slabs the next call releases",
-    .options = "wrong=NAME",
-    .create = make<emm_manager>,
-    .destroy =
-        [](emm_manager* self) {
-          if (self->d != nullptr) self->end_manager();
-          if (!self->in_child()) delete self;
-        },
-    .last_error =
-        [](emm_manager* self, char* buffer, std::size_t size) {
-          const bool is_shared =
-              self != nullptr && self->W(words_of_others_in_deferral) && !shared_text.empty();
-          return write(is_shared ? shared_text : error_text, buffer, size);
-        },
-    .initialize =
-        [](emm_manager* self) {
-          self->initialize();
-          return emm_status{EMM_SUCCESS};
-        },
-    .memalloc = [](emm_manager* self, u64 size, emm_stream stream,
-                   emm_memory* memory) { return self->memalloc(size, stream, memory); },
-    .free = [](emm_manager* self, emm_token token,
-               emm_stream stream) { return self->free_token(token, stream); },
-    .memhostalloc = [](emm_manager* self, u64 size, u32 flags,
-                       emm_memory* memory) { return self->memhostalloc(size, flags, memory); },
-    .mempin = [](emm_manager* self, void* pointer, u64 size, u32 flags,
-                 emm_memory* memory) { return self->mempin(pointer, size, flags, memory); },
-    .memallocmanaged =
-        [](emm_manager* self, u64 size, u32 attach, emm_memory* memory) {
-          return self->memallocmanaged(size, attach, memory);
-        },
-    .get_ipc_handle =
-        [](emm_manager* self, u64 pointer, u64 size, emm_ipc_handle* handle) {
-          return self->get_ipc_handle(pointer, size, handle);
-        },
-    .get_memory_info = [](emm_manager* self,
-                          emm_memory_info* info) { return self->get_memory_info(info); },
-    .reset = [](emm_manager* self) { self->reset(false); },
-    .defer_cleanup = [](emm_manager* self) { self->begin_deferral(); },
-    .end_defer_cleanup = [](emm_manager* self) { self->end_deferral(); },
-    .interface_version = nullptr,
-    .flush = [](emm_manager* self) { return self->flush(); },
-    .state = [](emm_manager* self, emm_state* answer) { self->state(answer); },
-    .report = nullptr,
-    .trim = [](emm_manager* self, u64 keep) { return self->trim(keep); },
-    .statistics = nullptr,
-};
+const emm_plugin_table_v1 table = table_of<emm_manager>(
+    "tenth", "Slots of two sizes, and a reset whose slabs the next call releases");
 }  // namespace
 EMM_PLUGIN_EXPORT const emm_plugin_table_v1* emm_plugin_v1(void) { return &table; }

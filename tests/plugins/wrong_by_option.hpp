@@ -1,6 +1,5 @@
-// What the sixth, seventh, eighth, ninth and tenth pool share: the option `wrong`, the words of
-// errors, writing into a struct of the host no further than it reaches, and what a forked child may
-// do.
+// What the pools from the sixth on share: the option `wrong`, the words of errors, writing into a
+// struct of the host no further than it reaches, what a forked child may do, and the table.
 #pragma once
 #include <emm_plugin.h>
 #include <unistd.h>
@@ -83,6 +82,9 @@ struct Common {
     if (status != EMM_SUCCESS) error_text = words;
     return status;
   }
+  std::size_t last_error(char* buffer, std::size_t size) const {
+    return write(error_text, buffer, size);
+  }
   static emm_status fail_in_child() { return fail(EMM_NOT_INITIALIZED, "a forked child"); }
   void tell(emm_status status) const {
     if (status != EMM_SUCCESS && h != nullptr && h->free_failed != nullptr)
@@ -127,5 +129,67 @@ emm_status make(const emm_create_v1* asked, Manager** answer) {
   made->h = asked->host;
   *answer = made.release();
   return EMM_SUCCESS;
+}
+
+// The table whose slots call the methods of a pool. A slot without a method is NULL.
+template <class Manager>
+emm_plugin_table_v1 table_of(const char* name, const char* summary) {
+  emm_plugin_table_v1 table{};
+  table.struct_size = sizeof table;
+  table.abi_version = EMM_PLUGIN_ABI_VERSION;
+  table.name = name;
+  table.summary = summary;
+  table.options = "wrong=NAME";
+  table.create = make<Manager>;
+  table.destroy = [](Manager* self) {
+    if (self->d != nullptr) self->end_manager();
+    if (!self->in_child()) delete self;
+  };
+  table.last_error = [](Manager* self, char* buffer, std::size_t size) {
+    return self != nullptr ? self->last_error(buffer, size) : write(error_text, buffer, size);
+  };
+  if constexpr (requires { &Manager::initialize; })
+    table.initialize = [](Manager* self) {
+      self->initialize();
+      return emm_status{EMM_SUCCESS};
+    };
+  table.memalloc = [](Manager* self, u64 size, emm_stream stream, emm_memory* memory) {
+    return self->memalloc(size, stream, memory);
+  };
+  table.free = [](Manager* self, emm_token token, emm_stream stream) {
+    return self->free_token(token, stream);
+  };
+  table.memhostalloc = [](Manager* self, u64 size, u32 flags, emm_memory* memory) {
+    return self->memhostalloc(size, flags, memory);
+  };
+  table.mempin = [](Manager* self, void* pointer, u64 size, u32 flags, emm_memory* memory) {
+    return self->mempin(pointer, size, flags, memory);
+  };
+  table.memallocmanaged = [](Manager* self, u64 size, u32 attach, emm_memory* memory) {
+    return self->memallocmanaged(size, attach, memory);
+  };
+  if constexpr (requires { &Manager::get_ipc_handle; })
+    table.get_ipc_handle = [](Manager* self, u64 pointer, u64 size, emm_ipc_handle* handle) {
+      return self->get_ipc_handle(pointer, size, handle);
+    };
+  table.get_memory_info = [](Manager* self, emm_memory_info* info) {
+    return self->get_memory_info(info);
+  };
+  table.reset = [](Manager* self) { self->reset(false); };
+  table.defer_cleanup = [](Manager* self) { self->begin_deferral(); };
+  table.end_defer_cleanup = [](Manager* self) { self->end_deferral(); };
+  table.flush = [](Manager* self) { return self->flush(); };
+  table.state = [](Manager* self, emm_state* state) { self->state(state); };
+  if constexpr (requires { &Manager::report; })
+    table.report = [](Manager* self, char* buffer, std::size_t size) {
+      return self->report(buffer, size);
+    };
+  if constexpr (requires { &Manager::trim; })
+    table.trim = [](Manager* self, u64 keep) { return self->trim(keep); };
+  if constexpr (requires { &Manager::statistics; })
+    table.statistics = [](Manager* self, emm_statistic* statistics, std::size_t count) {
+      return self->statistics(statistics, count);
+    };
+  return table;
 }
 }  // namespace

@@ -8,6 +8,7 @@ import argparse
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -383,6 +384,29 @@ def test_what_goes_on():
             expect(file.read(), "0\n", "how the daemon ended under %s" % " ".join(words))
         os.unlink(go)
         os.unlink(ended)
+
+
+def test_killed():
+    # After kill -9 the folder stays while the program uses it. The next emmctl removes it.
+    number = folder.name + "/number"
+    killed = subprocess.Popen([options.emmctl, "run", "--device", "sim", "--", "sh", "-c", "echo $$ > number.part; mv number.part number; exec sleep 1000"],
+                              cwd=folder.name, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def left():
+        subprocess.run([options.emmctl, "--version"], env=environment, stdout=subprocess.DEVNULL, check=True)
+        return len(glob.glob(folder.name + "/emmctl-sim-*"))
+
+    while not os.path.exists(number) and killed.poll() is None:
+        time.sleep(0.01)
+    killed.kill()
+    killed.wait()
+    expect(left(), 1, "folders of a program that goes on")
+    with open(number) as file:
+        os.kill(int(file.read()), signal.SIGKILL)
+    until = time.monotonic() + 60
+    while left() and time.monotonic() < until:
+        time.sleep(0.05)
+    expect(left(), 0, "folders that kill -9 left")
 
 
 def test_words():

@@ -2,17 +2,24 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/sudden_end.hpp"
 #include "base/text.hpp"
@@ -55,6 +62,27 @@ void empty_folder(int folder) noexcept {
   }
 }
 
+/// In each temporary folder, and locked while its maker is there.
+constexpr const char* kLock = ".emmctl-lock";
+
+/// The names in a folder; none where it cannot be read.
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    found.push_back(at->path().filename());
+  return found;
+}
+
+bool is_in_an_environment(const std::string& path) {
+  const auto processes = names_in("/proc");
+  return std::any_of(processes.begin(), processes.end(), [&](const std::string& process) {
+    std::ifstream file("/proc/" + process + "/environ", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {}).find(path) != std::string::npos;
+  });
+}
+
 }  // namespace
 
 Unfinished::Unfinished(std::string path) : path_(std::move(path)), maker_(getpid()) {
@@ -72,20 +100,34 @@ std::unique_ptr<Unfinished> Unfinished::folder(const std::string& path) {
 }
 
 Result<std::unique_ptr<Unfinished>> Unfinished::temporary_folder(std::string_view purpose) {
-  auto path = text::format("{}/emmctl-{}-XXXXXX", temporary_place(), purpose);
   const WithoutSignals quiet;
-  if (mkdtemp(path.data()) == nullptr)
-    return fail(Errc::io_error, "{}: {}", path, std::strerror(errno));
-  return std::make_unique<Unfinished>(path);
+  for (;;) {
+    auto path = text::format("{}/emmctl-{}-XXXXXX", temporary_place(), purpose);
+    if (mkdtemp(path.data()) == nullptr)
+      return fail(Errc::io_error, "{}: {}", path, std::strerror(errno));
+    auto made = std::make_unique<Unfinished>(path);
+    made->lock_ = open((path + '/' + kLock).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct stat now {};
+    // Another process may have come between, and have removed it.
+    if (made->lock_ < 0 || flock(made->lock_, LOCK_EX) != 0 || fstat(made->lock_, &now) != 0 ||
+        now.st_nlink > 0)
+      return made;
+  }
 }
 
 Unfinished::~Unfinished() {
   if (!whole_) remove();
   forget();
+  if (lock_ >= 0) close(lock_);
 }
 
 void Unfinished::set_whole() noexcept {
   whole_ = true;
+  if (lock_ >= 0) {
+    const int folder = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    unlinkat(folder, kLock, 0);
+    close(folder);
+  }
   forget();
 }
 
@@ -111,6 +153,23 @@ void Unfinished::remove() const noexcept {
 void Unfinished::remove_all() noexcept {
   for (const auto& place : all_unfinished) {
     if (const auto* const one = place.load()) one->remove();
+  }
+}
+
+void remove_left_folders() {
+  const auto place = temporary_place();
+  for (const auto& name : names_in(place)) {
+    if (!name.starts_with("emmctl-")) continue;
+    const auto path = place + '/' + name;
+    const int folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0) continue;
+    const int lock = openat(folder, kLock, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0 && !is_in_an_environment(path)) {
+      empty_folder(folder);
+      rmdir(path.c_str());
+    }
+    if (lock >= 0) close(lock);
+    close(folder);
   }
 }
 

@@ -19,7 +19,8 @@ class Unfinished {
   explicit Unfinished(std::string path);
   /// Makes a folder. Null, with errno, if it cannot be made or is there already.
   static std::unique_ptr<Unfinished> folder(const std::string& path);
-  /// Makes a folder in temporary_place(), with `purpose` in its name. Error: io_error.
+  /// Makes a folder in temporary_place(), with `purpose` in its name, which remove_left_folders()
+  /// removes where this process is killed. Error: io_error.
   static Result<std::unique_ptr<Unfinished>> temporary_folder(std::string_view purpose);
   ~Unfinished();
   Unfinished(const Unfinished&) = delete;
@@ -36,9 +37,14 @@ class Unfinished {
   static void remove_all() noexcept;
 
   const std::string path_;
+  int lock_ = -1;  ///< Of a temporary folder.
   const pid_t maker_;
   bool whole_ = false;
 };
+
+/// Removes the temporary folders whose makers were killed, but for those that lie in the
+/// environment of a program, which goes on with them. Any number of processes may call at a time.
+void remove_left_folders();
 
 /// TMPDIR, or /tmp where it is not an absolute path or has a separator of path lists.
 std::string temporary_place();

@@ -1572,7 +1572,7 @@ constexpr Clause kAccountsClauses[] = {
              if (auto block = b.try_memalloc((i % 5 + 1) * 100'000))
                blocks.push_back(*std::move(block));
              if (i % 6 == 5) blocks.resize(blocks.size() / 2);
-             if (i == 40) {
+             if (i == 41) {  // less is alive than there has been
                for (const auto size : {std::uint64_t{1} << 40, std::uint64_t{1} << 61})
                  if (const auto refused = b.try_memalloc(size)) continue;
              }

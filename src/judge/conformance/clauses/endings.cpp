@@ -336,8 +336,13 @@ constexpr Clause kEndingsClauses[] = {
            any |= run_with_free_meanwhile(b, Where::in_driver, [&b] { b.reset(); });
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     request_small, request, request_on_host, trim, ask}) {
-             const auto deferred = b.defer();
-             at_each_call(operation, 4, [] {});
+             for (int depth = 1; depth <= 2; ++depth) {
+               static_cast<void>(b.manager().flush().has_value());
+               static_cast<void>(b.manager().trim(0).has_value());
+               const auto deferred = b.defer();
+               const auto nested = depth > 1 ? std::optional(b.defer()) : std::nullopt;
+               at_each_call(operation, 4, [] {});
+             }
            }
            if (!any) b.inconclusive("the driver calls of this manager are not seen here");
          }},

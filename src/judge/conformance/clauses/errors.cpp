@@ -534,6 +534,9 @@ void check_words(Bench& b) {
     const auto deferred = manager.defer_cleanup();
     one_after_the_other();
     if (b.decided()) return;
+    const auto nested = manager.defer_cleanup();
+    one_after_the_other();
+    if (b.decided()) return;
   }
   std::mutex mutex;
   const auto until = steady_clock::now() + std::chrono::milliseconds(60);

@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -49,15 +52,21 @@ struct Room {
   std::string_view words;
   std::uint64_t left;  ///< 0: much.
   std::uint64_t size;
-  std::size_t most;    ///< Blocks that are asked for.
-  std::size_t firsts;  ///< How many of the takers come first once.
+  std::size_t most;          ///< Blocks that are asked for.
+  std::size_t firsts;        ///< How many of the takers come first once.
+  bool is_one_over = false;  ///< The work of the blocks' own stream is over, that of others is not.
+  bool is_of_two = false;    ///< Another thread asks for half of the blocks.
 };
-constexpr Room kRooms[] = {{Kind::device, "blocks", 64_MiB, 6_MiB, 20, 5},
-                           {Kind::device, "blocks", 8_MiB, 512_KiB, 20, 2},
-                           {Kind::device, "blocks", 0, 6_MiB, 20, 1},
-                           {Kind::device, "small blocks", 0, 16_KiB, 20, 1},
-                           {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
-                           {Kind::mapped, "mapped blocks", 0, 256_KiB, 6, 1}};
+constexpr Room kRooms[] = {
+    {Kind::device, "blocks", 64_MiB, 6_MiB, 20, 5},
+    {Kind::device, "blocks", 8_MiB, 512_KiB, 20, 2},
+    {Kind::device, "blocks", 0, 6_MiB, 20, 1},
+    {Kind::device, "small blocks", 0, 16_KiB, 20, 1},
+    {Kind::device, "blocks whose work is over", 64_MiB, 6_MiB, 20, 1, true},
+    {Kind::device, "blocks of two threads", 8_MiB, 256_KiB, 40, 1, false, true},
+    {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
+    {Kind::mapped, "mapped blocks", 0, 256_KiB, 6, 1},
+    {Kind::mapped, "small mapped blocks", 0, 16_KiB, 6, 1}};
 
 /// A manager whose memory the checker of stream order follows.
 class Course {
@@ -75,13 +84,14 @@ class Course {
     }
     if (room.left != 0) b.leave_on_device(room.left);
     // No event is over unless somebody waits for it.
-    for (const auto call : {Call::event_query, Call::stream_query})
-      b.watch().fail_always(call, kNotReady);
+    answer_queries(kNotReady);
+    if (room.is_one_over) b.watch().during = [this](const CallEvent& event) { hear(event); };
     b.manager();
     size_ = std::min(room.size, b.affordable(64_MiB) / 10) & ~(4_KiB - 1);
   }
   ~Course() {
     end_all();
+    b.watch().during = nullptr;
     for (const auto stream : streams) {
       if (stream.value != 0 && stream != kPerThread && !b.ordered().stream_destroy(stream))
         return;  // the whole device is reset next
@@ -114,17 +124,21 @@ class Course {
   /// Takes all that there is, on one stream. What served before serves again, but for what a
   /// manager loses to the order in which it grows.
   bool fill(bool may_lose) {
-    while (blocks.size() < room.most) {
-      auto block = ask(size_, streams[0]);
-      if (!block) break;
-      blocks.push_back(*std::move(block));
-    }
+    if (room.is_of_two) start_thread([this] { fill_up_to(room.most / 3); }).join();
+    fill_up_to(room.most);
     if (!may_lose && !b.decided())
       b.expect_rule("suite/serves", 2 * blocks.size() >= served_, when,
                     text::format("{} blocks of {} bytes are served", blocks.size(), size_),
                     text::format("about {}, as before", served_));
     served_ = std::max(served_, blocks.size());
     return blocks.size() >= 4;
+  }
+  void fill_up_to(std::size_t most) {
+    while (blocks.size() < most) {
+      auto block = ask(size_, streams[0]);
+      if (!block) break;
+      blocks.push_back(*std::move(block));
+    }
   }
   /// Asks for more than there is.
   void ask_in_vain(StreamHandle stream) {
@@ -146,8 +160,9 @@ class Course {
   void clear() {
     end_all();
     if (!b.ordered().ctx_synchronize() || !b.manager().flush()) return;
-    static_cast<void>(b.manager().trim(0).has_value());
+    const bool is_trimmed = b.manager().trim(0).has_value() && b.subject().has_trim;
     b.watch().forget();
+    if (is_trimmed) judge_held();
   }
   void expect_order(bool may_unmap = false) {
     for (const auto& hazard : order_.take_found()) {
@@ -170,6 +185,42 @@ class Course {
     b.watch().forgive();
   }
   std::uint64_t size() const noexcept { return size_; }
+  /// The driver keeps what it refused to free.
+  void set_may_lose(bool may_lose) { may_lose_ = may_lose; }
+
+  void answer_queries(std::int32_t native) {
+    for (const auto call : {Call::event_query, Call::stream_query})
+      b.watch().fail_always(call, native);
+  }
+  void hear(const CallEvent& event) {
+    const bool of_event = event.call == Call::event_query;
+    const std::lock_guard lock(mutex_);
+    if (event.call == Call::event_record) recorded_[event.pointer] = event.stream;
+    if (!of_event && event.call != Call::stream_query) return;
+    const auto stream = of_event ? recorded_[event.pointer] : event.stream;
+    answer_queries(stream == streams[0] ? 0 : kNotReady);
+  }
+
+  /// Nothing lives, and idle memory was released: it holds as little as it ever did.
+  void judge_held() {
+    const auto& ledger = b.watch().ledger();
+    const auto held = [&] {
+      return ledger.live(CallLedger::Kind::device).bytes + ledger.physical_bytes() +
+             ledger.live(CallLedger::Kind::managed).bytes;
+    };
+    auto now = held();
+    if (!least_held_) least_held_ = now;
+    // A manager may free, and ask ahead, on a thread of its own.
+    for (int i = 0; i < 50 && now > *least_held_; ++i, now = held()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (!b.manager().trim(0)) return;
+    }
+    if (!may_lose_)
+      b.expect_rule("accounts/balance", now <= *least_held_,
+                    text::format("{}; then all is freed, flush() and trim(0)", when),
+                    text::format("{} bytes of the device are held", now),
+                    text::format("{} or less, as before", *least_held_));
+  }
 
   Bench& b;
   const Room& room;
@@ -180,10 +231,13 @@ class Course {
 
  private:
   order::Checker& order_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, StreamHandle> recorded_;
   std::uint32_t ids_ = 0;
   std::uint64_t size_ = 0;
   std::size_t served_ = 0;
-  bool is_refusing_ = false;
+  std::optional<std::uint64_t> least_held_{};
+  bool is_refusing_ = false, may_lose_ = false;
 };
 
 struct Way {
@@ -233,6 +287,11 @@ constexpr Way kWays[] = {
      [](Course& c) {
        free_three(c, c.streams[0]);
        c.deferrals.push_back(c.b.manager().defer_cleanup());
+     }},
+    {"freed on another stream, after a reset",
+     [](Course& c) {
+       c.reset();
+       if (c.fill(true)) free_three(c, c.streams[1]);
      }},
     {"ended by a reset", [](Course& c) { c.reset(); }},
     {"ended by a reset in a deferral",
@@ -426,6 +485,21 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
   course.expect_order();
 }
 
+void hand_over_all(Bench& b, const Room& room, const Way& way) {
+  Course course(b, room);
+  course.set_may_lose(way.may_lose);
+  course.when = "at first";
+  if (!course.fill(way.may_lose)) return;
+  course.clear();
+  for (std::size_t first = 0; first < room.firsts; ++first) {
+    for (const auto& between : kBetween) {
+      if (b.is_numba() && between.words == "reset()") continue;
+      // Another thread's default stream is best told from this one's.
+      hand_over(course, way, between, first + (way.is_on_stream ? std::size(kTakers) - 1 : 0));
+    }
+  }
+}
+
 void check_handovers(Bench& b) {
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -436,15 +510,10 @@ void check_handovers(Bench& b) {
       if (way.is_on_stream && room.kind != Kind::device) continue;
       if (b.is_numba() && way.words.find("reset") != std::string_view::npos) continue;
       b.apart([&](Bench& on) {
-        Course course(on, room);
-        for (std::size_t first = 0; first < room.firsts; ++first) {
-          for (const auto& between : kBetween) {
-            if (b.is_numba() && between.words == "reset()") continue;
-            // Another thread's default stream is best told from this one's.
-            hand_over(course, way, between,
-                      first + (way.is_on_stream ? std::size(kTakers) - 1 : 0));
-          }
-        }
+        hand_over_all(on, room, way);
+        // The driver has refused waits, and events.
+        if (!way.may_lose && !on.is_numba() && !on.decided() && on.watch().total() != 0)
+          on.expect_balance(text::format("{} {}; then the manager's end", room.words, way.words));
       });
     }
   }

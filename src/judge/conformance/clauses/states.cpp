@@ -75,6 +75,7 @@ struct Asked {
   StreamHandle stream{};
   bool portable = false, wc = false, mapped = false;
   AttachFlags attach = AttachFlags::global;
+  bool is_filled = true;
 };
 
 /// A thread that is paused inside a call of the manager, in its first driver call there.
@@ -180,8 +181,16 @@ class Scene {
     is_asked_ = true;
     for (const auto kind : kKinds) {
       const std::size_t wanted = kind == Kind::region ? 2 : 1;
-      for (auto had = count(kind); had < wanted && offers_[at(kind)] && !b.decided(); ++had)
-        if (!ask(kind, {.mapped = had == 1})) ask(kind, {});  // a device may map no region
+      for (auto had = count(kind); had < wanted && offers_[at(kind)] && !b.decided(); ++had) {
+        const Asked asked{.portable = had == 0 && kind == Kind::region, .mapped = had == 1};
+        const auto act = [&] {
+          if (!ask(kind, asked)) ask(kind, {});  // a device may map no region
+        };
+        if (kind != Kind::device && kind != Kind::region)
+          elsewhere(act);
+        else
+          act();
+      }
     }
     if (is_known_) return;
     is_known_ = true;
@@ -190,6 +199,9 @@ class Scene {
     handle();
     info();
     note_what_waits();
+    flush();
+    static_cast<void>(b.manager().trim(0).has_value());
+    tells_as_state_ = is_as_told() && has_told_;
   }
   bool offers(Kind kind) const { return offers_[at(kind)]; }
 
@@ -221,14 +233,11 @@ class Scene {
     if (kind == Kind::region)
       b.expect_rule("PIN-3", one.block.host() == range.pointer, done, "another address",
                     "the region's");
-    const auto thing = kind == Kind::managed && ledger_sees()
-                           ? b.watch().ledger().find(CallLedger::Kind::managed, one.block.address())
-                           : std::nullopt;
-    if (thing)
-      b.expect_rule("flags/memallocmanaged",
-                    thing->flags == static_cast<std::uint64_t>(asked.attach), done,
-                    text::format("cuMemAllocManaged was called with flags {}", thing->flags),
-                    text::format("flags {}", static_cast<unsigned>(asked.attach)));
+    judge_flags(one, asked, done);
+    if (!asked.is_filled) {
+      live_.push_back(std::move(one));
+      return true;
+    }
     b.expect_ok(done, b.try_fill(one.block, one.value));
     if (kind == Kind::mapped || kind == Kind::managed) {
       std::byte first{};
@@ -245,6 +254,18 @@ class Scene {
     if (!offers_[at(kind)]) return;
     const auto made = make(kind, {.size = size}, kind == Kind::region ? ranges_[0] : HostRange{});
     b.watch().forgive();
+  }
+
+  /// Requests, of each of which the driver refuses another call.
+  void fail_each_call(Kind kind, std::uint64_t size) {
+    constexpr std::uint64_t kMost = 5;
+    for (std::uint64_t n = 1; n <= kMost && offers_[at(kind)]; ++n) {
+      b.watch().fail_nth(n, kIllegalAddress, false);
+      fail(kind, size);
+      const bool is_reached = b.watch().failed_nth();
+      b.watch().fail_nth(0, 0, false);
+      if (!is_reached) return;
+    }
   }
 
   /// Requests for memory that the driver then cannot map.
@@ -292,9 +313,18 @@ class Scene {
   }
   /// Frees the oldest live block of every kind on a thread of its own.
   void end_elsewhere() {
-    start_thread([this] {
-      is_helper = true;
+    elsewhere([this] {
       for (const auto kind : kKinds) end(kind);
+    });
+  }
+  /// Frees all on a thread of its own, and asks the manager nothing.
+  void drop_elsewhere() {
+    elsewhere([this] { live_.clear(); });
+  }
+  static void elsewhere(const std::function<void()>& act) {
+    start_thread([&] {
+      is_helper = true;
+      act();
     }).join();
   }
 
@@ -302,7 +332,7 @@ class Scene {
   void leave_pending(Kind kind, std::uint64_t size = 4_KiB, StreamHandle stream = {}) {
     if (!offers_[at(kind)] || kind == Kind::region) return;
     const auto before = live_.size();
-    if (!ask(kind, {.size = size}) || live_.size() == before) return;
+    if (!ask(kind, {.size = size, .is_filled = size < kLarge}) || live_.size() == before) return;
     auto one = std::move(live_.back());
     live_.pop_back();
     finish(std::move(one), stream, stream.value == 0);
@@ -388,13 +418,18 @@ class Scene {
   void note_what_waits() {
     const auto deferred = b.defer();
     for (const auto kind : kKinds) {
-      if (kind == Kind::region || !offers(kind) || b.decided()) continue;
-      auto made = make(kind, {}, {});
-      if (!made) continue;
-      const auto before = b.manager().state().pending_count;
-      made->drop();
-      const auto after = b.manager().state().pending_count;
-      tells_pending_[at(kind)] = before && after && *after == *before + 1;
+      for (const auto size : {4_KiB, kLarge}) {
+        if (kind == Kind::region || !offers(kind) || b.decided()) continue;
+        if (kind == Kind::device && size == kLarge) continue;  // what is kept of it would serve
+        auto made = make(kind, {.size = size}, {});
+        if (!made) continue;
+        const auto before = b.manager().state();
+        made->drop();
+        const auto after = b.manager().state();
+        tells_pending_[at(kind)][size == kLarge] = {
+            adds(before.pending_count, 1, after.pending_count),
+            adds(before.pending_bytes, size, after.pending_bytes)};
+      }
     }
   }
   /// Frees a block of each kind inside the deferral, and notes which frees are held back.
@@ -520,6 +555,7 @@ class Scene {
     }
     judge_live_bytes();
     judge_reserved();
+    judge_told();
   }
 
   /// Ends all states and what the operation left, and expects nothing to wait after a flush.
@@ -572,6 +608,8 @@ class Scene {
   }
 
   static inline thread_local bool is_helper = false;
+  /// More than a manager may like to keep idle.
+  static constexpr std::uint64_t kLarge = 24_MiB;
 
  private:
   struct Live {
@@ -664,12 +702,62 @@ class Scene {
                     text::format("{}, which the driver has given", is));
   }
 
+  /// The driver's memory has the flags that were asked for.
+  void judge_flags(const Live& one, const Asked& asked, const std::string& done) {
+    if (one.kind == Kind::device || !ledger_sees()) return;
+    const bool is_managed = one.kind == Kind::managed;
+    const auto& ledger = b.watch().ledger();
+    auto thing = ledger.find(is_managed ? CallLedger::Kind::managed : CallLedger::Kind::host,
+                             one.block.address());
+    const bool is_region = !is_managed && !thing;
+    if (is_region) thing = ledger.find(CallLedger::Kind::registered, one.block.address());
+    if (!thing) return;
+    const bool is_mapped = one.kind == Kind::mapped || asked.mapped;
+    // A registration cannot be write-combined.
+    const auto flags = is_managed ? static_cast<unsigned>(asked.attach)
+                                  : unsigned{asked.portable} | unsigned{is_mapped} << 1 |
+                                        unsigned{asked.wc && !is_region} << 2;
+    b.expect_rule(is_managed                 ? "flags/memallocmanaged"
+                  : one.kind == Kind::region ? "flags/mempin"
+                                             : "flags/memhostalloc",
+                  thing->flags == flags, done,
+                  text::format("the driver's memory has flags {}", thing->flags),
+                  text::format("flags {}", flags));
+  }
+
+  /// Whether the frees that state() says to be pending are those that the host was told of.
+  bool is_as_told() {
+    for (const auto& [call, size] : b.observer().added()) {
+      has_told_ = true;
+      ++told_.count;
+      told_.bytes += size.value_or(0);
+    }
+    for (const auto& flush : b.observer().flushes()) {
+      told_.count -= flush.count;
+      told_.bytes -= flush.bytes;
+    }
+    b.observer().forget();
+    const auto state = b.manager().state();
+    return state.pending_count == told_.count && state.pending_bytes == told_.bytes;
+  }
+  void judge_told() {
+    if (!tells_as_state_ || had_guest_ || elsewhere_ || has_lost_) return;
+    const auto as_told = is_as_told();
+    const auto state = b.manager().state();
+    b.expect_rule(
+        "accounts/pending", as_told, when,
+        text::format("{} frees of {} bytes are pending", state.pending_count.value_or(0),
+                     state.pending_bytes.value_or(0)),
+        text::format("{} of {}, as pending_added() and flushed() told", told_.count, told_.bytes));
+  }
+
   void finish(Live one, StreamHandle stream, bool is_dropped) {
     const auto address = one.block.address();
     const auto kind = one.kind;
     const auto thing = waiting_thing(one);
     const auto done = said(text::format("{} freed", kNames[at(kind)]));
-    const auto pending = b.manager().state().pending_count;
+    const auto before = b.manager().state();
+    const auto size = one.block.size();
     if (is_dropped) {
       one.block.drop();
     } else {
@@ -677,12 +765,20 @@ class Scene {
       if (!is_refusing_frees_) b.expect_ok(done, freed);
     }
     if (kind == Kind::region) return expect_unpinned(address, done);
-    const auto waiting = b.manager().state().pending_count;
     const auto is_alone = !is_refusing_frees_ && !guest_.is_inside() && !elsewhere_ && !is_helper;
-    if (is_deferring_ && is_alone && tells_pending_[at(kind)] && pending && waiting)
-      b.expect_rule("accounts/pending", *waiting == *pending + 1, done,
-                    text::format("{} frees are pending, and {} were before", *waiting, *pending),
-                    "one more: the free waits for the deferral's end");
+    if (is_deferring_ && is_alone && (size == 4_KiB || size == kLarge)) {
+      const auto after = b.manager().state();
+      const auto [count, bytes] = tells_pending_[at(kind)][size == kLarge];
+      b.expect_rule(
+          "accounts/pending",
+          (!count || adds(before.pending_count, 1, after.pending_count)) &&
+              (!bytes || adds(before.pending_bytes, size, after.pending_bytes)),
+          done,
+          text::format("{} frees of {} bytes are pending, and {} of {} were before",
+                       after.pending_count.value_or(0), after.pending_bytes.value_or(0),
+                       before.pending_count.value_or(0), before.pending_bytes.value_or(0)),
+          text::format("one more, of {} bytes: it waits for the deferral's end", size));
+    }
     judge_held_back();  // of the frees before this one
     if (is_deferring_ && thing && b.watch().ledger().find(ledger_kind(kind), thing->base) == thing)
       held_back_[thing->base] = kind;
@@ -721,6 +817,10 @@ class Scene {
           "its free is made once the deferral has ended");
     }
   }
+  static bool adds(std::optional<std::uint64_t> before, std::uint64_t more,
+                   std::optional<std::uint64_t> after) {
+    return before && after && *after == *before + more;
+  }
   void judge_live_bytes() {
     if (had_guest_) return;  // a free may be counted once the other thread has left
     const auto told = b.manager().state().live_bytes;
@@ -749,8 +849,13 @@ class Scene {
   std::set<unsigned> given_;  ///< Each variant() that it has given once.
   StreamHandle other_{};
   Reserved counts_reserved_ = Reserved::otherwise;
+  RecordingObserver::Flush told_{};  ///< Of what was told, what is pending.
+  bool has_told_ = false, tells_as_state_ = false;
   bool tells_info_ = false, gives_handles_ = false;
-  std::array<bool, 5> tells_pending_{};
+  struct TellsPending {
+    bool count = false, bytes = false;
+  };
+  std::array<std::array<TellsPending, 2>, 5> tells_pending_{};  ///< Of 4 KiB, of kLarge.
   bool is_known_ = false;
   bool is_asked_ = false, defers_ = false;  ///< Whether it has deferrals.
   bool is_refusing_frees_ = false;
@@ -802,13 +907,18 @@ constexpr State kStates[] = {
        for (int i = 0; i < 3; ++i) s.ask(Kind::region, {.mapped = i == 1});
      }},
     {"after a reset", [](Scene& s) { s.reset(), s.furnish(); }},
+    {"nothing alive or idle, after a reset",
+     [](Scene& s) {
+       s.reset();
+       s.end_late();
+       s.flush();
+       s.trim(0);
+     }},
     {"memory out", [](Scene& s) { s.fill(); }, true},
     {"another thread inside", [](Scene& s) { s.invite_guest(); }},
     {"after failed calls",
      [](Scene& s) {
-       s.refuse(kIllegalAddress);
-       for (const auto kind : kKinds) s.fail(kind, 6_MiB);
-       s.refuse(0);
+       for (const auto kind : kKinds) s.fail_each_call(kind, 6_MiB);
        for (const auto kind : {Kind::device, Kind::managed, Kind::pinned})
          s.fail(kind, std::uint64_t{1} << 61);
      }},
@@ -854,13 +964,7 @@ constexpr Operation kOperations[] = {
     {"free of a region", [](Scene& s) { s.end(Kind::region); }},
     {"free by another thread", [](Scene& s) { s.end_elsewhere(); }},
     {"get_ipc_handle", [](Scene& s) { s.handle(); }},
-    {"get_ipc_handle by another thread",
-     [](Scene& s) {
-       start_thread([&s] {
-         Scene::is_helper = true;
-         s.handle();
-       }).join();
-     }},
+    {"get_ipc_handle by another thread", [](Scene& s) { Scene::elsewhere([&s] { s.handle(); }); }},
     {"get_memory_info", [](Scene& s) { s.info(); }},
     {"flush", [](Scene& s) { s.flush(); }},
     {"trim", [](Scene& s) { s.trim(0); }},
@@ -882,6 +986,11 @@ constexpr Operation kOperations[] = {
     {"many frees of page-locked memory",
      [](Scene& s) {
        for (int i = 0; i < 26; ++i) s.leave_pending(Kind::pinned, 64);
+     }},
+    {"large frees",
+     [](Scene& s) {
+       for (const auto kind : {Kind::managed, Kind::pinned}) s.leave_pending(kind, Scene::kLarge);
+       s.ask(Kind::device, {});  // which may find what is over
      }},
     {"memory that cannot be mapped", [](Scene& s) { s.fail_to_map(); }},
     {"requests without memory", [](Scene& s) { s.ask_without_memory(); }},
@@ -942,8 +1051,9 @@ bool ask_all_in(Bench& b, std::span<const Operation* const> operations,
   return held.is_more_than(before);
 }
 
-/// Ends the manager in the states, with a block of each kind alive. It then holds nothing.
-void end_in(Bench& b, std::span<const State* const> in) {
+/// Ends the manager in the states, with a block of each kind alive, or freed by another thread. It
+/// then holds nothing.
+void end_in(Bench& b, std::span<const State* const> in, bool are_freed) {
   if (dynamic_cast<const plugin::ImportedManager*>(&b.manager()) == nullptr) return;
   if (std::any_of(in.begin(), in.end(), [](const State* one) { return one->may_lose; })) return;
   if (std::any_of(in.begin(), in.end(), [](const State* one) { return one->is_full; }))
@@ -956,8 +1066,11 @@ void end_in(Bench& b, std::span<const State* const> in) {
     state->enter(scene);
     words += text::format("{}{}", words.empty() ? "" : " and ", state->words);
   }
+  if (are_freed) scene.drop_elsewhere();
   scene.abandon();
-  if (!scene.is_skipped && !b.decided()) b.expect_balance(words + ": the manager's end");
+  if (!scene.is_skipped && !b.decided())
+    b.expect_balance(text::format("{}{}: the manager's end", words,
+                                  are_freed ? " and frees by another thread" : ""));
 }
 
 std::vector<const Operation*> shuffled_operations(Prng& random) {
@@ -972,12 +1085,22 @@ void ask_in_states(Bench& b, std::span<const State* const> in, int rounds) {
   const auto operations = shuffled_operations(b.random());
   std::string more;
   bool grows = false;
-  b.apart([&](Bench& on) { grows = ask_all_in(on, operations, in, rounds, more); });
-  if (!b.decided()) b.apart([&](Bench& on) { end_in(on, in); });
-  if (!grows || b.decided()) return;
+  const bool may_lose =
+      std::any_of(in.begin(), in.end(), [](const State* one) { return one->may_lose; });
   std::string words;
   for (const auto* state : in)
     words += text::format("{}{}", words.empty() ? "" : " and ", state->words);
+  b.apart([&](Bench& on) {
+    grows = ask_all_in(on, operations, in, rounds, more);
+    // The driver refused requests, and no frees.
+    if (!grows && !may_lose && !on.decided() && on.watch().total() != 0)
+      on.expect_balance(text::format("{}: all operations, and the manager's end", words));
+  });
+  for (const bool are_freed : {false, true}) {
+    if (!b.decided() && (in.size() == 1 || !are_freed))
+      b.apart([&](Bench& on) { end_in(on, in, are_freed); });
+  }
+  if (!grows || b.decided()) return;
   const auto blame = [&](Bench& on, std::string_view done) {
     on.expect_rule(
         "accounts/balance", false,
@@ -1302,30 +1425,35 @@ void check_forks(Bench& b) {
   }
   if (!b.subject().foreign) return;
   for (const auto& call : kGuestCalls) {
-    // A fork of Python takes a hundred times as long, and its locks are about whole requests.
-    const int most_calls = b.subject().is_class ? 1 : 3;
-    bool is_reached = true;
-    for (int nth = 1; nth <= most_calls && is_reached && !b.decided(); ++nth) {
-      b.apart([&](Bench& on) {
-        Scene scene(on);
-        scene.set_guest_patience(60'000);
-        scene.when = "before a fork";
-        scene.furnish();
-        auto blocks = blocks_of_each_kind(on);
-        {
-          const auto deferred = on.defer();
-          blocks_of_each_kind(on).clear();
-        }
-        const auto region = on.buffer();
-        auto& manager = on.manager();
-        is_reached = scene.guest().enter([&] { call.run(manager, region); }, nth, call.in_requests);
-        if (is_reached && !on.decided())
-          fork_and_go_on(on, blocks, next_first(),
-                         text::format("another thread in {}, its driver call {}", call.words, nth),
-                         false);
-        scene.guest().leave();
-        blocks.clear();
-      });
+    for (const bool is_deferred : {false, true}) {
+      // A fork of Python takes a hundred times as long, and its locks are about whole requests.
+      const int most_calls = b.subject().is_class ? 1 : 3;
+      bool is_reached = true;
+      for (int nth = 1; nth <= most_calls && is_reached && !b.decided(); ++nth) {
+        b.apart([&](Bench& on) {
+          Scene scene(on);
+          scene.set_guest_patience(60'000);
+          scene.when = "before a fork";
+          scene.furnish();
+          auto blocks = blocks_of_each_kind(on);
+          {
+            const auto deferred = on.defer();
+            blocks_of_each_kind(on).clear();
+          }
+          for (int i = 0; i < 2 && is_deferred; ++i) scene.begin_deferral();
+          const auto region = on.buffer();
+          auto& manager = on.manager();
+          is_reached =
+              scene.guest().enter([&] { call.run(manager, region); }, nth, call.in_requests);
+          if (is_reached && !on.decided())
+            fork_and_go_on(on, blocks, next_first(),
+                           text::format("another thread in {}, its driver call {}{}", call.words,
+                                        nth, is_deferred ? ", in nested deferrals" : ""),
+                           false);
+          scene.guest().leave();
+          blocks.clear();
+        });
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -26,10 +27,11 @@ constexpr std::int32_t kNotReady = 600;
 class StreamProgram {
  public:
   StreamProgram(Bench& bench, std::uint64_t seed)
-      : b_(bench), random_(seed), order_(bench.watch_order()) {}
+      : b_(bench), random_(seed), defers_(seed), order_(bench.watch_order()) {}
 
-  /// With `faults`, the device refuses some of the manager's calls that order work.
-  void run(int steps, bool faults) {
+  /// With `faults`, the device refuses some of the manager's calls that order work. Deferrals begin
+  /// and end meanwhile if `in_deferrals`.
+  void run(int steps, bool faults, bool in_deferrals) {
     b_.manager();
     b_.expect(true, {}, {}, {});
     for (const auto kind :
@@ -51,11 +53,13 @@ class StreamProgram {
     resets_ = random_.chance(0.3);
     is_faulty_ = faults;
     for (int i = 0; i < steps && !b_.decided() && !is_over_; ++i) {
+      if (in_deferrals) defer();
       step();
       if (b_.watch().total() == 0)
         b_.inconclusive("the driver calls of this manager are not seen here");
       for (const auto& hazard : order_.take_found()) accuse(hazard);
     }
+    deferrals_.clear();
     while (!live_.empty() && !b_.decided()) end(live_.size() - 1);
     for (const auto stream : streams_) {
       if (stream.value != 0 && !b_.ordered().stream_destroy(stream))
@@ -77,6 +81,16 @@ class StreamProgram {
     if (is_over_) return;
     b_.expect(false, text::format("a random program on four streams, seed {}", b_.seed()),
               describe(hazard), "an order between that work and what comes after");
+  }
+
+  /// Begins or ends a deferral now and then, whatever else happens.
+  void defer() {
+    if (!defers_.chance(0.1)) return;
+    if (deferrals_.size() < 2 && defers_.chance(0.5)) {
+      deferrals_.push_back(b_.defer());
+    } else if (!deferrals_.empty()) {
+      deferrals_.erase(deferrals_.begin());
+    }
   }
 
   StreamHandle any() { return streams_[random_.below(streams_.size())]; }
@@ -218,8 +232,9 @@ class StreamProgram {
   }
 
   Bench& b_;
-  Prng random_;
+  Prng random_, defers_;
   order::Checker& order_;
+  std::list<Deferral> deferrals_;
   bool resets_ = false;  ///< After a reset, little is left that can go wrong.
   bool is_faulty_ = false;
   bool is_over_ = false;
@@ -248,7 +263,7 @@ void run_stream_programs(Bench& b) {
            0,         kNotReady, 0, 0,         0,         kNotReady, kNotReady, 0,
            kNotReady, 0,         0, kNotReady, 0,         kNotReady, 0,         kNotReady});
     }
-    StreamProgram(**fresh, subject.seed).run(120, i % 4 == 1);
+    StreamProgram(**fresh, subject.seed).run(120, i % 4 == 1, i % 2 == 1);
     b.take(**fresh);
   }
 }
