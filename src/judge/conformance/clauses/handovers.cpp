@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -156,13 +157,18 @@ class Course {
     blocks.clear();
     deferrals.clear();
   }
-  /// All work is over, and nothing is kept.
+  /// All work is over, which events tell now, and nothing is kept.
   void clear() {
     end_all();
-    if (!b.ordered().ctx_synchronize() || !b.manager().flush()) return;
+    if (!b.ordered().ctx_synchronize()) return;
+    is_over_ = true;
+    answer_queries(0);
+    const bool is_flushed = b.manager().flush().has_value();
     const bool is_trimmed = b.manager().trim(0).has_value() && b.subject().has_trim;
     b.watch().forget();
-    if (is_trimmed) judge_held();
+    if (is_flushed && is_trimmed) judge_held();
+    is_over_ = false;
+    answer_queries(kNotReady);
   }
   void expect_order(bool may_unmap = false) {
     for (const auto& hazard : order_.take_found()) {
@@ -198,7 +204,7 @@ class Course {
     if (event.call == Call::event_record) recorded_[event.pointer] = event.stream;
     if (!of_event && event.call != Call::stream_query) return;
     const auto stream = of_event ? recorded_[event.pointer] : event.stream;
-    answer_queries(stream == streams[0] ? 0 : kNotReady);
+    answer_queries(is_over_ || stream == streams[0] ? 0 : kNotReady);
   }
 
   /// Nothing lives, and idle memory was released: it holds as little as it ever did.
@@ -238,6 +244,7 @@ class Course {
   std::size_t served_ = 0;
   std::optional<std::uint64_t> least_held_{};
   bool is_refusing_ = false, may_lose_ = false;
+  std::atomic<bool> is_over_{false};  ///< All work is.
 };
 
 struct Way {
