@@ -148,9 +148,8 @@ class PoolManager final : public HostOnlyManager {
     // Each arena knows its own peak. The peak of several together is not known.
     const bool one = arenas_with_a_peak() < 2;
     const auto count = [&](const pool::Statistics::Count& given) {
-      return MemoryStatistics::Count{
-          given.current, one ? std::optional(given.peak) : std::nullopt, given.total,
-          given.total - given.current};
+      return MemoryStatistics::Count{given.current, one ? std::optional(given.peak) : std::nullopt,
+                                     given.total, given.total - given.current};
     };
     // Peaks and totals are known only if each change was counted.
     const auto split = [&](const pool::Statistics::Count& given) {

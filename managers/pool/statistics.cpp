@@ -43,9 +43,8 @@ void UsageCounts::before_deferred_changes(std::uint64_t deferred_bytes,
 
 void UsageCounts::reset_peaks() noexcept {
   peaks_ = {};
-  for (auto* count :
-       {&now_.requested_bytes, &now_.allocated_bytes, &now_.allocation, &now_.inactive_split_bytes,
-        &now_.inactive_split, &now_.segment})
+  for (auto* count : {&now_.requested_bytes, &now_.allocated_bytes, &now_.allocation,
+                      &now_.inactive_split_bytes, &now_.inactive_split, &now_.segment})
     count->peak = count->current;
 }
 

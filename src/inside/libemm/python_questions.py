@@ -472,7 +472,7 @@ def finalizer_inside_a_request(made, words, action, seconds=5):
 @question("class/threads")
 def requests_are_apart(made, seconds=5):
     """Each line of a request lets another thread's request run whole, or as far as the class's locks let it."""
-    done = "memalloc(4096), between two lines of which another thread makes memalloc(4096) or memalloc(8192)"
+    done = "memalloc(4096), between two lines of which other threads make memalloc(4096) and memalloc(8192)"
     given, raised, threads = [], [], []
     some_of_each = [some_memory(made, 4096 << i % 2) for i in range(60)]
     del some_of_each  # where a class keeps blocks for later, there are some
@@ -489,8 +489,9 @@ def requests_are_apart(made, seconds=5):
             made.context.pop()
 
     def let_another_in(frame, event, argument):
-        if event == "line" and len(threads) < 30:
-            threads.append(threading.Thread(target=request, args=(4096 << len(threads) % 2,), daemon=True))
+        # The same size may take what the first request has looked at; another leaves what the first did not ask for.
+        for size in (4096, 8192) if event == "line" and len(threads) < 60 else ():
+            threads.append(threading.Thread(target=request, args=(size,), daemon=True))
             threads[-1].start()
             threads[-1].join(0.05)  # it may wait for a lock
         return let_another_in

@@ -111,7 +111,8 @@ def _drawer(torch):
 
 def _fake_mode_asker(torch):
     """A function that gives the mode in which PyTorch only works out shapes, as for parts of a DTensor; None outside of it."""
-    ask, keys = getattr(torch._C, "_get_dispatch_mode", None), getattr(torch._C, "_TorchDispatchModeKey", None)
+    core = getattr(torch, "_C", None)
+    ask, keys = getattr(core, "_get_dispatch_mode", None), getattr(core, "_TorchDispatchModeKey", None)
     if ask is None or not hasattr(keys, "FAKE"):
         return lambda: None
     return functools.partial(ask, keys.FAKE)
