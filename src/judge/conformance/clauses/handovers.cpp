@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -157,18 +156,12 @@ class Course {
     blocks.clear();
     deferrals.clear();
   }
-  /// All work is over, which events tell now, and nothing is kept.
+  /// All work is over, and nothing is kept.
   void clear() {
     end_all();
-    if (!b.ordered().ctx_synchronize()) return;
-    is_over_ = true;
-    answer_queries(0);
-    const bool is_flushed = b.manager().flush().has_value();
-    const bool is_trimmed = b.manager().trim(0).has_value() && b.subject().has_trim;
+    if (!b.ordered().ctx_synchronize() || !b.manager().flush()) return;
+    static_cast<void>(b.manager().trim(0).has_value());
     b.watch().forget();
-    if (is_flushed && is_trimmed) judge_held();
-    is_over_ = false;
-    answer_queries(kNotReady);
   }
   void expect_order(bool may_unmap = false) {
     for (const auto& hazard : order_.take_found()) {
@@ -192,7 +185,6 @@ class Course {
   }
   std::uint64_t size() const noexcept { return size_; }
   /// The driver keeps what it refused to free.
-  void set_may_lose(bool may_lose) { may_lose_ = may_lose; }
 
   void answer_queries(std::int32_t native) {
     for (const auto call : {Call::event_query, Call::stream_query})
@@ -204,28 +196,7 @@ class Course {
     if (event.call == Call::event_record) recorded_[event.pointer] = event.stream;
     if (!of_event && event.call != Call::stream_query) return;
     const auto stream = of_event ? recorded_[event.pointer] : event.stream;
-    answer_queries(is_over_ || stream == streams[0] ? 0 : kNotReady);
-  }
-
-  /// Nothing lives, and idle memory was released: it holds as little as it ever did.
-  void judge_held() {
-    const auto& ledger = b.watch().ledger();
-    const auto held = [&] {
-      return ledger.live(CallLedger::Kind::device).bytes + ledger.physical_bytes() +
-             ledger.live(CallLedger::Kind::managed).bytes;
-    };
-    auto now = held();
-    if (!least_held_) least_held_ = now;
-    // A manager may free, and ask ahead, on a thread of its own.
-    for (int i = 0; i < 50 && now > *least_held_; ++i, now = held()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!b.manager().trim(0)) return;
-    }
-    if (!may_lose_)
-      b.expect_rule("accounts/balance", now <= *least_held_,
-                    text::format("{}; then all is freed, flush() and trim(0)", when),
-                    text::format("{} bytes of the device are held", now),
-                    text::format("{} or less, as before", *least_held_));
+    answer_queries(stream == streams[0] ? 0 : kNotReady);
   }
 
   Bench& b;
@@ -242,9 +213,7 @@ class Course {
   std::uint32_t ids_ = 0;
   std::uint64_t size_ = 0;
   std::size_t served_ = 0;
-  std::optional<std::uint64_t> least_held_{};
-  bool is_refusing_ = false, may_lose_ = false;
-  std::atomic<bool> is_over_{false};  ///< All work is.
+  bool is_refusing_ = false;
 };
 
 struct Way {
@@ -494,7 +463,6 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
 
 void hand_over_all(Bench& b, const Room& room, const Way& way) {
   Course course(b, room);
-  course.set_may_lose(way.may_lose);
   course.when = "at first";
   if (!course.fill(way.may_lose)) return;
   course.clear();
