@@ -108,7 +108,7 @@ class PoolManager final : public HostOnlyManager {
   std::string report() const override {
     const auto of = counted();
     const auto shown = [](std::uint64_t bytes) { return units::bytes(bytes); };
-    const auto streams = arenas_with_a_peak();
+    const auto streams = of.arenas_with_a_peak;
     // Streams peak at different times: the sum of their peaks is no peak, and may exceed what was
     // reserved.
     const bool one = streams < 2;
@@ -146,7 +146,7 @@ class PoolManager final : public HostOnlyManager {
   MemoryStatistics statistics() const override {
     const auto of = counted();
     // Each arena knows its own peak. The peak of several together is not known.
-    const bool one = arenas_with_a_peak() < 2;
+    const bool one = of.arenas_with_a_peak < 2;
     const auto count = [&](const pool::Statistics::Count& given) {
       return MemoryStatistics::Count{given.current, one ? std::optional(given.peak) : std::nullopt,
                                      given.total, given.total - given.current};
@@ -335,12 +335,6 @@ class PoolManager final : public HostOnlyManager {
     } else if (settings_.release_threshold != kUnlimited) {
       release_idle(settings_.release_threshold, false);
     }
-  }
-
-  std::size_t arenas_with_a_peak() const {
-    std::size_t count = 0;
-    arenas_.for_each([&](Arena& arena) { count += arena.statistics().allocation.peak != 0; });
-    return count;
   }
 
   pool::Statistics counted() const {

@@ -10,6 +10,7 @@ Statistics Arena::statistics() {
   make_remote_frees();
   count_split();
   auto result = counts_.total(deferred_.bytes(), deferred_.count());
+  result.arenas_with_a_peak = result.allocation.peak != 0 ? 1 : 0;
   result.reserved_bytes = spans_.bytes();
   result.largest_free_bytes = largest_free();
   result.spans = spans_.count();

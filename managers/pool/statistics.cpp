@@ -26,6 +26,7 @@ Statistics& Statistics::operator+=(const Statistics& other) noexcept {
   times_aliased += other.times_aliased;
   metadata_bytes += other.metadata_bytes;
   metadata_fixed_bytes += other.metadata_fixed_bytes;
+  arenas_with_a_peak += other.arenas_with_a_peak;
   return *this;
 }
 

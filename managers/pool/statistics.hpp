@@ -39,6 +39,7 @@ struct Statistics {
   std::uint64_t times_aliased = 0;
   std::uint64_t metadata_bytes = 0;        ///< Metadata that grows with blocks and spans.
   std::uint64_t metadata_fixed_bytes = 0;  ///< Metadata that does not grow.
+  std::uint64_t arenas_with_a_peak = 0;    ///< Of more than one, the peaks are upper bounds.
   Statistics& operator+=(const Statistics& other) noexcept;
 };
 

@@ -311,14 +311,16 @@ class Values:
             entry.passes = self._passes
         return entry
 
-    def _host(self, tensor, entry):
+    def _base(self, entry, dtype):
+        """All of the storage, as elements of that type."""
         base = entry.base
         if not isinstance(base, self._torch.Tensor):  # (elements, type): they are zero until somebody asks
             with self._torch.inference_mode(False):  # it may be written to after the inference
                 base = entry.base = self._torch.zeros(base[0], dtype=base[1], device="cpu")
-        if base.dtype != tensor.dtype:
-            base = base.view(tensor.dtype)
-        return base.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return base if base.dtype == dtype else base.view(dtype)
+
+    def _host(self, tensor, entry):
+        return self._base(entry, tensor.dtype).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
     def _take_awaited(self, entry):
         """Takes what collectives gave. False where it is not known."""
@@ -330,12 +332,7 @@ class Values:
                 return False
             host = self._torch.frombuffer(data, dtype=dtype).reshape(sizes) if size else self._torch.zeros(sizes, dtype=dtype, device="cpu")
             with self._torch.no_grad():
-                base = entry.base
-                if not isinstance(base, self._torch.Tensor):
-                    with self._torch.inference_mode(False):
-                        base = entry.base = self._torch.zeros(base[0], dtype=base[1], device="cpu")
-                if base.dtype != dtype:
-                    base = base.view(dtype)
+                base = self._base(entry, dtype)
                 base.as_strided(sizes, strides, offset).copy_(host)
             entry.level = max(entry.level, level) if len(awaited) > 1 or host.numel() != base.numel() else level
         return True

@@ -1,5 +1,5 @@
 // NCCL: communicators whose ranks meet, and collectives that exchange the values of small pieces.
-// Of large ones nothing is moved, but the ranks meet all the same.
+// Large pieces are not moved, but their ranks meet all the same.
 #include <sys/types.h>
 #include <unistd.h>
 
