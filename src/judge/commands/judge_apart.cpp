@@ -54,6 +54,7 @@ Status make_ready(const ManagerChoice& manager, const Subject& given, Ready& rea
     setenv("EMM_STANDIN_DEVICE", conformance::device_of(given).c_str(), 1);
     ready.subject.device = "cuda";
   }
+  ready.subject.standin_is_over_driver = !simulated;
   ready.subject.standins = &*ready.standins;
   return {};
 }

@@ -241,7 +241,8 @@ order::Checker& Bench::watch_order() {
 }
 
 bool Bench::is_simulated() const noexcept {
-  return platform_->kind() == "sim" || subject_.standins != nullptr;
+  return platform_->kind() == "sim" ||
+         (subject_.standins != nullptr && !subject_.standin_is_over_driver);
 }
 
 bool take_all_but(Driver& driver, std::uint64_t bytes, std::vector<DevicePtr>& taken) {

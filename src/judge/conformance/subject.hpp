@@ -42,9 +42,10 @@ struct Subject {
   bool has_trim = true;
   std::string device = "sim";  ///< As `--device` takes it.
   std::uint64_t seed = 0;      ///< The seed of everything random.
-  /// The simulated device behind the stand-in for libcuda.so.1, which reports the manager's calls.
-  /// Null: there is no stand-in.
+  /// The stand-in for libcuda.so.1, which reports the manager's calls. Null: there is none.
   const plugin::StandIns* standins = nullptr;
+  /// Behind the stand-in is a real driver, not a simulated device: classes of Python's alone.
+  bool standin_is_over_driver = false;
   /// Random programs and sweeps take minutes, to find rare failures.
   bool thorough = false;
   /// What the manager can hold, once it was measured. All copies of the subject share it.

@@ -3,8 +3,12 @@ import contextlib
 import ctypes
 
 from numba import cuda
+from numba.cuda.cudadrv import driver as drv
 
 import small_cupy
+
+# Numba wants NVIDIA's pointers where it calls the driver by NVIDIA's bindings, and those of ctypes elsewhere.
+device_pointer = drv.binding.CUdeviceptr if getattr(drv, "binding", None) else ctypes.c_uint64
 
 
 def finalizer_of(address, chunks):
@@ -26,7 +30,7 @@ class CuPyLikeManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def memalloc(self, size):
         chunk = self.pool.malloc(size)
         self.chunks[chunk.ptr] = chunk
-        return cuda.MemoryPointer(self.context, ctypes.c_uint64(chunk.ptr), size,
+        return cuda.MemoryPointer(self.context, device_pointer(chunk.ptr), size,
                                   finalizer=finalizer_of(chunk.ptr, self.chunks))
 
     def get_memory_info(self):

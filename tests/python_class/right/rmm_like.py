@@ -6,6 +6,9 @@ from numba.cuda.cudadrv import driver as drv
 
 import small_rmm
 
+# Numba wants NVIDIA's pointers where it calls the driver by NVIDIA's bindings, and those of ctypes elsewhere.
+device_pointer = drv.binding.CUdeviceptr if getattr(drv, "binding", None) else ctypes.c_uint64
+
 
 def finalizer_of(address, allocations):
     def finalizer():
@@ -20,16 +23,18 @@ class RMMLikeManager(cuda.HostOnlyCUDAMemoryManager):
 
     def memalloc(self, size):
         buffer = small_rmm.DeviceBuffer(size)
-        pointer = ctypes.c_uint64(buffer.ptr)
-        self.allocations[pointer.value] = buffer
-        return cuda.MemoryPointer(self.context, pointer, size, finalizer=finalizer_of(pointer.value, self.allocations))
+        self.allocations[buffer.ptr] = buffer
+        return cuda.MemoryPointer(self.context, device_pointer(buffer.ptr), size, finalizer=finalizer_of(buffer.ptr, self.allocations))
 
     def get_ipc_handle(self, memory):
         begin, _ = drv.device_extents(memory)
-        handle = drv.drvapi.cu_ipc_mem_handle()
-        drv.driver.cuIpcGetMemHandle(ctypes.byref(handle), begin)
+        if getattr(drv, "binding", None):
+            handle, address = drv.driver.cuIpcGetMemHandle(begin), int(memory.handle)
+        else:
+            handle, address = drv.drvapi.cu_ipc_mem_handle(), memory.handle.value
+            drv.driver.cuIpcGetMemHandle(ctypes.byref(handle), begin)
         return cuda.IpcHandle(memory, handle, memory.size, self.context.device.get_device_identity(),
-                              offset=memory.handle.value - begin)
+                              offset=address - int(begin))
 
     def get_memory_info(self):
         return cuda.MemoryInfo(*small_rmm.memory_info())

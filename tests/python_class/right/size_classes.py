@@ -7,6 +7,8 @@ from numba import cuda
 from numba.cuda.cudadrv import driver as drv
 
 cudart = ctypes.CDLL("libcudart.so")
+# Numba wants NVIDIA's pointers where it calls the driver by NVIDIA's bindings, and those of ctypes elsewhere.
+device_pointer = drv.binding.CUdeviceptr if getattr(drv, "binding", None) else ctypes.c_uint64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +109,7 @@ def manager_class(settings):
 
         def memalloc(self, size):
             address = self.cache.take(size)
-            return cuda.MemoryPointer(self.context, ctypes.c_uint64(address), size, finalizer=finalizer_of(self.cache, address))
+            return cuda.MemoryPointer(self.context, device_pointer(address), size, finalizer=finalizer_of(self.cache, address))
 
         def get_memory_info(self):
             free, total = ctypes.c_size_t(), ctypes.c_size_t()

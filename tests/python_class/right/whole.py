@@ -8,6 +8,8 @@ from numba import cuda
 from numba.cuda.cudadrv import driver as drv
 
 cudart = ctypes.CDLL("libcudart.so")
+# Numba wants NVIDIA's pointers where it calls the driver by NVIDIA's bindings, and those of ctypes elsewhere.
+device_pointer = drv.binding.CUdeviceptr if getattr(drv, "binding", None) else ctypes.c_uint64
 PORTABLE, MAPPED, WRITE_COMBINED = 1, 2, 4
 REGISTER_MAPPED = 2
 
@@ -65,19 +67,20 @@ class WholeManager(cuda.BaseCUDAMemoryManager):
         if size >= 1 << 63:
             raise drv.CudaAPIError(2, "%d bytes" % size)
         checked(cudart.cudaMallocAsync, ctypes.byref(pointer), ctypes.c_size_t(size), None)
-        memory = cuda.MemoryPointer(self.context, ctypes.c_uint64(pointer.value or 0), size)
+        memory = cuda.MemoryPointer(self.context, device_pointer(pointer.value or 0), size)
         return self.ends_with(memory, self.gate.do, cudart.cudaFreeAsync, pointer, None)
 
     def host_memory(self, pointer, size, mapped, owner, act, function):
+        host_pointer = pointer.value if getattr(drv, "binding", None) else pointer
         if not mapped:
-            return self.ends_with(cuda.PinnedMemory(self.context, pointer, size, owner=owner), act, function, pointer)
+            return self.ends_with(cuda.PinnedMemory(self.context, host_pointer, size, owner=owner), act, function, pointer)
         living = self.mapped
 
         def finalizer():
             living.pop(pointer.value, None)
             act(function, pointer)
         try:
-            memory = cuda.MappedMemory(self.context, pointer, size, owner=owner, finalizer=finalizer)
+            memory = cuda.MappedMemory(self.context, host_pointer, size, owner=owner, finalizer=finalizer)
         except BaseException:
             function(pointer)
             raise
