@@ -222,6 +222,15 @@ OpenedDevice Bench::watched_device() {
 
 StreamHandle Bench::stream() {
   auto made = opened_.driver->stream_create();
+  // A stream takes memory of a real device, too, and leave_on_device() has taken that.
+  if (!made && made.error().code == Errc::out_of_memory && !ballast_.empty()) {
+    const auto left = opened_.driver->mem_get_info();
+    if (left && opened_.driver->mem_free(ballast_.back())) {
+      ballast_.pop_back();
+      made = opened_.driver->stream_create();
+      static_cast<void>(take_all_but(*opened_.driver, left->free, ballast_));
+    }
+  }
   if (!made) {
     inconclusive(text::format("a stream: {}", describe(made.error())));
     return {};

@@ -5,6 +5,17 @@ import weakref
 from numba import cuda
 from numba.cuda.cudadrv import driver as drv
 
+# Where Numba calls the driver by NVIDIA's bindings, its functions return what they write elsewhere.
+BINDING = getattr(drv, "binding", None)
+
+
+def from_driver(size):
+    if BINDING:
+        return drv.driver.cuMemAlloc(size)
+    pointer = drv.drvapi.cu_device_ptr()
+    drv.driver.cuMemAlloc(ctypes.byref(pointer), size)
+    return pointer
+
 
 class DriverManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def initialize(self):
@@ -12,9 +23,11 @@ class DriverManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
             self.deallocations.memory_capacity = self.get_memory_info().total
 
     def memalloc(self, size):
-        pointer = drv.drvapi.cu_device_ptr()
-        self._attempt_allocation(lambda: drv.driver.cuMemAlloc(ctypes.byref(pointer), size))
-        address, allocations, deallocations = pointer.value, self.allocations, self.deallocations
+        made = []  # older Numbas lose what an attempt returns
+        self._attempt_allocation(lambda: made.append(from_driver(size)))
+        pointer = made[0]
+        address = int(pointer) if BINDING else pointer.value
+        allocations, deallocations = self.allocations, self.deallocations
 
         def finalizer():
             if allocations:
@@ -26,6 +39,9 @@ class DriverManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
         return memory.own()
 
     def get_memory_info(self):
+        if BINDING:
+            free, total = drv.driver.cuMemGetInfo()
+            return cuda.MemoryInfo(free=free, total=total)
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         drv.driver.cuMemGetInfo(ctypes.byref(free), ctypes.byref(total))
         return cuda.MemoryInfo(free=free.value, total=total.value)
