@@ -73,7 +73,9 @@ def judge(emmctl, trace, *options):
     if explained is not None and "advice" in explained:
         expect(explained["advice"] == tuned["advice"], f"explain advises {explained['advice']}, tune {tuned['advice']}")
     else:
-        expect(not options and capacity is None or "does not read PyTorch's settings" in advice["words"], "explain advises nothing")
+        # explain, when it is not asked about a capacity, advises on a program that has run out of memory.
+        fits = explained is not None and not explained.get("failure_count")
+        expect(not options and (capacity is None or fits) or "does not read PyTorch's settings" in advice["words"], "explain advises nothing")
     ranked = next(row for row in tuned["ranking"] if row["manager"] == advice["manager"])
     expect(advice["serves"] == ranked["served"], "the ranking says otherwise than the advice")
     if capacity is None:

@@ -227,7 +227,10 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
   return out;
 }
 
-format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
+namespace {
+
+/// Shows the `best` settings, and today's.
+format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::size_t best) {
   format::Brief made;
   if (tuning.ranking.empty()) {
     made.answer = {"Nothing was tried."};
@@ -252,15 +255,16 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   made.sides = "lrrrl";
   made.rows = {{limited ? "served" : "", "fits", "lost", "reserved", "setting"}};
   const auto* const today = tuning.today();
-  constexpr std::size_t kBestShown = 3, kWide = 40;
+  constexpr std::size_t kWide = 40;
   std::size_t shown = 0;
   for (const auto& each : shown_of(tuning)) {
     const auto* const one = each.one;
-    if (shown >= kBestShown && one != today) continue;
+    if (shown >= best && one != today) continue;
     ++shown;
     auto name = one->manager;
     if (name.starts_with("pytorch:")) name.erase(0, std::string_view("pytorch:").size());
     auto names = name.size() > kWide ? lines_of(name) : std::vector<std::string>{name};
+    for (auto& each : names) each = text::printable(each, one->is_today ? kWide - 8 : kWide);
     if (one->is_today) names.back() += " (today)";
     made.rows.push_back(
         {limited || !one->served ? served_words(*one, trace) : "",
@@ -274,6 +278,16 @@ format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   made.more =
       text::format("all {} settings; \"lost\": time of driver calls; \"reserved\": without a limit",
                    tuning.ranking.size());
+  return made;
+}
+
+}  // namespace
+
+format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
+  std::size_t best = 3;
+  auto made = brief_of(tuning, trace, best);
+  while (best > 1 && words_of(made) > format::Brief::kWords)
+    made = brief_of(tuning, trace, --best);
   return made;
 }
 

@@ -1,6 +1,8 @@
 #include "format/brief.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "base/text.hpp"
 #include "format/columns.hpp"
@@ -39,6 +41,12 @@ std::string to_text(const Brief& brief) {
   if (!brief.rows.empty()) out += '\n' + filled_columns(brief.sides, brief.rows);
   if (!brief.more.empty()) out += '\n' + wrapped("--more shows " + brief.more + '.', kWidth);
   return out;
+}
+
+std::size_t words_of(const Brief& brief) {
+  std::istringstream words(to_text(brief));
+  return static_cast<std::size_t>(
+      std::distance(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>()));
 }
 
 std::string file_name(std::string_view path) {
