@@ -88,6 +88,9 @@ function whatToDo(remedies, first) {
   return lines.length ? [h('div', {class: 'to-do prose'}, h('h3', {}, 'What to do ', h('small', {}, 'each tried by a replay')), h('ol', {}, lines.map(line => h('li', {}, line))))] : [];
 }
 
+/** The settings of a ranking that are seen before it is opened. */
+const SETTINGS = 8;
+
 /** The settings that the failure's own table has. */
 function settingsShown(tuned) {
   const today = tuned.ranking.find(each => each.today);
@@ -277,9 +280,12 @@ const RESULTS = {
     const hasFailed = trace => about.traces.some(each => each.inspect.trace === trace && each.explain && (each.explain.failures || []).length);
     const above = hasFailed(content.trace) ? settingsShown(content) : [];
     const rows = (content.ranking || []).filter(each => !above.includes(each)), most = Math.max(1, ...rows.map(each => each.peak_reserved_bytes || 0));
-    return [above.length ? h('p', {class: 'hint'}, `The best ${grouped(above.length)} stand under "What failed".`) : '', table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
-                  rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
-                    reservedOf(each), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]))];
+    const settings = rows => table(['Setting', 'Serves it', numeric('Peak reserved'), ofBar(), numeric('Fits into'), numeric('Retries'), numeric('Device calls'), 'How'],
+        rows.map(each => [each.manager, each.served ? 'yes' : h('span', {class: 'bad'}, each.fails_at === null || each.fails_at === undefined ? 'no' : `fails at event ${grouped(each.fails_at)}`),
+          reservedOf(each), bar(each.peak_reserved_bytes || 0, most), amount(each.fit_bytes), each.retries, each.device_calls, h('code', {}, breakable(typeof each.how === 'string' ? each.how : JSON.stringify(each.how || '')))]));
+    const first = rows.filter((each, i) => i < SETTINGS || each.today), rest = rows.filter(each => !first.includes(each));
+    return [above.length ? h('p', {class: 'hint'}, `The best ${grouped(above.length)} stand under "What failed".`) : '', settings(first),
+            rest.length ? h('details', {}, h('summary', {}, `${grouped(rest.length)} more settings`), settings(rest)) : ''];
   },
   sweep(content) {
     // A row of each trace, a column of all else that the matrix varies.
