@@ -18,6 +18,7 @@
 #include "cli/command.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
+#include "commands/what_if.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "emm/manager_entry.hpp"
 
@@ -157,7 +158,9 @@ class RunProgram final : public CommandRun {
               "Runs the program without a GPU: its memory is real, and its kernels are "
               "skipped; list gpus names the cards");
     arguments.under(OptionHeading::output)
-        .output("--json", json_, "Writes the answer as JSON (emmctl.run/1), with --device sim");
+        .output("--json", json_,
+                "Writes the answer as JSON (emmctl.run/1; with --sweep emmctl.what-if/1), with "
+                "--device sim");
     arguments.under(OptionHeading::shown)
         .flag("--explain-stubs", stubs_,
               "Lists the functions that only returned success, with --device sim");
@@ -166,6 +169,15 @@ class RunProgram final : public CommandRun {
             "--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
             "With --device sim: how much of a mask is true and how indices are spread that only a "
             "kernel could tell; uniform is half, and evenly");
+    arguments.under(OptionHeading::device)
+        .list("--sweep", sweeps_, "NAME=VALUE,...|LEAST..MOST",
+              "With --device sim: runs the program with each value of gpu, profile, capacity or "
+              "devices, or of {NAME} in its command line, and answers with the least card on which "
+              "it fits; of a range, with the largest number that fits. Repeatable: each value of "
+              "one with each of the others");
+    arguments.count("-j,--jobs", jobs_, "N",
+                    "With --sweep: the most runs at a time, fewer where this machine's memory does "
+                    "not hold them (as many as processors)");
     arguments.under(OptionHeading::device)
         .text("--capacity", capacity_, "SIZE",
               "The program sees devices with this much memory; a request for more is refused as "
@@ -191,7 +203,9 @@ class RunProgram final : public CommandRun {
         "process has its own. A call that fails as --fault says does not reach the driver. With "
         "--manager stderr tells at the end what was served. The exit code is the program's; 3 "
         "where "
-        "it passed without the manager.");
+        "it passed without the manager. With --sweep what the program prints is not shown, it "
+        "reads nothing, and the exit code is 0 where it fits somewhere, 1 where it fits nowhere, "
+        "and 3 where a run failed for another reason than memory.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -211,6 +225,8 @@ class RunProgram final : public CommandRun {
       return fail(Errc::usage, "--json: expected --device sim");
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
+    if (!sweeps_.empty()) return sweep(console);
+    if (jobs_) return fail(Errc::usage, "--jobs {}: expected --sweep", *jobs_);
     ProgramStart start{.command = program_};
     std::string words;
     for (const auto& given : faults_) {
@@ -246,6 +262,26 @@ class RunProgram final : public CommandRun {
   }
 
  private:
+  /// The program with every combination of what is swept.
+  Result<ExitCode> sweep(Console& console) const {
+    if (device_.empty()) return fail(Errc::usage, "--sweep {}: expected --device sim", sweeps_[0]);
+    if (stubs_) return fail(Errc::usage, "--explain-stubs: expected no --sweep");
+    WhatIf asked{.device = device_,
+                 .sweeps = sweeps_,
+                 .options = {},
+                 .program = program_,
+                 .jobs = jobs_,
+                 .json = json_};
+    const auto pass = [&](std::string_view option, const std::string& value) {
+      if (!value.empty()) asked.options.push_back(text::format("{}={}", option, value));
+    };
+    pass("--capacity", capacity_);
+    pass("--unknown-sizes", unknown_sizes_);
+    pass("--manager", manager_);
+    pass("--implied-wait", implied_wait_);
+    for (const auto& fault : faults_) pass("--fault", fault);
+    return run_what_if(console, asked);
+  }
   /// The program's exit code; `inconclusive` where it passed without the manager that was asked
   /// for.
   ExitCode code_of(const ProgramEnd& end) const noexcept {
@@ -359,7 +395,8 @@ class RunProgram final : public CommandRun {
   std::string manager_, implied_wait_;
   std::string device_, capacity_, unknown_sizes_, json_;
   bool stubs_ = false;
-  std::vector<std::string> faults_;
+  std::vector<std::string> faults_, sweeps_;
+  std::optional<std::uint64_t> jobs_;
 };
 
 }  // namespace
@@ -372,6 +409,8 @@ extern constinit const Command run_command{
     make_run<RunProgram>,
     Heading::traces,
     {{{"emmctl run --device sim:gpu=l4 -- ./program", "Does it fit on an L4? No GPU is needed."},
-      {"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."}}}};
+      {"emmctl run --device sim --sweep gpu=l4,a100-40g --sweep batch=1..512 -- ./train --batch "
+       "{batch}",
+       "The largest batch that fits on each of two cards."}}}};
 
 }  // namespace emm

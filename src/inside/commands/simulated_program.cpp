@@ -250,6 +250,20 @@ std::string with_whole_path(const std::string& options) {
   return options.substr(0, begin) + whole + options.substr(end);
 }
 
+/// Why the answer is that of a part of a run, where its ranks or its values tell it.
+std::string cut_of(const SimulatedProgram::Answer& answer) {
+  const auto& ranks = answer.ranks;
+  if (!ranks.differing.empty()) return ranks.differing.front();
+  if (!ranks.gone.empty()) return ranks.gone.front();
+  if (!ranks.waiting.empty())
+    return text::format("no rank went on for {} s; rank {} waited in {}", ranks.quiet_s,
+                        ranks.waiting.front().rank, ranks.waiting.front().what);
+  if (!answer.values.endless.empty())
+    return text::format("the loop at {} waits for a value that is not known",
+                        answer.values.endless);
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> files_in(const std::string& folder) {
@@ -424,6 +438,10 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return file.ends_with(kNames) && !file.starts_with("lib");  // the folder's own begin so
   });
   answer.used = !reports.empty() || has_libraries;
+  const auto say_cut = [&](std::string words) {
+    console.say(words);
+    if (answer.cut.empty()) answer.cut = std::move(words);
+  };
   if (!answer.used) {
     console.say(
         "nothing is known of its memory: no process of the program used a CUDA device through "
@@ -473,7 +491,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (answer.needs_tables) {
     if (calls_cudnn) return answer;
-    console.say(
+    say_cut(
         "the program has a cudart that is linked in statically, which asks the driver for tables "
         "that only NVIDIA's has: it cannot run without a GPU");
     return answer;
@@ -533,7 +551,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   for (const auto& report : reports) {
     if (report.waited == 0) continue;
     answer.endless = true;
-    console.say(
+    say_cut(
         text::format("a loop of {} (process {}) read the same {} bytes of the device again and "
                      "again, which only "
                      "a kernel would change, and was ended: the answer is that of the run so far",
@@ -541,6 +559,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
+  if (answer.cut.empty()) answer.cut = cut_of(answer);
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
                              text::grouped(answer.kernels),
@@ -596,6 +615,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
       .member("card", card_)
       .member("exit_code", exit_code)
       .member("fits", answer.fits())
+      .member("cut", answer.cut)
       .key("devices")
       .begin_array();
   for (const auto& device : answer.devices) {

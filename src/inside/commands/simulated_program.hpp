@@ -66,6 +66,7 @@ class SimulatedProgram {
     bool needs_tables = false;
     bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
     std::uint64_t kernels = 0, unread = 0;
+    std::string cut{};  ///< Why it is not that of a whole run: a sentence. Else empty.
     std::vector<Device> devices{};
     ProgramValues values{};
     ProgramRanks ranks{};

@@ -1,0 +1,242 @@
+#include "commands/program_runs.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <thread>
+
+#include "base/text.hpp"
+
+namespace emm::cli {
+namespace {
+
+std::uint64_t now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The children of each process of this machine.
+std::multimap<pid_t, pid_t> child_processes() {
+  std::multimap<pid_t, pid_t> found;
+  DIR* const folder = opendir("/proc");
+  if (folder == nullptr) return found;
+  while (const auto* entry = readdir(folder)) {
+    const auto process = text::to_u64(entry->d_name);
+    if (!process) continue;
+    const auto stat = text_of(text::format("/proc/{}/stat", entry->d_name));
+    const auto name_ends = stat.rfind(')');
+    if (name_ends == stat.npos || name_ends + 4 >= stat.size()) continue;
+    const auto rest = std::string_view(stat).substr(name_ends + 4);  // behind ") S "
+    if (const auto parent = text::to_u64(rest.substr(0, rest.find(' '))))
+      found.emplace(static_cast<pid_t>(*parent), static_cast<pid_t>(*process));
+  }
+  closedir(folder);
+  return found;
+}
+
+/// The process and all that it began.
+std::vector<pid_t> with_descendants(pid_t process, const std::multimap<pid_t, pid_t>& children) {
+  std::vector<pid_t> all{process};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto [begin, end] = children.equal_range(all[i]);
+    for (auto child = begin; child != end; ++child) all.push_back(child->second);
+  }
+  return all;
+}
+
+/// Is it there, and no zombie, which nobody may come for?
+bool goes_on(pid_t process) {
+  const auto stat = text_of(text::format("/proc/{}/stat", static_cast<std::int64_t>(process)));
+  const auto name_ends = stat.rfind(')');
+  return name_ends != stat.npos && name_ends + 2 < stat.size() && stat[name_ends + 2] != 'Z';
+}
+
+/// Bytes that are the process's alone: not those of files, which processes share.
+std::uint64_t memory_of(pid_t process) {
+  std::ifstream file(text::format("/proc/{}/statm", static_cast<std::int64_t>(process)));
+  std::uint64_t size = 0, resident = 0, shared = 0;
+  if (!(file >> size >> resident >> shared) || shared > resident) return 0;
+  return (resident - shared) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// The number behind a word in a file of lines.
+std::uint64_t count_behind(const std::string& path, std::string_view word) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(word)) continue;
+    auto rest = text::trim(std::string_view(line).substr(word.size()));
+    return text::to_u64(rest.substr(0, rest.find(' '))).value_or(0);
+  }
+  return 0;
+}
+
+/// What processes may still take of this machine, or of the control group that we are in.
+std::uint64_t memory_for_runs() {
+  auto available = count_behind("/proc/meminfo", "MemAvailable:") << 10;
+  if (available == 0) available = std::numeric_limits<std::uint64_t>::max();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    if (!line.starts_with("0::")) continue;  // version 2
+    for (auto path = line.substr(3); !path.empty(); path.resize(path.rfind('/'))) {
+      const auto place = "/sys/fs/cgroup" + path;
+      const auto limit = text::to_u64(text::trim(text_of(place + "/memory.max")));
+      const auto used = text::to_u64(text::trim(text_of(place + "/memory.current")));
+      if (!limit || !used) continue;
+      const auto cache = count_behind(place + "/memory.stat", "inactive_file ");
+      const auto held = *used - std::min(*used, cache);
+      available = std::min(available, *limit - std::min(*limit, held));
+    }
+  }
+  return available;
+}
+
+constexpr std::size_t kErrorsMost = std::size_t{64} << 10;  // bytes kept of a run's stderr
+
+}  // namespace
+
+Result<ProgramRuns> ProgramRuns::make(std::uint64_t most) {
+  auto folder = Unfinished::temporary_folder("runs");
+  if (!folder) return std::move(folder).error();
+  return ProgramRuns(*std::move(folder), most);
+}
+
+ProgramRuns::ProgramRuns(ProgramRuns&&) noexcept = default;
+
+ProgramRuns::~ProgramRuns() { end_all(); }
+
+std::string ProgramRuns::answer_of(std::size_t number) const {
+  return text::format("{}/{}.json", folder_->path(), number);
+}
+
+bool ProgramRuns::has_room() {
+  if (running_.empty()) return true;
+  if (running_.size() >= most_ || needed_ == 0) return false;
+  look_at_memory();
+  auto free = memory_for_runs();
+  for (const auto& one : running_) {
+    const auto more = needed_ - std::min(needed_, one.memory);
+    free -= std::min(free, more);
+  }
+  return free >= needed_;
+}
+
+Status ProgramRuns::begin(std::size_t number, const std::vector<std::string>& command) {
+  auto words = command;
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const auto errors = text::format("{}/{}.errors", folder_->path(), number);
+  // Opened before the fork, because little is safe between fork and exec.
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int said = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  const auto process = nothing >= 0 && said >= 0 ? fork() : pid_t{-1};
+  if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // it ends with us, however we do
+    setpgid(0, 0);                     // a terminal's signal comes to us alone
+    dup2(nothing, STDIN_FILENO);
+    dup2(nothing, STDOUT_FILENO);
+    dup2(said, STDERR_FILENO);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  const int error = errno;
+  if (nothing >= 0) ::close(nothing);
+  if (said >= 0) ::close(said);
+  if (process < 0)
+    return fail(Errc::io_error, "cannot run {}: {}", command.front(), std::strerror(error));
+  running_.push_back({.number = number, .process = process});
+  return {};
+}
+
+void ProgramRuns::look_at_memory() {
+  constexpr std::uint64_t kEachMs = 200;
+  if (now_ms() - looked_ms_ < kEachMs) return;
+  const auto children = child_processes();
+  for (auto& one : running_) {
+    one.memory = 0;
+    for (const auto process : with_descendants(one.process, children))
+      one.memory += memory_of(process);
+    one.peak = std::max(one.peak, one.memory);
+  }
+  looked_ms_ = now_ms();
+}
+
+std::vector<std::pair<std::size_t, EndedRun>> ProgramRuns::ended() {
+  std::vector<std::pair<std::size_t, EndedRun>> found;
+  look_at_memory();
+  for (auto one = running_.begin(); one != running_.end();) {
+    int status = 0;
+    rusage used{};
+    if (wait4(one->process, &status, WNOHANG, &used) != one->process) {
+      ++one;
+      continue;
+    }
+    // The largest of its processes, which a look each fifth of a second may have missed.
+    const auto largest = static_cast<std::uint64_t>(used.ru_maxrss) << 10;
+    needed_ = std::max({needed_, one->peak, largest});
+    EndedRun run{.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
+                 .json = text_of(answer_of(one->number)),
+                 .errors = text_of(text::format("{}/{}.errors", folder_->path(), one->number))};
+    if (run.errors.size() > kErrorsMost) run.errors.erase(0, run.errors.size() - kErrorsMost);
+    unlink(answer_of(one->number).c_str());
+    found.emplace_back(one->number, std::move(run));
+    one = running_.erase(one);
+  }
+  constexpr int kPollMs = 20;
+  if (found.empty() && !running_.empty()) poll(nullptr, 0, kPollMs);
+  return found;
+}
+
+void ProgramRuns::end_all() {
+  if (running_.empty()) return;
+  const auto children = child_processes();
+  std::vector<pid_t> all;
+  for (const auto& one : running_) {
+    kill(one.process, SIGTERM);  // it passes the signal on
+    const auto its = with_descendants(one.process, children);
+    all.insert(all.end(), its.begin(), its.end());
+  }
+  const auto have_ended = [&](std::uint64_t within_ms) {
+    for (const auto until = now_ms() + within_ms; now_ms() < until;) {
+      std::erase_if(running_, [](const Running& one) {
+        return waitpid(one.process, nullptr, WNOHANG) == one.process;
+      });
+      if (std::none_of(all.begin(), all.end(), goes_on)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  };
+  constexpr std::uint64_t kGraceMs = 3000, kDeathMs = 2000;
+  if (have_ended(kGraceMs)) return;
+  // What they left, and what they began meanwhile.
+  const auto now = child_processes();
+  for (const auto& one : running_) {
+    const auto its = with_descendants(one.process, now);
+    all.insert(all.end(), its.begin(), its.end());
+  }
+  for (const auto process : all) kill(process, SIGKILL);
+  (void)have_ended(kDeathMs);
+  remove_left_folders();
+}
+
+}  // namespace emm::cli
