@@ -179,6 +179,44 @@ def test_answer():
     clean()
 
 
+def some_of(ranks, *words, device="sim:devices=2", extra=(), size=8, first=0):
+    meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+    done = subprocess.run([options.emmctl, "run", "--device", device, "--ranks", ranks, *extra, "--", options.ranks, *words], cwd=folder.name,
+                          env={**environment, "SIZE": str(size), "MEET": meet, "FIRST": str(first)}, text=True, capture_output=True, timeout=120)
+    clean()
+    return done
+
+
+def test_named_ranks():
+    """Some ranks of a program run, and the others are answered for."""
+    done = some_of("0,3 of 8", "named", extra=["--json", "named.json"])
+    unknown = "it is not known which ranks a communicator has, of which some do not run"
+    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
+            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
+                "pair 8"]}
+    expect(lines(done), sorted("rank %d: %s" % (rank, row) for rank in rows for row in rows[rank]), "what ranks got: " + done.stderr)
+    # A split cannot be answered for, which the answer says.
+    has(done, ["so far it fits on each of 2 ranks that ran, of 8: rank 3, the tightest, takes at most 38.00 MiB",
+               "ranks that do not run were answered for: 7 small collectives took a rank's own values for theirs, 16 receives or roots of theirs gave nothing",
+               "CommSplit among ranks of which some do not run"], 3)
+    with open(folder.name + "/named.json") as file:
+        answer = json.load(file)
+    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 7, "nothing": 16}, "the absent ranks in JSON")
+    expect([(one["rank"], one["device"]) for one in answer["ranks"]], [(3, 1), (0, 0)], "the ranks in JSON")
+
+
+def test_named_ranks_of_many():
+    """Without the first of them; on one device of a number that each node has."""
+    done = some_of("40,63 of 64", "takes", device="sim:capacity=600MiB", size=64, first=40)
+    has(done, ["it fits on each of 2 ranks that ran, of 64: rank 63, the tightest, takes at most 514.00 MiB (538,968,064 bytes) of the 600.00 MiB of device 0",
+               "2 small collectives took a rank's own values for theirs"])
+    expect("depends on when the peaks are" in done.stderr, False, "two nodes share no device: " + done.stderr)
+    has(some_of("63 of 64", "takes", device="sim:capacity=512MiB", size=64, first=63), ["it does not fit as it is: rank 63 was refused 1 request", "rank 63 ended with exit code 1"], 1)
+    has(some_of("0..1 of 2", "values", size=2), ["rank 0: 0 wrong", "rank 1: 0 wrong", "it fits on each of 2 ranks that ran, of 2"])
+    has(some_of("1,3 of 4", "fails", size=4), ["rank 3 ended with exit code 7"], 7)
+    has(some_of("0 of 2", "nothing", extra=["--sweep", "capacity=1GiB"], size=2), ["exit code 2, and not for want of memory"], 3)
+
+
 def test_late_rank():
     """Later than others wait in the call: they go on, and what they wait for comes."""
     done = run(2, "ends", "late", environ={"EMM_STANDIN_TOGETHER": "200"})

@@ -31,6 +31,10 @@ struct WaitingRank {
 struct ProgramRanks {
   std::vector<ProgramRank> ranks;  ///< The tightest first. Empty where there are not two.
   bool has_nccl = false;
+  int all = 0;  ///< How many the program has, where only some of them run; else 0.
+  /// Small collectives that got copies of a rank's own values for those of ranks that do not run;
+  /// and receives and roots of such ranks, which gave nothing.
+  std::uint64_t copies = 0, nothing = 0;
   std::vector<WaitingRank> waiting;    ///< They waited for one another, and were ended.
   std::uint64_t quiet_s = 0;           ///< For so long nobody had gone on.
   std::vector<std::string> gone;       ///< Ranks that ended while others waited for them.
@@ -38,13 +42,16 @@ struct ProgramRanks {
   /// Their figures are those of a part of a run.
   bool is_cut() const noexcept { return !waiting.empty() || !gone.empty() || !differing.empty(); }
 };
+/// `all`: the number of ranks of a program of which only some run; else 0.
 ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::ProcessReport>& reports,
-                      const ProgramValues& values);
+                      const ProgramValues& values, int all);
 
 /// Says whether the ranks fit, the tightest first. `card` names the devices.
 void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view card);
 /// The ranks in a table.
 void show_ranks(Console& console, const ProgramRanks& ranks);
+/// Says what ranks got of those that do not run.
+void say_absent(Console& console, const ProgramRanks& ranks);
 /// Says which ranks waited for others in vain.
 void say_waits(Console& console, const ProgramRanks& ranks);
 

@@ -14,9 +14,9 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
+#include <sstream>
 #include <thread>
 
 #include "base/text.hpp"
@@ -31,8 +31,10 @@ std::uint64_t now_ms() {
 }
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // An iterator would throw where a process ends meanwhile.
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(text).str();
 }
 
 /// The children of each process of this machine.
@@ -148,7 +150,8 @@ Status ProgramRuns::begin(std::size_t number, const std::vector<std::string>& co
   const auto errors = text::format("{}/{}.errors", folder_->path(), number);
   // Opened before the fork, because little is safe between fork and exec.
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  const int said = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  const int said =
+      ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
   const auto process = nothing >= 0 && said >= 0 ? fork() : pid_t{-1};
   if (process == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // it ends with us, however we do

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/named_ranks.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
 #include "commands/what_if.hpp"
@@ -120,6 +122,14 @@ std::string counted(std::uint64_t count, std::string_view what) {
   return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
 }
 
+/// Is the program one that starts ranks?
+bool starts_ranks(const std::string& program) {
+  const auto name = program.substr(program.rfind('/') + 1);
+  constexpr std::string_view kLaunchers[] = {"torchrun", "mpirun",     "mpiexec",
+                                             "srun",     "accelerate", "deepspeed"};
+  return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers);
+}
+
 /// The file in which the program's processes report to emmctl. The destructor removes it.
 class ReportFile {
  public:
@@ -175,6 +185,10 @@ class RunProgram final : public CommandRun {
               "devices, or of {NAME} in its command line, and answers with the least card on which "
               "it fits; of a range, with the largest number that fits. Repeatable: each value of "
               "one with each of the others");
+    arguments.under(OptionHeading::device)
+        .text("--ranks", ranks_, "RANK,... of COUNT",
+              "With --device sim: starts these ranks of the program, without a launcher, and "
+              "answers for the others; devices=N of the device is how many a node has");
     arguments.count("-j,--jobs", jobs_, "N",
                     "With --sweep: the most runs at a time, fewer where this machine's memory does "
                     "not hold them (as many as processors)");
@@ -225,6 +239,17 @@ class RunProgram final : public CommandRun {
       return fail(Errc::usage, "--json: expected --device sim");
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
+    if (!ranks_.empty()) {
+      if (device_.empty()) return fail(Errc::usage, "--ranks {}: expected --device sim", ranks_);
+      if (!faults_.empty() || !manager_.empty())
+        return fail(Errc::usage, "--ranks {}: expected no --fault and no --manager", ranks_);
+      if (auto named = NamedRanks::parse(ranks_); !named) return std::move(named).error();
+      if (starts_ranks(program_.front()))
+        return fail(Errc::usage,
+                    "--ranks {}: expected the program that {} would start: the ranks are started "
+                    "without it",
+                    ranks_, program_.front());
+    }
     if (!sweeps_.empty()) return sweep(console);
     if (jobs_) return fail(Errc::usage, "--jobs {}: expected --sweep", *jobs_);
     ProgramStart start{.command = program_};
@@ -279,6 +304,7 @@ class RunProgram final : public CommandRun {
     pass("--unknown-sizes", unknown_sizes_);
     pass("--manager", manager_);
     pass("--implied-wait", implied_wait_);
+    pass("--ranks", ranks_);
     for (const auto& fault : faults_) pass("--fault", fault);
     return run_what_if(console, asked);
   }
@@ -293,6 +319,10 @@ class RunProgram final : public CommandRun {
     auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
     if (!simulated) return std::move(simulated).error();
     if (auto assumed = simulated->assume(unknown_sizes_); !assumed) return assumed.error();
+    if (!ranks_.empty()) {
+      simulated->run_only(*NamedRanks::parse(ranks_));
+      start.command = simulated->start_ranks(program_);
+    }
     for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
     auto end = Result<ProgramEnd>(ProgramEnd{});
     if (faults_.empty() && manager_.empty()) {
@@ -315,6 +345,7 @@ class RunProgram final : public CommandRun {
     else
       next += " -o run.emmb --";
     for (; rest != program_.end(); ++rest) next += ' ' + text::shell_word(*rest);
+    if (!ranks_.empty()) next.clear();  // a recording is of one process
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);
     if (!json_.empty()) {
@@ -393,7 +424,7 @@ class RunProgram final : public CommandRun {
   std::vector<std::string> program_;
   record::RunReport said_;
   std::string manager_, implied_wait_;
-  std::string device_, capacity_, unknown_sizes_, json_;
+  std::string device_, capacity_, unknown_sizes_, json_, ranks_;
   bool stubs_ = false;
   std::vector<std::string> faults_, sweeps_;
   std::optional<std::uint64_t> jobs_;

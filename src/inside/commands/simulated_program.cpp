@@ -17,6 +17,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -212,10 +213,11 @@ std::vector<pid_t> processes_with(const std::string& folder) {
   for (const auto& name : files_in("/proc")) {
     const auto process = text::to_u64(name);
     if (!process) continue;
-    std::ifstream file("/proc/" + name + "/environ", std::ios::binary);
-    std::string all(1, '\0');
-    all.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (all.find(variable) != all.npos) found.push_back(static_cast<pid_t>(*process));
+    // An iterator would throw where the process ends meanwhile.
+    std::ostringstream all;
+    all << '\0' << std::ifstream("/proc/" + name + "/environ", std::ios::binary).rdbuf();
+    if (all.view().find(variable) != std::string::npos)
+      found.push_back(static_cast<pid_t>(*process));
   }
   return found;
 }
@@ -328,6 +330,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   auto platform = open_platform(made.device_, {});
   if (!platform) return std::move(platform).error();
   made.card_ = (*platform)->gpu()->device;
+  made.devices_ = (*platform)->device_count();
 
   made.standins_ = standin_folder(program);
   if (made.standins_.empty() || access(made.driver().c_str(), R_OK) != 0) {
@@ -364,6 +367,18 @@ Status SimulatedProgram::assume(const std::string& unknown_sizes) {
   }
   unknown_sizes_ = unknown_sizes;
   return {};
+}
+
+std::vector<std::string> SimulatedProgram::start_ranks(
+    const std::vector<std::string>& program) const {
+  const auto ranks = ranks_.words();
+  const auto slash = ranks.find('/');
+  std::vector<std::string> command{
+      maker_, "start-ranks", "--",
+      text::format("{} of {}", ranks.substr(0, slash), ranks.substr(slash + 1)),
+      text::format("{}", devices_)};
+  command.insert(command.end(), program.begin(), program.end());
+  return command;
 }
 
 Status SimulatedProgram::lead_to(const std::string& path) const {
@@ -408,6 +423,7 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
       {"LD_AUDIT", redirect},           {kFolderVariable, folder()},
       {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
       {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder()}};
+  if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
     all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);
@@ -449,7 +465,8 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  std::map<std::uint64_t, Device> devices;
+  // Of those that share a device; ranks of several nodes have a device of that number each.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Device> devices;
   std::uint64_t tables = 0, taken = 0;
   std::vector<std::vector<std::string>> rows{
       {"device", "process", "program", "peak", "peak, bytes", "refused"}};
@@ -460,7 +477,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
       if (device.peak == 0 && device.refused == 0) continue;
-      auto& all = devices[i];
+      const auto node =
+          ranks_.all != 0 ? report.rank / static_cast<std::uint64_t>(devices_) : std::uint64_t{0};
+      auto& all = devices[{i, node}];
       all.device = i;
       all.total = device.total;
       all.context = device.context;
@@ -478,9 +497,16 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                       text::format("{}", device.refused)});
     }
   }
-  for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
+  for (const auto& [place, device] : devices) {
+    const bool is_first = answer.devices.empty() || answer.devices.back().device != device.device;
+    if (is_first) answer.devices.push_back(device);
+    auto& fullest = answer.devices.back();
+    if (!is_first &&
+        std::pair(device.refused, device.peak) > std::pair(fullest.refused, fullest.peak))
+      fullest = device;
+  }
   answer.values = values_in(folder());
-  answer.ranks = ranks_in(folder(), reports, answer.values);
+  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all);
   const bool has_ranks = !answer.ranks.ranks.empty();
   answer.needs_tables = tables != 0 && taken == 0;
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
@@ -547,6 +573,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   } else if (rows.size() > 2) {
     console.aside(format::columns("lllrrr", rows));
   }
+  say_absent(console, answer.ranks);
   say_waits(console, answer.ranks);
   for (const auto& report : reports) {
     if (report.waited == 0) continue;
@@ -690,6 +717,15 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .end_object();
   }
   json.end_array();
+  if (ranks_.all != 0) {
+    json.key("absent")
+        .begin_object()
+        .member("of", ranks_.all)
+        .member("not_run", ranks_.all - static_cast<int>(ranks_.run.size()))
+        .member("copies", answer.ranks.copies)
+        .member("nothing", answer.ranks.nothing)
+        .end_object();
+  }
   if (served) {
     const auto& report = served->report;
     json.key("served")

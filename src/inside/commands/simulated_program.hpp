@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "base/unfinished.hpp"
 #include "cli/console.hpp"
+#include "commands/named_ranks.hpp"
 #include "commands/program_ranks.hpp"
 #include "commands/program_values.hpp"
 #include "record/run.hpp"
@@ -43,6 +44,12 @@ class SimulatedProgram {
   /// What is assumed of values that are not known: "uniform", "all", "none", or a share. Error:
   /// usage.
   Status assume(const std::string& unknown_sizes);
+
+  /// Only these ranks of the program run, as start_ranks() starts them; the others are answered
+  /// for.
+  void run_only(const NamedRanks& ranks) { ranks_ = ranks; }
+  /// What starts the ranks that run, each as `program`.
+  std::vector<std::string> start_ranks(const std::vector<std::string>& program) const;
 
   const std::string& folder() const noexcept { return folder_->path(); }
   /// The stand-in for libcuda.
@@ -96,6 +103,8 @@ class SimulatedProgram {
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
+  int devices_ = 1;   // of each node
+  NamedRanks ranks_;  // those that run; of none where all do
 };
 
 }  // namespace emm::cli

@@ -33,7 +33,8 @@ Result<Swept> Swept::parse(const std::string& given) {
   Swept made{.name = given.substr(0, at), .values = {}};
   const auto rest = std::string_view(given).substr(at + 1);
   if (const auto dots = rest.find(".."); dots != rest.npos) {
-    const auto least = text::to_u64(rest.substr(0, dots)), most = text::to_u64(rest.substr(dots + 2));
+    const auto least = text::to_u64(rest.substr(0, dots)),
+               most = text::to_u64(rest.substr(dots + 2));
     if (!least || !most || *least > *most)
       return wrong("two whole numbers, the lesser first, as in batch=1..512");
     if (made.is_of_device()) return wrong("values of a device, as in capacity=24GiB,40GiB");

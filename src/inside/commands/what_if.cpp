@@ -29,9 +29,9 @@ struct Cell {
   Outcome outcome = Outcome::not_run;
   int exit_code = 0;
   std::uint64_t refused = 0, peak = 0, capacity = 0;
-  std::optional<std::uint64_t> rank{};         // the tightest
-  std::uint64_t reserved = 0, allocated = 0;   // PyTorch's; 0: it has none
-  std::string why{};                           // of a run that failed for another reason
+  std::optional<std::uint64_t> rank{};        // the tightest
+  std::uint64_t reserved = 0, allocated = 0;  // PyTorch's; 0: it has none
+  std::string why{};                          // of a run that failed for another reason
 };
 
 /// One combination of the values that are no range, with the range if there is one.
@@ -139,9 +139,7 @@ class Sweeping {
   void say_ranges() const;
   void say_failures() const;
   std::string words_of_cell(const Cell& cell) const;
-  void print(std::string_view words) const {
-    console_.result(format::wrapped(words, kWidth));
-  }
+  void print(std::string_view words) const { console_.result(format::wrapped(words, kWidth)); }
   /// The names that make a card, in their order, and those of the program.
   std::vector<Setting> of_device(const std::vector<Setting>& settings, bool is) const;
   const Cell* cell_at(const Search& search, std::uint64_t number) const;
@@ -167,7 +165,8 @@ Status Sweeping::plan() {
       if (known.name == one->name)
         return fail(Errc::usage, "--sweep {}: {} is swept already", given, one->name);
       if (known.is_range() && one->is_range())
-        return fail(Errc::usage, "--sweep {}: expected one range; {} is another", given, known.name);
+        return fail(Errc::usage, "--sweep {}: expected one range; {} is another", given,
+                    known.name);
     }
     const auto place = '{' + one->name + '}';
     if (!one->is_of_device() && program.find(place) == program.npos) {
@@ -193,9 +192,8 @@ Status Sweeping::plan() {
 std::vector<Setting> Sweeping::of_device(const std::vector<Setting>& settings, bool is) const {
   std::vector<Setting> found;
   for (const auto& setting : settings) {
-    const auto swept = std::find_if(swept_.begin(), swept_.end(), [&](const Swept& one) {
-      return one.name == setting.first;
-    });
+    const auto swept = std::find_if(swept_.begin(), swept_.end(),
+                                    [&](const Swept& one) { return one.name == setting.first; });
     if (swept->is_of_device() == is) found.push_back(setting);
   }
   return found;
@@ -266,7 +264,8 @@ Status Sweeping::run() {
     }
     if (runs->is_idle()) break;
     if (range_ != nullptr) {
-      console_.step(text::format("{} runs done; {}", done, words_of_settings(cells_.back().settings)));
+      console_.step(
+          text::format("{} runs done; {}", done, words_of_settings(cells_.back().settings)));
     } else {
       console_.progress("runs", done, searches_.size());
     }
@@ -406,11 +405,13 @@ void Sweeping::say_least_card() const {
 void Sweeping::say_ranges() const {
   for (const auto& search : searches_) {
     const auto& range = *search.range;
-    const auto where = search.settings.empty() ? std::string() : words_of_settings(search.settings) + ": ";
+    const auto where =
+        search.settings.empty() ? std::string() : words_of_settings(search.settings) + ": ";
     if (const auto both = range.not_monotone()) {
-      print(text::format("{}{}={} fits, and {}={} does not, which is less: the outcome is not "
-                         "monotone, and what lies between was not all tried",
-                         where, range_->name, both->second, range_->name, both->first));
+      print(
+          text::format("{}{}={} fits, and {}={} does not, which is less: the outcome is not "
+                       "monotone, and what lies between was not all tried",
+                       where, range_->name, both->second, range_->name, both->first));
     }
     if (range.largest() == range_->most && !range.not_monotone())
       print(text::format("{}{}={} is the end of the range, and fits", where, range_->name,
@@ -423,10 +424,10 @@ void Sweeping::say_failures() const {
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const auto& cell : cells_) {
     if (cell.outcome != Outcome::failed && cell.outcome != Outcome::unknown) continue;
-    const auto how = cell.outcome == Outcome::failed
-                         ? text::format("failed with exit code {}, and not for want of memory",
-                                        cell.exit_code)
-                         : std::string("ended, and nothing is known of its memory");
+    const auto how =
+        cell.outcome == Outcome::failed
+            ? text::format("failed with exit code {}, and not for want of memory", cell.exit_code)
+            : std::string("ended, and nothing is known of its memory");
     const auto reason = how + (cell.why.empty() ? std::string() : ": " + cell.why);
     auto known = std::find_if(reasons.begin(), reasons.end(),
                               [&](const auto& one) { return one.first == reason; });
@@ -435,10 +436,9 @@ void Sweeping::say_failures() const {
     known->second.push_back(words.empty() ? cell.device : words);
   }
   for (const auto& [reason, which] : reasons) {
-    print(text::format("{}{} {}", which.front(),
-                       which.size() > 1 ? text::format(" and {} more", which.size() - 1)
-                                        : std::string(),
-                       reason));
+    print(text::format(
+        "{}{} {}", which.front(),
+        which.size() > 1 ? text::format(" and {} more", which.size() - 1) : std::string(), reason));
   }
 }
 

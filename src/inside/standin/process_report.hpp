@@ -17,7 +17,7 @@ struct DeviceReport {
 };
 
 struct ProcessReport {
-  static constexpr std::uint64_t kVersion = 3;
+  static constexpr std::uint64_t kVersion = 4;
   static constexpr int kMostDevices = 64;
 
   std::uint64_t version = 0;
@@ -29,6 +29,8 @@ struct ProcessReport {
   std::uint64_t waited = 0;   ///< Bytes that a loop read again and again; it was ended.
   std::uint64_t ranks = 0;    ///< Of the program; 0: it is none of several.
   std::uint64_t rank = 0;     ///< That of the process among them.
+  std::uint64_t copies = 0;   ///< Collectives that got its own values for those of absent ranks.
+  std::uint64_t nothing = 0;  ///< Receives and roots of which absent ranks had the values.
   char command[64] = {};      ///< The name of the program.
   DeviceReport device[kMostDevices];
 };

@@ -133,5 +133,12 @@ void emm_standin_note_rank(int rank, int ranks) {
   if (auto* const report = emm::standin::Report::of_this_process()) report->set_rank(rank, ranks);
 }
 
+/// Likewise. Small collectives of a rank that got copies of its own values for those of ranks that
+/// do not run; and how often one got nothing of such a rank.
+void emm_standin_note_answered(int copies, int nothing) {
+  if (auto* const report = emm::standin::Report::of_this_process())
+    report->add_answered(static_cast<std::uint64_t>(copies), static_cast<std::uint64_t>(nothing));
+}
+
 }  // extern "C"
 #pragma GCC visibility pop

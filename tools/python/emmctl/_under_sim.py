@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from emmctl import _values
+from emmctl import _absent_ranks, _values
 
 _notes = None
 
@@ -269,6 +269,11 @@ def torch_imported():
     import torch
     if torch.version.cuda is None:
         return  # built without CUDA
+    if os.environ.get("EMM_STANDIN_RANKS"):
+        try:
+            _absent_ranks.torch_imported(torch)
+        except Exception as error:  # it then waits for ranks that do not come
+            sys.stderr.write("emmctl: --ranks: PyTorch's ranks that do not run are not answered for: %s: %s\n" % (type(error).__name__, error))
     path = os.path.join(os.environ["EMM_STANDIN_PROGRAM"], "values.%d" % os.getpid())
     _notes = _values.Notes(path)
     atexit.register(_write)
