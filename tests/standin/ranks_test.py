@@ -163,7 +163,7 @@ def test_answer():
     """By rank, the tightest first."""
     done = run(3, "takes", devices=3, extra=["--json", "takes.json"])
     has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200",
-               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card, which is not counted here"])
+               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card outside of the allocator, which is not counted here: nobody has measured it for such communicators"])
     rows = [line.split()[:2] for line in done.stderr.splitlines() if re.match(r" +\d +\d +\d+ +\d+", line)]
     expect(rows, [["2", "2"], ["1", "1"], ["0", "0"]], "the rows of " + done.stderr)
     with open(folder.name + "/takes.json") as file:
@@ -176,6 +176,23 @@ def test_answer():
     done = subprocess.run(line, cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120)
     has(done, ["it does not fit as it is: rank 2 was refused 1 request for want of memory; the first was of 24.00 MiB (25,165,824 bytes), when it held 2.00 MiB of 20.00 MiB "
                "(20,971,520 bytes) of device 2, a simulated NVIDIA H200: it lacked 6.00 MiB"], 1)
+    clean()
+
+
+def test_memory_of_nccl():
+    """It is that of a table, by the card, the ranks of a communicator, the channels and what it was used for; else it is not known."""
+    done = run(3, "pairs", extra=["--json", "pairs.json"])
+    has(done, ["besides, NCCL takes memory of a real card outside of the allocator: on rank 1 768.00 MiB for 2 of its communicators, as measured "
+               "(a pipeline of four H200s, PyTorch 2.11); what 1 more take is not known"])
+    with open(folder.name + "/pairs.json") as file:
+        answer = json.load(file)
+    expect(sorted((one["rank"], one["nccl_bytes"], one["nccl_measured"], one["nccl_unknown"]) for one in answer["ranks"]),
+           [(0, 384 << 20, 1, 1), (1, 768 << 20, 2, 1), (2, 384 << 20, 1, 1)], "NCCL's memory in JSON")
+    unknown = "which is not counted here: nobody has measured it for such communicators"
+    has(run(3, "pairs", environ={"NCCL_MAX_NCHANNELS": "4"}), [unknown])
+    line, more = command(3, "pairs")
+    line[line.index("sim:devices=3")] = "sim:devices=3,gpu=l4"
+    has(subprocess.run(line, cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120), [unknown])
     clean()
 
 

@@ -14,8 +14,8 @@ Result<NamedRanks> NamedRanks::parse(const std::string& given) {
   constexpr std::string_view kForm = "RANK,... of COUNT, as in '0,7 of 64' or '0..3 of 64'";
   constexpr std::string_view kOf = " of ";
   const auto at = given.find(kOf);
-  const auto all =
-      at != given.npos ? text::to_u64(text::trim(std::string_view(given).substr(at + kOf.size())))
+  const auto all = at != given.npos
+                       ? text::to_u64(text::trim(std::string_view(given).substr(at + kOf.size())))
                        : std::nullopt;
   if (!all || *all == 0 || *all > kMost) return wrong(kForm);
   NamedRanks made{.run = {}, .all = static_cast<int>(*all)};

@@ -40,7 +40,7 @@ void add_gone(std::vector<std::string>& all, const std::string& words) {
 }  // namespace
 
 ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::ProcessReport>& reports,
-                      const ProgramValues& values, int all) {
+                      const ProgramValues& values, int all, std::string_view card) {
   ProgramRanks found;
   found.all = all;
   for (const auto& report : reports) {
@@ -63,6 +63,7 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
         rank.reserved += peak.reserved;
         rank.allocated += peak.allocated;
       }
+      rank.nccl = nccl_memory(report, card);
       found.ranks.push_back(rank);
     }
   }
@@ -125,6 +126,27 @@ void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view car
                               : std::string(),
       refused > 1 ? text::format("; {} of {} ranks were refused some", refused, ranks.ranks.size())
                   : std::string()));
+}
+
+void say_nccl(Console& console, const ProgramRanks& ranks) {
+  if (!ranks.has_nccl) return;
+  const ProgramRank* most = nullptr;  // that for which most was measured
+  for (const auto& one : ranks.ranks) {
+    if (one.nccl.measured != 0 && (most == nullptr || one.nccl.bytes > most->nccl.bytes))
+      most = &one;
+  }
+  if (most == nullptr) {
+    console.say(
+        "besides, NCCL takes memory of a real card outside of the allocator, which is not counted "
+        "here: nobody has measured it for such communicators");
+    return;
+  }
+  console.say(text::format(
+      "besides, NCCL takes memory of a real card outside of the allocator: on rank {} {} for {} of "
+      "its communicators, as measured ({}){}",
+      most->rank, units::bytes(most->nccl.bytes), most->nccl.measured, most->nccl.source,
+      most->nccl.unknown != 0 ? text::format("; what {} more take is not known", most->nccl.unknown)
+                              : std::string()));
 }
 
 void show_ranks(Console& console, const ProgramRanks& ranks) {

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -37,40 +37,39 @@ std::string text_of(const std::string& path) {
   return std::move(text).str();
 }
 
-/// The children of each process of this machine.
-std::multimap<pid_t, pid_t> child_processes() {
-  std::multimap<pid_t, pid_t> found;
+/// A process of this machine that has not ended.
+struct Process {
+  pid_t number = 0, parent = 0, group = 0;
+};
+std::vector<Process> processes() {
+  std::vector<Process> found;
   DIR* const folder = opendir("/proc");
   if (folder == nullptr) return found;
   while (const auto* entry = readdir(folder)) {
-    const auto process = text::to_u64(entry->d_name);
-    if (!process) continue;
+    const auto number = text::to_u64(entry->d_name);
+    if (!number) continue;
     const auto stat = text_of(text::format("/proc/{}/stat", entry->d_name));
-    const auto name_ends = stat.rfind(')');
-    if (name_ends == stat.npos || name_ends + 4 >= stat.size()) continue;
-    const auto rest = std::string_view(stat).substr(name_ends + 4);  // behind ") S "
-    if (const auto parent = text::to_u64(rest.substr(0, rest.find(' '))))
-      found.emplace(static_cast<pid_t>(*parent), static_cast<pid_t>(*process));
+    const auto name_ends = stat.rfind(')');  // the name may hold anything
+    if (name_ends == stat.npos) continue;
+    Process one{.number = static_cast<pid_t>(*number)};
+    char state = 'Z';
+    std::istringstream rest(stat.substr(name_ends + 1));
+    if (rest >> state >> one.parent >> one.group && state != 'Z' && state != 'X')
+      found.push_back(one);
   }
   closedir(folder);
   return found;
 }
 
 /// The process and all that it began.
-std::vector<pid_t> with_descendants(pid_t process, const std::multimap<pid_t, pid_t>& children) {
-  std::vector<pid_t> all{process};
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const auto [begin, end] = children.equal_range(all[i]);
-    for (auto child = begin; child != end; ++child) all.push_back(child->second);
+std::vector<pid_t> with_descendants(pid_t process, const std::vector<Process>& all) {
+  std::vector<pid_t> found{process};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    for (const auto& one : all) {
+      if (one.parent == found[i]) found.push_back(one.number);
+    }
   }
-  return all;
-}
-
-/// Is it there, and no zombie, which nobody may come for?
-bool goes_on(pid_t process) {
-  const auto stat = text_of(text::format("/proc/{}/stat", static_cast<std::int64_t>(process)));
-  const auto name_ends = stat.rfind(')');
-  return name_ends != stat.npos && name_ends + 2 < stat.size() && stat[name_ends + 2] != 'Z';
+  return found;
 }
 
 /// Bytes that are the process's alone: not those of files, which processes share.
@@ -174,11 +173,10 @@ Status ProgramRuns::begin(std::size_t number, const std::vector<std::string>& co
 void ProgramRuns::look_at_memory() {
   constexpr std::uint64_t kEachMs = 200;
   if (now_ms() - looked_ms_ < kEachMs) return;
-  const auto children = child_processes();
+  const auto all = processes();
   for (auto& one : running_) {
     one.memory = 0;
-    for (const auto process : with_descendants(one.process, children))
-      one.memory += memory_of(process);
+    for (const auto process : with_descendants(one.process, all)) one.memory += memory_of(process);
     one.peak = std::max(one.peak, one.memory);
   }
   looked_ms_ = now_ms();
@@ -212,32 +210,38 @@ std::vector<std::pair<std::size_t, EndedRun>> ProgramRuns::ended() {
 
 void ProgramRuns::end_all() {
   if (running_.empty()) return;
-  const auto children = child_processes();
-  std::vector<pid_t> all;
+  std::set<pid_t> groups, all;
+  const auto add_descendants = [&] {
+    const auto now = processes();
+    for (const auto& one : running_) {
+      const auto its = with_descendants(one.process, now);
+      all.insert(its.begin(), its.end());
+    }
+  };
+  add_descendants();
   for (const auto& one : running_) {
+    groups.insert(one.process);
     kill(one.process, SIGTERM);  // it passes the signal on
-    const auto its = with_descendants(one.process, children);
-    all.insert(all.end(), its.begin(), its.end());
   }
   const auto have_ended = [&](std::uint64_t within_ms) {
     for (const auto until = now_ms() + within_ms; now_ms() < until;) {
       std::erase_if(running_, [](const Running& one) {
         return waitpid(one.process, nullptr, WNOHANG) == one.process;
       });
-      if (std::none_of(all.begin(), all.end(), goes_on)) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      const auto now = processes();
+      if (std::none_of(now.begin(), now.end(), [&](const Process& one) {
+            return groups.count(one.group) != 0 || all.count(one.number) != 0;
+          }))
+        return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return false;
   };
   constexpr std::uint64_t kGraceMs = 3000, kDeathMs = 2000;
   if (have_ended(kGraceMs)) return;
-  // What they left, and what they began meanwhile.
-  const auto now = child_processes();
-  for (const auto& one : running_) {
-    const auto its = with_descendants(one.process, now);
-    all.insert(all.end(), its.begin(), its.end());
-  }
+  add_descendants();  // what they began meanwhile
   for (const auto process : all) kill(process, SIGKILL);
+  for (const auto group : groups) kill(-group, SIGKILL);
   (void)have_ended(kDeathMs);
   remove_left_folders();
 }

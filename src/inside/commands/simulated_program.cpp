@@ -506,7 +506,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
       fullest = device;
   }
   answer.values = values_in(folder());
-  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all);
+  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all, card_);
   const bool has_ranks = !answer.ranks.ranks.empty();
   answer.needs_tables = tables != 0 && taken == 0;
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
@@ -566,8 +566,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     if (!has_ranks) say_context(all);
   }
   if (has_ranks) say_context(answer.devices.front());
-  if (answer.ranks.has_nccl)
-    console.say("besides, NCCL takes memory of a real card, which is not counted here");
+  say_nccl(console, answer.ranks);
   if (has_ranks) {
     show_ranks(console, answer.ranks);
   } else if (rows.size() > 2) {
@@ -668,6 +667,9 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .member("refused", rank.refused)
         .member("pytorch_reserved_bytes", rank.reserved)
         .member("pytorch_allocated_bytes", rank.allocated)
+        .member("nccl_bytes", rank.nccl.bytes)
+        .member("nccl_measured", rank.nccl.measured)
+        .member("nccl_unknown", rank.nccl.unknown)
         .end_object();
   }
   json.end_array().key("waiting").begin_array();

@@ -30,9 +30,8 @@ Result<int> free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  const bool is_bound =
-      file >= 0 && bind(file, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-      getsockname(file, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool is_bound = file >= 0 && bind(file, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        getsockname(file, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   const int error = errno;
   if (file >= 0) close(file);
   if (!is_bound) return fail(Errc::io_error, "{}: {}", "127.0.0.1", std::strerror(error));
@@ -40,7 +39,8 @@ Result<int> free_port() {
 }
 
 /// Starts the ranks of `run --ranks`, with the variables that torchrun sets, and waits for them. As
-/// torchrun it ends the others where one fails, though not at once: they may say what they wait for.
+/// torchrun it ends the others where one fails, though not at once: they may say what they wait
+/// for.
 class StartRanks final : public CommandRun {
  public:
   explicit StartRanks(Arguments& arguments) {
@@ -142,7 +142,7 @@ class StartRanks final : public CommandRun {
 
 }  // namespace
 
-extern constinit const Command start_ranks_command{
-    "start-ranks", "Starts the ranks of run --ranks", true, make_run<StartRanks>, Heading::about};
+extern constinit const Command start_ranks_command{"start-ranks", "Starts the ranks of run --ranks",
+                                                   true, make_run<StartRanks>, Heading::about};
 
 }  // namespace emm

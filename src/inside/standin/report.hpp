@@ -32,6 +32,9 @@ class Report {
     add(page_->copies, copies);
     add(page_->nothing, nothing);
   }
+  /// The process has made a communicator. Its number, for note_use().
+  std::uint64_t add_communicator(int ranks) noexcept;
+  void note_use(std::uint64_t communicator, std::uint32_t uses) noexcept;
   void add_table() noexcept { add(page_->tables, 1); }
 
  private:

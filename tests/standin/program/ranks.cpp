@@ -508,6 +508,29 @@ int takes() {
   return code != 0;
 }
 
+/// A communicator of all, and one with each neighbour, as a pipeline of PyTorch's has them.
+int pairs() {
+  auto* const comm = enter();
+  auto* const own = integers(1, rank);
+  MUST(ncclAllReduce(own, own, 1, kInt32, 0, comm, stream));
+  std::vector<void*> all{comm};
+  const auto as_of_pair = [&](int lower) {
+    const int whole = size, shown = rank;
+    rank = shown - lower;
+    size = 2;
+    all.push_back(enter(("pair" + std::to_string(lower)).c_str()));
+    MUST(ncclSend(own, 1, kInt32, 1 - rank, all.back(), stream));
+    MUST(ncclRecv(own, 1, kInt32, 1 - rank, all.back(), stream));
+    must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    size = whole;
+    rank = shown;
+  };
+  if (rank > 0) as_of_pair(rank - 1);
+  if (rank < size - 1) as_of_pair(rank);
+  for (auto* const one : all) MUST(ncclCommDestroy(one));
+  return 0;
+}
+
 /// Ranks 3 and 5 of a program as a communicator of its own.
 int members_of_pair(const char*, std::uint64_t, int of, int, int* members) {
   if (of != 2) return 0;
@@ -632,6 +655,7 @@ int main(int count, char** words) {
   if (what == "takes") return takes();
   if (what == "forks") return forks();
   if (what == "named") return named();
+  if (what == "pairs") return pairs();
   if (what == "fails") return rank == 3 ? 7 : 0;
   if (what == "wrong") return wrong_calls();
   return 2;

@@ -21,6 +21,8 @@ int cuCtxGetCurrent(void**);
 int cuCtxSetCurrent(void*);
 void emm_standin_note_rank(int rank, int ranks);
 void emm_standin_note_answered(int copies, int nothing);
+std::uint64_t emm_standin_note_communicator(int ranks);
+void emm_standin_note_use(std::uint64_t communicator, int sends);
 }
 
 namespace emm::standin::nccl {
@@ -159,6 +161,7 @@ Status Communicator::enter(const std::string& name, int shown, const std::vector
   meeting_ = Meeting::enter(name, size_, rank_, shown, members, why);
   if (meeting_ == nullptr) return fail(why);
   emm_standin_note_rank(shown, size_);
+  if (size_ > 1) noted_ = emm_standin_note_communicator(size_);
   is_rank(shown);
   if (auto failure = meeting_->wait_for_all()) return fail(*failure);
   return kSuccess;
@@ -239,6 +242,8 @@ void Communicator::perform(Batch& batch) {
   for (auto& step : batch.steps) {
     if (is_transfer(step.kind)) transfers.push_back(&step);
   }
+  if (transfers.size() < batch.steps.size()) emm_standin_note_use(noted_, 0);
+  if (!transfers.empty()) emm_standin_note_use(noted_, 1);
   for (const auto& step : batch.steps) {
     if (is_transfer(step.kind)) continue;
     if (const auto failure = collect(step)) {

@@ -109,6 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int size_, rank_, device_;
   void* const context_;
   std::unique_ptr<Meeting> meeting_;
+  std::uint64_t noted_ = ~std::uint64_t{0};  // its number in this process's report
   std::atomic<Status> error_{0};
 
   std::mutex mutex_;
