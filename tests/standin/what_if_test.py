@@ -72,7 +72,7 @@ def test_cards():
 
 
 def test_ranks():
-    start = 'for r in 0 1 2; do RANK=$r WORLD_SIZE=3 "$0" takes & done; code=0; wait $! || code=$?; exit $code'
+    start = 'all=; for r in 0 1 2; do RANK=$r WORLD_SIZE=3 "$0" takes & all="$all $!"; done; code=0; for p in $all; do wait $p || code=$?; done; exit $code'
     environment.update(SIZE="3", MEET=tempfile.mkdtemp(dir=folder.name))
     answer, done = sweep("sim:devices=3", "--sweep", "capacity=40MiB", program=("sh", "-c", start, options.ranks))
     expect([(cell["rank"], cell["peak_bytes"] >> 20) for cell in answer["cells"]], [(2, 26)], "the tightest rank")

@@ -133,12 +133,11 @@ bool ProgramRuns::has_room() {
   if (running_.empty()) return true;
   if (running_.size() >= most_ || needed_ == 0) return false;
   look_at_memory();
+  auto needed = needed_;
+  for (const auto& one : running_) needed = std::max(needed, one.peak);
   auto free = memory_for_runs();
-  for (const auto& one : running_) {
-    const auto more = needed_ - std::min(needed_, one.memory);
-    free -= std::min(free, more);
-  }
-  return free >= needed_;
+  for (const auto& one : running_) free -= std::min(free, needed - one.memory);
+  return free >= needed;
 }
 
 Status ProgramRuns::begin(std::size_t number, const std::vector<std::string>& command) {

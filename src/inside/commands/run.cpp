@@ -123,8 +123,13 @@ std::string counted(std::uint64_t count, std::string_view what) {
 }
 
 /// Is the program one that starts ranks?
-bool starts_ranks(const std::string& program) {
-  const auto name = program.substr(program.rfind('/') + 1);
+bool starts_ranks(const std::vector<std::string>& program) {
+  const auto name = program.front().substr(program.front().rfind('/') + 1);
+  for (const auto* module : {"torch.distributed.run", "torch.distributed.launch"}) {
+    const auto found = std::find(program.begin(), program.end(), module);
+    if (found != program.end() && found != program.begin() && *std::prev(found) == "-m")
+      return true;
+  }
   constexpr std::string_view kLaunchers[] = {"torchrun", "mpirun",     "mpiexec",
                                              "srun",     "accelerate", "deepspeed"};
   return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers);
@@ -186,6 +191,10 @@ class RunProgram final : public CommandRun {
               "it fits; of a range, with the largest number that fits. Repeatable: each value of "
               "one with each of the others");
     arguments.under(OptionHeading::device)
+        .text("--cudnn-workspace", cudnn_workspace_, "none|SIZE",
+              "With --device sim: stands in for cuDNN's graph API and its convolutions, each of "
+              "which has a workspace of this size; without it cuDNN is switched off");
+    arguments.under(OptionHeading::device)
         .text("--ranks", ranks_, "RANK,... of COUNT",
               "With --device sim: starts these ranks of the program, without a launcher, and "
               "answers for the others; devices=N of the device is how many a node has");
@@ -239,15 +248,17 @@ class RunProgram final : public CommandRun {
       return fail(Errc::usage, "--json: expected --device sim");
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
+    if (!cudnn_workspace_.empty() && device_.empty())
+      return fail(Errc::usage, "--cudnn-workspace {}: expected --device sim", cudnn_workspace_);
     if (!ranks_.empty()) {
       if (device_.empty()) return fail(Errc::usage, "--ranks {}: expected --device sim", ranks_);
       if (!faults_.empty() || !manager_.empty())
         return fail(Errc::usage, "--ranks {}: expected no --fault and no --manager", ranks_);
       if (auto named = NamedRanks::parse(ranks_); !named) return std::move(named).error();
-      if (starts_ranks(program_.front()))
+      if (starts_ranks(program_))
         return fail(Errc::usage,
-                    "--ranks {}: expected the program that {} would start: the ranks are started "
-                    "without it",
+                    "--ranks {}: expected the program of a rank, without {}: the ranks are started "
+                    "without a launcher",
                     ranks_, program_.front());
     }
     if (!sweeps_.empty()) return sweep(console);
@@ -305,6 +316,7 @@ class RunProgram final : public CommandRun {
     pass("--manager", manager_);
     pass("--implied-wait", implied_wait_);
     pass("--ranks", ranks_);
+    pass("--cudnn-workspace", cudnn_workspace_);
     for (const auto& fault : faults_) pass("--fault", fault);
     return run_what_if(console, asked);
   }
@@ -319,6 +331,7 @@ class RunProgram final : public CommandRun {
     auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
     if (!simulated) return std::move(simulated).error();
     if (auto assumed = simulated->assume(unknown_sizes_); !assumed) return assumed.error();
+    if (auto assumed = simulated->assume_cudnn(cudnn_workspace_); !assumed) return assumed.error();
     if (!ranks_.empty()) {
       simulated->run_only(*NamedRanks::parse(ranks_));
       start.command = simulated->start_ranks(program_);
@@ -345,7 +358,8 @@ class RunProgram final : public CommandRun {
     else
       next += " -o run.emmb --";
     for (; rest != program_.end(); ++rest) next += ' ' + text::shell_word(*rest);
-    if (!ranks_.empty()) next.clear();  // a recording is of one process
+    // A recording is of one process, and has no cuDNN.
+    if (!ranks_.empty() || !cudnn_workspace_.empty()) next.clear();
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);
     if (!json_.empty()) {
@@ -424,7 +438,7 @@ class RunProgram final : public CommandRun {
   std::vector<std::string> program_;
   record::RunReport said_;
   std::string manager_, implied_wait_;
-  std::string device_, capacity_, unknown_sizes_, json_, ranks_;
+  std::string device_, capacity_, unknown_sizes_, json_, ranks_, cudnn_workspace_;
   bool stubs_ = false;
   std::vector<std::string> faults_, sweeps_;
   std::optional<std::uint64_t> jobs_;

@@ -1,10 +1,12 @@
 #include "commands/simulated_program.hpp"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -73,6 +75,40 @@ bool gives_memory(std::string_view name) {
   return false;
 }
 
+/// What a function of cuDNN's that is not answered returns. One that only sets, ends or computes
+/// has succeeded; another one would give something.
+constexpr std::int32_t kCudnnNotSupported = 3000;
+std::int32_t cudnn_status(std::string_view name) {
+  for (const std::string_view begin :
+       {"cudnnSet", "cudnnDestroy", "cudnnDerive", "cudnnBatchNormalization"}) {
+    if (name.starts_with(begin)) return 0;
+  }
+  return kCudnnNotSupported;
+}
+
+/// What the cuDNN at `path` calls its version: a program is built for one. It is asked in a process
+/// of its own; 0 if it does not tell.
+std::int32_t cudnn_version(const std::string& path) {
+  int told[2];
+  if (pipe2(told, O_CLOEXEC) != 0) return 0;
+  const auto process = fork();
+  if (process == 0) {
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    auto* const ask = library != nullptr
+                          ? reinterpret_cast<std::size_t (*)()>(dlsym(library, "cudnnGetVersion"))
+                          : nullptr;
+    const auto version = ask != nullptr ? static_cast<std::int32_t>(ask()) : 0;
+    (void)!::write(told[1], &version, sizeof version);
+    _exit(0);
+  }
+  ::close(told[1]);
+  std::int32_t version = 0;
+  if (process < 0 || ::read(told[0], &version, sizeof version) != sizeof version) version = 0;
+  ::close(told[0]);
+  if (process > 0) waitpid(process, nullptr, 0);
+  return version;
+}
+
 /// The number in "libcudart.so.13"; empty for other libraries.
 std::string cudart_major(const std::string& soname) {
   const auto at = soname.find(".so.");
@@ -86,6 +122,7 @@ struct Answers {
   std::string opener;    ///< libemm-answers.so.
   std::string answered;  ///< The library whose functions are answered.
   std::string target{};  ///< The one that they are looked up in; empty: the opener.
+  std::int32_t cudnn{};  ///< The version of cuDNN, whose functions have statuses of their own.
 };
 
 /// Makes `made`, which stands in for a library that exports `exports`.
@@ -108,8 +145,14 @@ Status make_library(const Answers& answers, const std::string& made,
     function.counted = names->count(plain) == 0 && names->count(function.name) == 0;
     if (!function.counted) continue;
     constexpr std::int32_t kNotSupported = 801;  // of the driver, and of cudart
-    const bool is_refused = gives_memory(function.name);
+    auto is_refused = gives_memory(function.name);
     if (is_refused) function.answer = kNotSupported;
+    if (answers.cudnn != 0 && function.name != "cudnnGetVersion") {
+      function.answer = cudnn_status(function.name);
+      is_refused = function.answer != 0;
+    } else if (answers.cudnn != 0) {
+      function.answer = answers.cudnn;
+    }
     counted += (is_refused ? "-" : "") + function.name + '\n';
     ++counters;
   }
@@ -295,7 +338,12 @@ Status make_stand_in(const std::string& real, const std::string& made, const std
   if (!exports) return std::move(exports).error();
   if (exports->soname.empty()) exports->soname = real.substr(real.rfind('/') + 1);
   const auto answers = standin_folder(program) + "/libemm-answers.so";
-  return make_library({answers, answers}, made, *std::move(exports));
+  Answers all{.opener = answers, .answered = answers};
+  if (exports->soname.starts_with("libcudnn.")) {
+    all.cudnn = cudnn_version(real);
+    if (all.cudnn == 0) return fail(Errc::io_error, "{}: {}", real, "it tells no version");
+  }
+  return make_library(all, made, *std::move(exports));
 }
 
 Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
@@ -381,6 +429,20 @@ std::vector<std::string> SimulatedProgram::start_ranks(
   return command;
 }
 
+Status SimulatedProgram::assume_cudnn(const std::string& workspace) {
+  if (workspace.empty()) return {};
+  std::uint64_t bytes = 0;
+  if (workspace != "none") {
+    auto size = units::parse_bytes(workspace);
+    if (!size)
+      return fail(Errc::usage, "--cudnn-workspace {}: expected none, or a size as 64MiB",
+                  workspace);
+    bytes = *size;
+  }
+  cudnn_workspace_ = bytes;
+  return {};
+}
+
 Status SimulatedProgram::lead_to(const std::string& path) const {
   const auto cannot = [&] {
     return fail(Errc::io_error, "{}: {}", folder(), std::strerror(errno));
@@ -423,6 +485,8 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
       {"LD_AUDIT", redirect},           {kFolderVariable, folder()},
       {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
       {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder()}};
+  if (cudnn_workspace_)
+    all.emplace_back("EMM_STANDIN_CUDNN", text::format("{}", *cudnn_workspace_));
   if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
@@ -586,6 +650,12 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.cut.empty()) answer.cut = cut_of(answer);
+  if (cudnn_workspace_ && access((folder() + "/planned.cudnn").c_str(), F_OK) == 0) {
+    console.say(text::format(
+        "each of cuDNN's plans was taken to have a workspace of {}, as --cudnn-workspace says; on "
+        "a card each has its own",
+        units::bytes(*cudnn_workspace_)));
+  }
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
                              text::grouped(answer.kernels),
@@ -703,6 +773,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
       .member("endless", answer.values.endless)
       .member("stopped", answer.values.stopped)
       .member("without_cudnn", answer.values.without_cudnn)
+      .member("cudnn_workspace_bytes", cudnn_workspace_)
       .member("compiles", answer.values.compiles)
       .key("places")
       .begin_array();

@@ -45,6 +45,9 @@ class SimulatedProgram {
   /// usage.
   Status assume(const std::string& unknown_sizes);
 
+  /// cuDNN is stood in for, and each of its plans has this workspace: "none", or a size. Error:
+  /// usage.
+  Status assume_cudnn(const std::string& workspace);
   /// Only these ranks of the program run, as start_ranks() starts them; the others are answered
   /// for.
   void run_only(const NamedRanks& ranks) { ranks_ = ranks; }
@@ -103,8 +106,9 @@ class SimulatedProgram {
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
-  int devices_ = 1;   // of each node
-  NamedRanks ranks_;  // those that run; of none where all do
+  std::optional<std::uint64_t> cudnn_workspace_;  // nothing: it is not stood in for
+  int devices_ = 1;                               // of each node
+  NamedRanks ranks_;                              // those that run; of none where all do
 };
 
 }  // namespace emm::cli
