@@ -275,4 +275,9 @@ void obey_signals() {
 
 void handle_interrupts() noexcept { looks_at_flag = true; }
 
+void end_in_own_time() noexcept {
+  constexpr itimerval kNone{};
+  setitimer(ITIMER_REAL, &kNone, nullptr);
+}
+
 }  // namespace emm::cli

@@ -56,6 +56,9 @@ void obey_signals();
 /// takes almost a second, or a second signal comes, the process ends without it.
 void handle_interrupts() noexcept;
 std::atomic<bool>& interrupted() noexcept;
+/// The command has seen interrupted(), and takes the time that it needs to end what it began. A
+/// second signal still ends the process.
+void end_in_own_time() noexcept;
 int interrupting_signal() noexcept;  ///< 0 if none came.
 
 }  // namespace emm::cli

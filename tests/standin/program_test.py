@@ -104,6 +104,17 @@ def test_cudnn():
     expect("cuDNN" in run("sim", sys.executable, "-c", asks, library).stderr, False, "what is said of a library that is only loaded")
 
 
+def test_cudnn_with_a_workspace():
+    """Where a size is given it is stood in for, and a convolution's plan takes that much, which the program asks its allocator for."""
+    program = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "program/cudnn_program.py"), options.fake + "/libcudnn.so.9"]
+    has(run("sim:capacity=64MiB", *program, extra=("--cudnn-workspace", "24MiB")),
+        ["version 91002", "workspace 25165824 of 1 engine", "0 wrong", "it fits: at most 24.00 MiB",
+         "each of cuDNN's plans was taken to have a workspace of 24.00 MiB, as --cudnn-workspace says", "not stood in for, and so refused: cudnnCreateRNNDescriptor"])
+    has(run("sim:capacity=64MiB", *program, extra=("--cudnn-workspace", "none")), ["workspace 0 of 1 engine", "0 wrong"])
+    has(run("sim:capacity=16MiB", *program, extra=("--cudnn-workspace", "24MiB")), ["it does not fit as it is"], 1)
+    has(run("sim", "true", extra=("--cudnn-workspace", "much")), ["--cudnn-workspace much: expected none, or a size as 64MiB"], 2)
+
+
 def test_growth():
     """What is made and ended leaves nothing: 10^6 of each were tried by hand."""
     has(run("sim:capacity=64MiB", options.client, "growth", "20000"), ["no growth"])

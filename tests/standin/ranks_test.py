@@ -163,7 +163,7 @@ def test_answer():
     """By rank, the tightest first."""
     done = run(3, "takes", devices=3, extra=["--json", "takes.json"])
     has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200",
-               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card, which is not counted here"])
+               "besides, 526.81 MiB of 139.80 GiB are never free", "besides, NCCL takes memory of a real card outside of the allocator, which is not counted here: nobody has measured it for such communicators"])
     rows = [line.split()[:2] for line in done.stderr.splitlines() if re.match(r" +\d +\d +\d+ +\d+", line)]
     expect(rows, [["2", "2"], ["1", "1"], ["0", "0"]], "the rows of " + done.stderr)
     with open(folder.name + "/takes.json") as file:
@@ -177,6 +177,61 @@ def test_answer():
     has(done, ["it does not fit as it is: rank 2 was refused 1 request for want of memory; the first was of 24.00 MiB (25,165,824 bytes), when it held 2.00 MiB of 20.00 MiB "
                "(20,971,520 bytes) of device 2, a simulated NVIDIA H200: it lacked 6.00 MiB"], 1)
     clean()
+
+
+def test_memory_of_nccl():
+    """It is that of a table, by the card, the ranks of a communicator, the channels and what it was used for; else it is not known."""
+    done = run(3, "pairs", extra=["--json", "pairs.json"])
+    has(done, ["besides, NCCL takes memory of a real card outside of the allocator: on rank 1 768.00 MiB for 2 of its communicators, as measured "
+               "(a pipeline of four H200s, PyTorch 2.11); what 1 more take is not known"])
+    with open(folder.name + "/pairs.json") as file:
+        answer = json.load(file)
+    expect(sorted((one["rank"], one["nccl_bytes"], one["nccl_measured"], one["nccl_unknown"]) for one in answer["ranks"]),
+           [(0, 384 << 20, 1, 1), (1, 768 << 20, 2, 1), (2, 384 << 20, 1, 1)], "NCCL's memory in JSON")
+    unknown = "which is not counted here: nobody has measured it for such communicators"
+    has(run(3, "pairs", environ={"NCCL_MAX_NCHANNELS": "4"}), [unknown])
+    line, more = command(3, "pairs")
+    line[line.index("sim:devices=3")] = "sim:devices=3,gpu=l4"
+    has(subprocess.run(line, cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120), [unknown])
+    clean()
+
+
+def some_of(ranks, *words, device="sim:devices=2", extra=(), size=8, first=0):
+    meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+    done = subprocess.run([options.emmctl, "run", "--device", device, "--ranks", ranks, *extra, "--", options.ranks, *words], cwd=folder.name,
+                          env={**environment, "SIZE": str(size), "MEET": meet, "FIRST": str(first)}, text=True, capture_output=True, timeout=120)
+    clean()
+    return done
+
+
+def test_named_ranks():
+    """Some ranks of a program run, and the others are answered for."""
+    done = some_of("0,3 of 8", "named", extra=["--json", "named.json"])
+    unknown = "it is not known which ranks a communicator has, of which some do not run"
+    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
+            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
+                "pair 8"]}
+    expect(lines(done), sorted("rank %d: %s" % (rank, row) for rank in rows for row in rows[rank]), "what ranks got: " + done.stderr)
+    # A split cannot be answered for, which the answer says.
+    has(done, ["so far it fits on each of 2 ranks that ran, of 8: rank 3, the tightest, takes at most 38.00 MiB",
+               "ranks that do not run were answered for: 7 small collectives took a rank's own values for theirs, 16 receives or roots of theirs gave nothing",
+               "CommSplit among ranks of which some do not run"], 3)
+    with open(folder.name + "/named.json") as file:
+        answer = json.load(file)
+    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 7, "nothing": 16}, "the absent ranks in JSON")
+    expect([(one["rank"], one["device"]) for one in answer["ranks"]], [(3, 1), (0, 0)], "the ranks in JSON")
+
+
+def test_named_ranks_of_many():
+    """Without the first of them; on one device of a number that each node has."""
+    done = some_of("40,63 of 64", "takes", device="sim:capacity=600MiB", size=64, first=40)
+    has(done, ["it fits on each of 2 ranks that ran, of 64: rank 63, the tightest, takes at most 514.00 MiB (538,968,064 bytes) of the 600.00 MiB of device 0",
+               "2 small collectives took a rank's own values for theirs"])
+    expect("depends on when the peaks are" in done.stderr, False, "two nodes share no device: " + done.stderr)
+    has(some_of("63 of 64", "takes", device="sim:capacity=512MiB", size=64, first=63), ["it does not fit as it is: rank 63 was refused 1 request", "rank 63 ended with exit code 1"], 1)
+    has(some_of("0..1 of 2", "values", size=2), ["rank 0: 0 wrong", "rank 1: 0 wrong", "it fits on each of 2 ranks that ran, of 2"])
+    has(some_of("1,3 of 4", "fails", size=4), ["rank 3 ended with exit code 7"], 7)
+    has(some_of("0 of 2", "nothing", extra=["--sweep", "capacity=1GiB"], size=2), ["exit code 2, and not for want of memory"], 3)
 
 
 def test_late_rank():

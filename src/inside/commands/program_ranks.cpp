@@ -40,9 +40,12 @@ void add_gone(std::vector<std::string>& all, const std::string& words) {
 }  // namespace
 
 ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::ProcessReport>& reports,
-                      const ProgramValues& values) {
+                      const ProgramValues& values, int all, std::string_view card) {
   ProgramRanks found;
+  found.all = all;
   for (const auto& report : reports) {
+    found.copies += report.copies;
+    found.nothing += report.nothing;
     if (report.ranks < 2) continue;
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
@@ -60,10 +63,11 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
         rank.reserved += peak.reserved;
         rank.allocated += peak.allocated;
       }
+      rank.nccl = nccl_memory(report, card);
       found.ranks.push_back(rank);
     }
   }
-  if (found.ranks.size() < 2) found.ranks.clear();
+  if (found.ranks.size() < 2 && all == 0) found.ranks.clear();
   std::stable_sort(found.ranks.begin(), found.ranks.end(), [](const auto& a, const auto& b) {
     if ((a.refused != 0) != (b.refused != 0)) return a.refused != 0;
     if (a.peak != b.peak) return a.peak > b.peak;
@@ -100,11 +104,12 @@ void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view car
   const auto where = text::format("device {}, a simulated {}", first.device, card);
   if (first.refused == 0) {
     console.say(
-        text::format("{}it fits on each of {} ranks: rank {}, the tightest, takes at most {} of "
+        text::format("{}it fits on each of {} ranks{}: rank {}, the tightest, takes at most {} of "
                      "the {} of {}; {} "
                      "are left",
-                     ranks.is_cut() ? "so far " : "", ranks.ranks.size(), first.rank,
-                     with_bytes(first.peak), units::bytes(first.capacity), where,
+                     ranks.is_cut() ? "so far " : "", ranks.ranks.size(),
+                     ranks.all != 0 ? text::format(" that ran, of {}", ranks.all) : std::string(),
+                     first.rank, with_bytes(first.peak), units::bytes(first.capacity), where,
                      units::bytes(first.capacity - std::min(first.peak, first.capacity))));
     return;
   }
@@ -121,6 +126,27 @@ void say_ranks(Console& console, const ProgramRanks& ranks, std::string_view car
                               : std::string(),
       refused > 1 ? text::format("; {} of {} ranks were refused some", refused, ranks.ranks.size())
                   : std::string()));
+}
+
+void say_nccl(Console& console, const ProgramRanks& ranks) {
+  if (!ranks.has_nccl) return;
+  const ProgramRank* most = nullptr;  // that for which most was measured
+  for (const auto& one : ranks.ranks) {
+    if (one.nccl.measured != 0 && (most == nullptr || one.nccl.bytes > most->nccl.bytes))
+      most = &one;
+  }
+  if (most == nullptr) {
+    console.say(
+        "besides, NCCL takes memory of a real card outside of the allocator, which is not counted "
+        "here: nobody has measured it for such communicators");
+    return;
+  }
+  console.say(text::format(
+      "besides, NCCL takes memory of a real card outside of the allocator: on rank {} {} for {} of "
+      "its communicators, as measured ({}){}",
+      most->rank, units::bytes(most->nccl.bytes), most->nccl.measured, most->nccl.source,
+      most->nccl.unknown != 0 ? text::format("; what {} more take is not known", most->nccl.unknown)
+                              : std::string()));
 }
 
 void show_ranks(Console& console, const ProgramRanks& ranks) {
@@ -147,6 +173,24 @@ void show_ranks(Console& console, const ProgramRanks& ranks) {
   if (ranks.ranks.size() > kShownRanks)
     console.say(text::format("and {} ranks more, none of which takes more",
                              ranks.ranks.size() - kShownRanks));
+}
+
+void say_absent(Console& console, const ProgramRanks& ranks) {
+  if (ranks.copies == 0 && ranks.nothing == 0) return;
+  const auto counted = [](std::uint64_t count, std::string_view one, std::string_view more) {
+    return text::format("{} {}", text::grouped(count), count == 1 ? one : more);
+  };
+  std::vector<std::string> words;
+  if (ranks.copies != 0)
+    words.push_back(counted(ranks.copies, "small collective took a rank's own values for theirs",
+                            "small collectives took a rank's own values for theirs"));
+  if (ranks.nothing != 0)
+    words.push_back(counted(ranks.nothing, "receive or root of theirs gave nothing",
+                            "receives or roots of theirs gave nothing"));
+  console.say(
+      text::format("ranks that do not run were answered for: {}; sizes that depend on what "
+                   "they would give may be others",
+                   text::join(words)));
 }
 
 void say_waits(Console& console, const ProgramRanks& ranks) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -16,8 +17,10 @@
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
+#include "commands/named_ranks.hpp"
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
+#include "commands/what_if.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "emm/manager_entry.hpp"
 
@@ -119,6 +122,19 @@ std::string counted(std::uint64_t count, std::string_view what) {
   return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
 }
 
+/// Is the program one that starts ranks?
+bool starts_ranks(const std::vector<std::string>& program) {
+  const auto name = program.front().substr(program.front().rfind('/') + 1);
+  for (const auto* module : {"torch.distributed.run", "torch.distributed.launch"}) {
+    const auto found = std::find(program.begin(), program.end(), module);
+    if (found != program.end() && found != program.begin() && *std::prev(found) == "-m")
+      return true;
+  }
+  constexpr std::string_view kLaunchers[] = {"torchrun", "mpirun",     "mpiexec",
+                                             "srun",     "accelerate", "deepspeed"};
+  return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers);
+}
+
 /// The file in which the program's processes report to emmctl. The destructor removes it.
 class ReportFile {
  public:
@@ -157,7 +173,9 @@ class RunProgram final : public CommandRun {
               "Runs the program without a GPU: its memory is real, and its kernels are "
               "skipped; list gpus names the cards");
     arguments.under(OptionHeading::output)
-        .output("--json", json_, "Writes the answer as JSON (emmctl.run/1), with --device sim");
+        .output("--json", json_,
+                "Writes the answer as JSON (emmctl.run/1; with --sweep emmctl.what-if/1), with "
+                "--device sim");
     arguments.under(OptionHeading::shown)
         .flag("--explain-stubs", stubs_,
               "Lists the functions that only returned success, with --device sim");
@@ -166,6 +184,23 @@ class RunProgram final : public CommandRun {
             "--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
             "With --device sim: how much of a mask is true and how indices are spread that only a "
             "kernel could tell; uniform is half, and evenly");
+    arguments.under(OptionHeading::device)
+        .list("--sweep", sweeps_, "NAME=VALUE,...|LEAST..MOST",
+              "With --device sim: runs the program with each value of gpu, profile, capacity or "
+              "devices, or of {NAME} in its command line, and answers with the least card on which "
+              "it fits; of a range, with the largest number that fits. Repeatable: each value of "
+              "one with each of the others");
+    arguments.under(OptionHeading::device)
+        .text("--cudnn-workspace", cudnn_workspace_, "none|SIZE",
+              "With --device sim: stands in for cuDNN's graph API and its convolutions, each of "
+              "which has a workspace of this size; without it cuDNN is switched off");
+    arguments.under(OptionHeading::device)
+        .text("--ranks", ranks_, "RANK,... of COUNT",
+              "With --device sim: starts these ranks of the program, without a launcher, and "
+              "answers for the others; devices=N of the device is how many a node has");
+    arguments.count("-j,--jobs", jobs_, "N",
+                    "With --sweep: the most runs at a time, fewer where this machine's memory does "
+                    "not hold them (as many as processors)");
     arguments.under(OptionHeading::device)
         .text("--capacity", capacity_, "SIZE",
               "The program sees devices with this much memory; a request for more is refused as "
@@ -191,7 +226,9 @@ class RunProgram final : public CommandRun {
         "process has its own. A call that fails as --fault says does not reach the driver. With "
         "--manager stderr tells at the end what was served. The exit code is the program's; 3 "
         "where "
-        "it passed without the manager.");
+        "it passed without the manager. With --sweep what the program prints is not shown, it "
+        "reads nothing, and the exit code is 0 where it fits somewhere, 1 where it fits nowhere, "
+        "and 3 where a run failed for another reason than memory.");
   }
 
   Result<ExitCode> run(Console& console) override {
@@ -211,6 +248,21 @@ class RunProgram final : public CommandRun {
       return fail(Errc::usage, "--json: expected --device sim");
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
+    if (!cudnn_workspace_.empty() && device_.empty())
+      return fail(Errc::usage, "--cudnn-workspace {}: expected --device sim", cudnn_workspace_);
+    if (!ranks_.empty()) {
+      if (device_.empty()) return fail(Errc::usage, "--ranks {}: expected --device sim", ranks_);
+      if (!faults_.empty() || !manager_.empty())
+        return fail(Errc::usage, "--ranks {}: expected no --fault and no --manager", ranks_);
+      if (auto named = NamedRanks::parse(ranks_); !named) return std::move(named).error();
+      if (starts_ranks(program_))
+        return fail(Errc::usage,
+                    "--ranks {}: expected the program of a rank, without {}: the ranks are started "
+                    "without a launcher",
+                    ranks_, program_.front());
+    }
+    if (!sweeps_.empty()) return sweep(console);
+    if (jobs_) return fail(Errc::usage, "--jobs {}: expected --sweep", *jobs_);
     ProgramStart start{.command = program_};
     std::string words;
     for (const auto& given : faults_) {
@@ -246,6 +298,28 @@ class RunProgram final : public CommandRun {
   }
 
  private:
+  /// The program with every combination of what is swept.
+  Result<ExitCode> sweep(Console& console) const {
+    if (device_.empty()) return fail(Errc::usage, "--sweep {}: expected --device sim", sweeps_[0]);
+    if (stubs_) return fail(Errc::usage, "--explain-stubs: expected no --sweep");
+    WhatIf asked{.device = device_,
+                 .sweeps = sweeps_,
+                 .options = {},
+                 .program = program_,
+                 .jobs = jobs_,
+                 .json = json_};
+    const auto pass = [&](std::string_view option, const std::string& value) {
+      if (!value.empty()) asked.options.push_back(text::format("{}={}", option, value));
+    };
+    pass("--capacity", capacity_);
+    pass("--unknown-sizes", unknown_sizes_);
+    pass("--manager", manager_);
+    pass("--implied-wait", implied_wait_);
+    pass("--ranks", ranks_);
+    pass("--cudnn-workspace", cudnn_workspace_);
+    for (const auto& fault : faults_) pass("--fault", fault);
+    return run_what_if(console, asked);
+  }
   /// The program's exit code; `inconclusive` where it passed without the manager that was asked
   /// for.
   ExitCode code_of(const ProgramEnd& end) const noexcept {
@@ -257,6 +331,11 @@ class RunProgram final : public CommandRun {
     auto simulated = SimulatedProgram::make(device_, capacity_, console.program());
     if (!simulated) return std::move(simulated).error();
     if (auto assumed = simulated->assume(unknown_sizes_); !assumed) return assumed.error();
+    if (auto assumed = simulated->assume_cudnn(cudnn_workspace_); !assumed) return assumed.error();
+    if (!ranks_.empty()) {
+      simulated->run_only(*NamedRanks::parse(ranks_));
+      start.command = simulated->start_ranks(program_);
+    }
     for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
     auto end = Result<ProgramEnd>(ProgramEnd{});
     if (faults_.empty() && manager_.empty()) {
@@ -279,6 +358,8 @@ class RunProgram final : public CommandRun {
     else
       next += " -o run.emmb --";
     for (; rest != program_.end(); ++rest) next += ' ' + text::shell_word(*rest);
+    // A recording is of one process, and has no cuDNN.
+    if (!ranks_.empty() || !cudnn_workspace_.empty()) next.clear();
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);
     if (!json_.empty()) {
@@ -357,9 +438,10 @@ class RunProgram final : public CommandRun {
   std::vector<std::string> program_;
   record::RunReport said_;
   std::string manager_, implied_wait_;
-  std::string device_, capacity_, unknown_sizes_, json_;
+  std::string device_, capacity_, unknown_sizes_, json_, ranks_, cudnn_workspace_;
   bool stubs_ = false;
-  std::vector<std::string> faults_;
+  std::vector<std::string> faults_, sweeps_;
+  std::optional<std::uint64_t> jobs_;
 };
 
 }  // namespace
@@ -372,6 +454,8 @@ extern constinit const Command run_command{
     make_run<RunProgram>,
     Heading::traces,
     {{{"emmctl run --device sim:gpu=l4 -- ./program", "Does it fit on an L4? No GPU is needed."},
-      {"emmctl run --capacity 8GiB -- ./program", "Lets the program see 8 GiB."}}}};
+      {"emmctl run --device sim --sweep gpu=l4,a100-40g --sweep batch=1..512 -- ./train --batch "
+       "{batch}",
+       "The largest batch that fits on each of two cards."}}}};
 
 }  // namespace emm

@@ -1,10 +1,12 @@
 #include "commands/simulated_program.hpp"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -72,6 +75,40 @@ bool gives_memory(std::string_view name) {
   return false;
 }
 
+/// What a function of cuDNN's that is not answered returns. One that only sets, ends or computes
+/// has succeeded; another one would give something.
+constexpr std::int32_t kCudnnNotSupported = 3000;
+std::int32_t cudnn_status(std::string_view name) {
+  for (const std::string_view begin :
+       {"cudnnSet", "cudnnDestroy", "cudnnDerive", "cudnnBatchNormalization"}) {
+    if (name.starts_with(begin)) return 0;
+  }
+  return kCudnnNotSupported;
+}
+
+/// What the cuDNN at `path` calls its version: a program is built for one. It is asked in a process
+/// of its own; 0 if it does not tell.
+std::int32_t cudnn_version(const std::string& path) {
+  int told[2];
+  if (pipe2(told, O_CLOEXEC) != 0) return 0;
+  const auto process = fork();
+  if (process == 0) {
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    auto* const ask = library != nullptr
+                          ? reinterpret_cast<std::size_t (*)()>(dlsym(library, "cudnnGetVersion"))
+                          : nullptr;
+    const auto version = ask != nullptr ? static_cast<std::int32_t>(ask()) : 0;
+    (void)!::write(told[1], &version, sizeof version);
+    _exit(0);
+  }
+  ::close(told[1]);
+  std::int32_t version = 0;
+  if (process < 0 || ::read(told[0], &version, sizeof version) != sizeof version) version = 0;
+  ::close(told[0]);
+  if (process > 0) waitpid(process, nullptr, 0);
+  return version;
+}
+
 /// The number in "libcudart.so.13"; empty for other libraries.
 std::string cudart_major(const std::string& soname) {
   const auto at = soname.find(".so.");
@@ -85,6 +122,7 @@ struct Answers {
   std::string opener;    ///< libemm-answers.so.
   std::string answered;  ///< The library whose functions are answered.
   std::string target{};  ///< The one that they are looked up in; empty: the opener.
+  std::int32_t cudnn{};  ///< The version of cuDNN, whose functions have statuses of their own.
 };
 
 /// Makes `made`, which stands in for a library that exports `exports`.
@@ -107,8 +145,14 @@ Status make_library(const Answers& answers, const std::string& made,
     function.counted = names->count(plain) == 0 && names->count(function.name) == 0;
     if (!function.counted) continue;
     constexpr std::int32_t kNotSupported = 801;  // of the driver, and of cudart
-    const bool is_refused = gives_memory(function.name);
+    auto is_refused = gives_memory(function.name);
     if (is_refused) function.answer = kNotSupported;
+    if (answers.cudnn != 0 && function.name != "cudnnGetVersion") {
+      function.answer = cudnn_status(function.name);
+      is_refused = function.answer != 0;
+    } else if (answers.cudnn != 0) {
+      function.answer = answers.cudnn;
+    }
     counted += (is_refused ? "-" : "") + function.name + '\n';
     ++counters;
   }
@@ -212,10 +256,11 @@ std::vector<pid_t> processes_with(const std::string& folder) {
   for (const auto& name : files_in("/proc")) {
     const auto process = text::to_u64(name);
     if (!process) continue;
-    std::ifstream file("/proc/" + name + "/environ", std::ios::binary);
-    std::string all(1, '\0');
-    all.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (all.find(variable) != all.npos) found.push_back(static_cast<pid_t>(*process));
+    // An iterator would throw where the process ends meanwhile.
+    std::ostringstream all;
+    all << '\0' << std::ifstream("/proc/" + name + "/environ", std::ios::binary).rdbuf();
+    if (all.view().find(variable) != std::string::npos)
+      found.push_back(static_cast<pid_t>(*process));
   }
   return found;
 }
@@ -250,6 +295,20 @@ std::string with_whole_path(const std::string& options) {
   return options.substr(0, begin) + whole + options.substr(end);
 }
 
+/// Why the answer is that of a part of a run, where its ranks or its values tell it.
+std::string cut_of(const SimulatedProgram::Answer& answer) {
+  const auto& ranks = answer.ranks;
+  if (!ranks.differing.empty()) return ranks.differing.front();
+  if (!ranks.gone.empty()) return ranks.gone.front();
+  if (!ranks.waiting.empty())
+    return text::format("no rank went on for {} s; rank {} waited in {}", ranks.quiet_s,
+                        ranks.waiting.front().rank, ranks.waiting.front().what);
+  if (!answer.values.endless.empty())
+    return text::format("the loop at {} waits for a value that is not known",
+                        answer.values.endless);
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> files_in(const std::string& folder) {
@@ -279,7 +338,12 @@ Status make_stand_in(const std::string& real, const std::string& made, const std
   if (!exports) return std::move(exports).error();
   if (exports->soname.empty()) exports->soname = real.substr(real.rfind('/') + 1);
   const auto answers = standin_folder(program) + "/libemm-answers.so";
-  return make_library({answers, answers}, made, *std::move(exports));
+  Answers all{.opener = answers, .answered = answers};
+  if (exports->soname.starts_with("libcudnn.")) {
+    all.cudnn = cudnn_version(real);
+    if (all.cudnn == 0) return fail(Errc::io_error, "{}: {}", real, "it tells no version");
+  }
+  return make_library(all, made, *std::move(exports));
 }
 
 Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
@@ -314,6 +378,7 @@ Result<SimulatedProgram> SimulatedProgram::make(const std::string& device,
   auto platform = open_platform(made.device_, {});
   if (!platform) return std::move(platform).error();
   made.card_ = (*platform)->gpu()->device;
+  made.devices_ = (*platform)->device_count();
 
   made.standins_ = standin_folder(program);
   if (made.standins_.empty() || access(made.driver().c_str(), R_OK) != 0) {
@@ -349,6 +414,32 @@ Status SimulatedProgram::assume(const std::string& unknown_sizes) {
                   unknown_sizes);
   }
   unknown_sizes_ = unknown_sizes;
+  return {};
+}
+
+std::vector<std::string> SimulatedProgram::start_ranks(
+    const std::vector<std::string>& program) const {
+  const auto ranks = ranks_.words();
+  const auto slash = ranks.find('/');
+  std::vector<std::string> command{
+      maker_, "start-ranks", "--",
+      text::format("{} of {}", ranks.substr(0, slash), ranks.substr(slash + 1)),
+      text::format("{}", devices_)};
+  command.insert(command.end(), program.begin(), program.end());
+  return command;
+}
+
+Status SimulatedProgram::assume_cudnn(const std::string& workspace) {
+  if (workspace.empty()) return {};
+  std::uint64_t bytes = 0;
+  if (workspace != "none") {
+    auto size = units::parse_bytes(workspace);
+    if (!size)
+      return fail(Errc::usage, "--cudnn-workspace {}: expected none, or a size as 64MiB",
+                  workspace);
+    bytes = *size;
+  }
+  cudnn_workspace_ = bytes;
   return {};
 }
 
@@ -394,6 +485,9 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
       {"LD_AUDIT", redirect},           {kFolderVariable, folder()},
       {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
       {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder()}};
+  if (cudnn_workspace_)
+    all.emplace_back("EMM_STANDIN_CUDNN", text::format("{}", *cudnn_workspace_));
+  if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
     all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);
@@ -424,6 +518,10 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return file.ends_with(kNames) && !file.starts_with("lib");  // the folder's own begin so
   });
   answer.used = !reports.empty() || has_libraries;
+  const auto say_cut = [&](std::string words) {
+    console.say(words);
+    if (answer.cut.empty()) answer.cut = std::move(words);
+  };
   if (!answer.used) {
     console.say(
         "nothing is known of its memory: no process of the program used a CUDA device through "
@@ -431,7 +529,8 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  std::map<std::uint64_t, Device> devices;
+  // Of those that share a device; ranks of several nodes have a device of that number each.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Device> devices;
   std::uint64_t tables = 0, taken = 0;
   std::vector<std::vector<std::string>> rows{
       {"device", "process", "program", "peak", "peak, bytes", "refused"}};
@@ -442,7 +541,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
       if (device.peak == 0 && device.refused == 0) continue;
-      auto& all = devices[i];
+      const auto node =
+          ranks_.all != 0 ? report.rank / static_cast<std::uint64_t>(devices_) : std::uint64_t{0};
+      auto& all = devices[{i, node}];
       all.device = i;
       all.total = device.total;
       all.context = device.context;
@@ -460,9 +561,16 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                       text::format("{}", device.refused)});
     }
   }
-  for (const auto& [ordinal, device] : devices) answer.devices.push_back(device);
+  for (const auto& [place, device] : devices) {
+    const bool is_first = answer.devices.empty() || answer.devices.back().device != device.device;
+    if (is_first) answer.devices.push_back(device);
+    auto& fullest = answer.devices.back();
+    if (!is_first &&
+        std::pair(device.refused, device.peak) > std::pair(fullest.refused, fullest.peak))
+      fullest = device;
+  }
   answer.values = values_in(folder());
-  answer.ranks = ranks_in(folder(), reports, answer.values);
+  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all, card_);
   const bool has_ranks = !answer.ranks.ranks.empty();
   answer.needs_tables = tables != 0 && taken == 0;
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
@@ -473,7 +581,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (answer.needs_tables) {
     if (calls_cudnn) return answer;
-    console.say(
+    say_cut(
         "the program has a cudart that is linked in statically, which asks the driver for tables "
         "that only NVIDIA's has: it cannot run without a GPU");
     return answer;
@@ -522,18 +630,18 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     if (!has_ranks) say_context(all);
   }
   if (has_ranks) say_context(answer.devices.front());
-  if (answer.ranks.has_nccl)
-    console.say("besides, NCCL takes memory of a real card, which is not counted here");
+  say_nccl(console, answer.ranks);
   if (has_ranks) {
     show_ranks(console, answer.ranks);
   } else if (rows.size() > 2) {
     console.aside(format::columns("lllrrr", rows));
   }
+  say_absent(console, answer.ranks);
   say_waits(console, answer.ranks);
   for (const auto& report : reports) {
     if (report.waited == 0) continue;
     answer.endless = true;
-    console.say(
+    say_cut(
         text::format("a loop of {} (process {}) read the same {} bytes of the device again and "
                      "again, which only "
                      "a kernel would change, and was ended: the answer is that of the run so far",
@@ -541,6 +649,13 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   }
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
+  if (answer.cut.empty()) answer.cut = cut_of(answer);
+  if (cudnn_workspace_ && access((folder() + "/planned.cudnn").c_str(), F_OK) == 0) {
+    console.say(text::format(
+        "each of cuDNN's plans was taken to have a workspace of {}, as --cudnn-workspace says; on "
+        "a card each has its own",
+        units::bytes(*cudnn_workspace_)));
+  }
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
                              text::grouped(answer.kernels),
@@ -596,6 +711,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
       .member("card", card_)
       .member("exit_code", exit_code)
       .member("fits", answer.fits())
+      .member("cut", answer.cut)
       .key("devices")
       .begin_array();
   for (const auto& device : answer.devices) {
@@ -621,6 +737,9 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .member("refused", rank.refused)
         .member("pytorch_reserved_bytes", rank.reserved)
         .member("pytorch_allocated_bytes", rank.allocated)
+        .member("nccl_bytes", rank.nccl.bytes)
+        .member("nccl_measured", rank.nccl.measured)
+        .member("nccl_unknown", rank.nccl.unknown)
         .end_object();
   }
   json.end_array().key("waiting").begin_array();
@@ -654,6 +773,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
       .member("endless", answer.values.endless)
       .member("stopped", answer.values.stopped)
       .member("without_cudnn", answer.values.without_cudnn)
+      .member("cudnn_workspace_bytes", cudnn_workspace_)
       .member("compiles", answer.values.compiles)
       .key("places")
       .begin_array();
@@ -670,6 +790,15 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .end_object();
   }
   json.end_array();
+  if (ranks_.all != 0) {
+    json.key("absent")
+        .begin_object()
+        .member("of", ranks_.all)
+        .member("not_run", ranks_.all - static_cast<int>(ranks_.run.size()))
+        .member("copies", answer.ranks.copies)
+        .member("nothing", answer.ranks.nothing)
+        .end_object();
+  }
   if (served) {
     const auto& report = served->report;
     json.key("served")

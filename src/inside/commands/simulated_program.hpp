@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "base/unfinished.hpp"
 #include "cli/console.hpp"
+#include "commands/named_ranks.hpp"
 #include "commands/program_ranks.hpp"
 #include "commands/program_values.hpp"
 #include "record/run.hpp"
@@ -44,6 +45,15 @@ class SimulatedProgram {
   /// usage.
   Status assume(const std::string& unknown_sizes);
 
+  /// cuDNN is stood in for, and each of its plans has this workspace: "none", or a size. Error:
+  /// usage.
+  Status assume_cudnn(const std::string& workspace);
+  /// Only these ranks of the program run, as start_ranks() starts them; the others are answered
+  /// for.
+  void run_only(const NamedRanks& ranks) { ranks_ = ranks; }
+  /// What starts the ranks that run, each as `program`.
+  std::vector<std::string> start_ranks(const std::vector<std::string>& program) const;
+
   const std::string& folder() const noexcept { return folder_->path(); }
   /// The stand-in for libcuda.
   std::string driver() const { return standins_ + "/libcuda.so.1"; }
@@ -66,6 +76,7 @@ class SimulatedProgram {
     bool needs_tables = false;
     bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
     std::uint64_t kernels = 0, unread = 0;
+    std::string cut{};  ///< Why it is not that of a whole run: a sentence. Else empty.
     std::vector<Device> devices{};
     ProgramValues values{};
     ProgramRanks ranks{};
@@ -95,6 +106,9 @@ class SimulatedProgram {
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
+  std::optional<std::uint64_t> cudnn_workspace_;  // nothing: it is not stood in for
+  int devices_ = 1;                               // of each node
+  NamedRanks ranks_;                              // those that run; of none where all do
 };
 
 }  // namespace emm::cli

@@ -16,9 +16,17 @@ struct DeviceReport {
   std::uint64_t first_refused_held = 0;  ///< What the process held at that request.
 };
 
+/// A communicator of NCCL's that the process made.
+struct CommunicatorReport {
+  static constexpr std::uint32_t kCollectives = 1, kSends = 2;
+  std::uint32_t ranks = 0;
+  std::uint32_t uses = 0;  ///< What it was used for.
+};
+
 struct ProcessReport {
-  static constexpr std::uint64_t kVersion = 3;
+  static constexpr std::uint64_t kVersion = 5;
   static constexpr int kMostDevices = 64;
+  static constexpr std::uint64_t kMostCommunicators = 64;
 
   std::uint64_t version = 0;
   std::uint64_t process = 0;
@@ -29,7 +37,12 @@ struct ProcessReport {
   std::uint64_t waited = 0;   ///< Bytes that a loop read again and again; it was ended.
   std::uint64_t ranks = 0;    ///< Of the program; 0: it is none of several.
   std::uint64_t rank = 0;     ///< That of the process among them.
-  char command[64] = {};      ///< The name of the program.
+  std::uint64_t copies = 0;   ///< Collectives that got its own values for those of absent ranks.
+  std::uint64_t nothing = 0;  ///< Receives and roots of which absent ranks had the values.
+  std::uint64_t communicators = 0;  ///< Of several ranks; those beyond the most are only counted.
+  std::uint64_t channels = 0;       ///< NCCL_MAX_NCHANNELS; 0: NCCL chooses.
+  CommunicatorReport communicator[kMostCommunicators];
+  char command[64] = {};  ///< The name of the program.
   DeviceReport device[kMostDevices];
 };
 

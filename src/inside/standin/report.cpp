@@ -109,6 +109,22 @@ void Report::set_rank(int rank, int ranks) noexcept {
   page_->ranks = has_several ? 0 : all;
 }
 
+std::uint64_t Report::add_communicator(int ranks) noexcept {
+  const auto number =
+      std::atomic_ref<std::uint64_t>(page_->communicators).fetch_add(1, std::memory_order_relaxed);
+  if (number < ProcessReport::kMostCommunicators)
+    page_->communicator[number].ranks = static_cast<std::uint32_t>(ranks);
+  const char* const most = std::getenv("NCCL_MAX_NCHANNELS");
+  page_->channels = most != nullptr ? std::strtoull(most, nullptr, 10) : 0;
+  return number;
+}
+
+void Report::note_use(std::uint64_t communicator, std::uint32_t uses) noexcept {
+  if (communicator >= ProcessReport::kMostCommunicators) return;
+  std::atomic_ref<std::uint32_t>(page_->communicator[communicator].uses)
+      .fetch_or(uses, std::memory_order_relaxed);
+}
+
 std::unique_ptr<CallHook> Report::hook_for(int ordinal, Driver& driver) {
   if (ordinal < 0 || ordinal >= ProcessReport::kMostDevices) return std::make_unique<CallHook>();
   auto& device = page_->device[ordinal];
@@ -131,6 +147,24 @@ extern "C" {
 /// Not a CUDA function. NCCL's stand-in knows the rank of a process.
 void emm_standin_note_rank(int rank, int ranks) {
   if (auto* const report = emm::standin::Report::of_this_process()) report->set_rank(rank, ranks);
+}
+
+/// Likewise: a communicator of several ranks was made, and is used.
+std::uint64_t emm_standin_note_communicator(int ranks) {
+  auto* const report = emm::standin::Report::of_this_process();
+  return report != nullptr ? report->add_communicator(ranks) : ~std::uint64_t{0};
+}
+void emm_standin_note_use(std::uint64_t communicator, int sends) {
+  using Use = emm::standin::CommunicatorReport;
+  if (auto* const report = emm::standin::Report::of_this_process())
+    report->note_use(communicator, sends != 0 ? Use::kSends : Use::kCollectives);
+}
+
+/// Likewise. Small collectives of a rank that got copies of its own values for those of ranks that
+/// do not run; and how often one got nothing of such a rank.
+void emm_standin_note_answered(int copies, int nothing) {
+  if (auto* const report = emm::standin::Report::of_this_process())
+    report->add_answered(static_cast<std::uint64_t>(copies), static_cast<std::uint64_t>(nothing));
 }
 
 }  // extern "C"

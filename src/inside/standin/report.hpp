@@ -28,6 +28,13 @@ class Report {
   void set_waited(std::uint64_t bytes) noexcept { add(page_->waited, bytes); }
   /// The process is `rank` of `ranks`, where no launcher said so. One with several ranks is none.
   void set_rank(int rank, int ranks) noexcept;
+  void add_answered(std::uint64_t copies, std::uint64_t nothing) noexcept {
+    add(page_->copies, copies);
+    add(page_->nothing, nothing);
+  }
+  /// The process has made a communicator. Its number, for note_use().
+  std::uint64_t add_communicator(int ranks) noexcept;
+  void note_use(std::uint64_t communicator, std::uint32_t uses) noexcept;
   void add_table() noexcept { add(page_->tables, 1); }
 
  private:

@@ -1,5 +1,6 @@
 // One rank of a program with NCCL: ranks WHAT, with RANK and SIZE in its environment, and in MEET
 // a folder where rank 0 leaves the unique id.
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +97,8 @@ std::string meeting_place() { return std::getenv("MEET"); }
 Id unique_id(const char* name) {
   const auto path = meeting_place() + "/" + name;
   Id id{};
-  if (rank == 0) {
+  const char* const first = std::getenv("FIRST");  // where rank 0 does not run
+  if (rank == (first != nullptr ? std::atoi(first) : 0)) {
     MUST(ncclGetUniqueId(&id));
     auto* const file = std::fopen((path + ".part").c_str(), "wb");
     std::fwrite(&id, sizeof id, 1, file);
@@ -506,6 +508,91 @@ int takes() {
   return code != 0;
 }
 
+/// A communicator of all, and one with each neighbour, as a pipeline of PyTorch's has them.
+int pairs() {
+  auto* const comm = enter();
+  auto* const own = integers(1, rank);
+  MUST(ncclAllReduce(own, own, 1, kInt32, 0, comm, stream));
+  std::vector<void*> all{comm};
+  const auto as_of_pair = [&](int lower) {
+    const int whole = size, shown = rank;
+    rank = shown - lower;
+    size = 2;
+    all.push_back(enter(("pair" + std::to_string(lower)).c_str()));
+    MUST(ncclSend(own, 1, kInt32, 1 - rank, all.back(), stream));
+    MUST(ncclRecv(own, 1, kInt32, 1 - rank, all.back(), stream));
+    must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    size = whole;
+    rank = shown;
+  };
+  if (rank > 0) as_of_pair(rank - 1);
+  if (rank < size - 1) as_of_pair(rank);
+  for (auto* const one : all) MUST(ncclCommDestroy(one));
+  return 0;
+}
+
+/// Ranks 3 and 5 of a program as a communicator of its own.
+int members_of_pair(const char*, std::uint64_t, int of, int, int* members) {
+  if (of != 2) return 0;
+  members[0] = 3;
+  members[1] = 5;
+  return 1;
+}
+
+/// Ranks of which some do not run: 0 and 3 of 8 do.
+int named() {
+  std::printf("rank %d: of %s, %s of %s on node %s of %s\n", rank, std::getenv("WORLD_SIZE"),
+              std::getenv("LOCAL_RANK"), std::getenv("LOCAL_WORLD_SIZE"), std::getenv("GROUP_RANK"),
+              std::getenv("GROUP_WORLD_SIZE"));
+  auto* const comm = enter();
+  auto *const own = integers(1, rank + 1), *const to = integers(8, -1);
+  MUST(ncclAllReduce(own, to, 1, kInt32, 0, comm, stream));
+  say("sum", read(to, 4));
+  MUST(ncclAllGather(own, to, 1, kInt32, comm, stream));
+  say("all", read(to, 32));
+  MUST(ncclBroadcast(own, to, 1, kInt32, 3, comm, stream));
+  say("of 3", read(to, 4));
+  MUST(ncclBroadcast(own, to, 1, kInt32, 5, comm, stream));
+  say("of 5", read(to, 4));
+  MUST(ncclRecv(to, 1, kInt32, 5, comm, stream));
+  say("from 5", read(to, 4));
+  MUST(ncclGroupStart());
+  for (int peer = 0; peer < size; ++peer) {
+    MUST(ncclSend(own, 1, kInt32, peer, comm, stream));
+    MUST(ncclRecv(to + 4 * peer, 1, kInt32, peer, comm, stream));
+  }
+  MUST(ncclGroupEnd());
+  say("from each", read(to, 32));
+  void* large = nullptr;
+  must(cudaMalloc(&large, 4 << 20), "cudaMalloc");
+  MUST(ncclAllReduce(large, large, 1 << 20, kFloat, 0, comm, stream));
+  int without[] = {5};
+  void *fewer = nullptr, *half = nullptr;
+  MUST(ncclCommShrink(comm, without, 1, &fewer, nullptr, 0));
+  MUST(ncclAllReduce(own, to, 1, kInt32, 0, fewer, stream));
+  say("fewer", read(to, 4));
+  MUST(ncclCommDestroy(fewer));
+  must(ncclCommSplit(comm, rank % 2, 0, &half, nullptr), "a split", 5);
+  Id id{};
+  MUST(ncclGetUniqueId(&id));
+  must(ncclCommInitRank(&half, 2, id, 0), "two ranks that nobody knows", 4);
+  std::printf("rank %d: %s\n", rank, ncclGetLastError(comm));
+  if (rank == 3) {
+    std::string path = std::getenv("EMM_STANDIN_DRIVER");
+    path.resize(path.rfind('/'));
+    void* const answers = dlopen((path + "/libemm-answers.so").c_str(), RTLD_NOW);
+    reinterpret_cast<void (*)(void*)>(dlsym(answers, "emm_standin_ask_members"))(
+        reinterpret_cast<void*>(members_of_pair));
+    MUST(ncclCommInitRank(&half, 2, id, 0));
+    MUST(ncclAllReduce(own, to, 1, kInt32, 0, half, stream));
+    say("pair", read(to, 4));
+    MUST(ncclCommDestroy(half));
+  }
+  must(cudaMalloc(&large, static_cast<std::size_t>(8 * (rank + 1)) << 20), "cudaMalloc");
+  MUST(ncclCommDestroy(comm));
+  return 0;
+}
+
 int forks() {
   auto* const comm = enter();
   auto* const own = integers(1, rank);
@@ -567,6 +654,9 @@ int main(int count, char** words) {
   if (what == "stuck") return stuck();
   if (what == "takes") return takes();
   if (what == "forks") return forks();
+  if (what == "named") return named();
+  if (what == "pairs") return pairs();
+  if (what == "fails") return rank == 3 ? 7 : 0;
   if (what == "wrong") return wrong_calls();
   return 2;
 }

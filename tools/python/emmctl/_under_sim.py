@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 
-from emmctl import _values
+from emmctl import _absent_ranks, _values
 
 _notes = None
+_HAS_CUDNN = bool(os.environ.get("EMM_STANDIN_CUDNN"))
 
 
 def _answerer():
@@ -245,7 +246,9 @@ def _leave_out_of_children(mode, values):
 
 
 def _without_cudnn(torch):
-    torch.backends.cudnn.enabled = False
+    """Its convolutions are answered where a size of their workspaces is given; its attention is not."""
+    if not _HAS_CUDNN:
+        torch.backends.cudnn.enabled = False
     attention = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
     if attention is not None:
         attention(False)
@@ -269,8 +272,14 @@ def torch_imported():
     import torch
     if torch.version.cuda is None:
         return  # built without CUDA
+    if os.environ.get("EMM_STANDIN_RANKS"):
+        try:
+            _absent_ranks.torch_imported(torch)
+        except Exception as error:  # it then waits for ranks that do not come
+            sys.stderr.write("emmctl: --ranks: PyTorch's ranks that do not run are not answered for: %s: %s\n" % (type(error).__name__, error))
     path = os.path.join(os.environ["EMM_STANDIN_PROGRAM"], "values.%d" % os.getpid())
     _notes = _values.Notes(path)
+    _notes.has_cudnn = _HAS_CUDNN
     atexit.register(_write)
     _without_cudnn(torch)
     from torch.multiprocessing.reductions import StorageWeakRef

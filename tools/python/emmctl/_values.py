@@ -179,6 +179,7 @@ class Notes:
 
     def __init__(self, path):
         self._path, self.is_closed = path, False
+        self.has_cudnn = False  # it is stood in for
         self.places = collections.OrderedDict()  # (kind, where, what) -> _Place
         self.facts = []
         self.peaks = []  # (device, bytes reserved, bytes allocated)
@@ -605,7 +606,7 @@ class Values:
             device = kwargs.get("device")
             if device is None or not str(device).startswith("cuda"):
                 return None
-        if operation.is_by_cudnn:
+        if operation.is_by_cudnn and not self._notes.has_cudnn:
             self._notes.fact("cudnn")
         name = operation.name
         target = operation.given_target(args, kwargs)

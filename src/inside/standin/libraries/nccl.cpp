@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -21,6 +22,7 @@
 
 #include "standin/cudart/cudart.hpp"
 #include "standin/libraries/handles.hpp"
+#include "standin/libraries/nccl/absent.hpp"
 #include "standin/libraries/nccl/communicator.hpp"
 #include "standin/libraries/nccl/reduce.hpp"
 
@@ -188,7 +190,8 @@ std::string name_of(const Id& id) {
   return name;
 }
 
-Status make(Comm* out, int size, const Id& id, int rank, int shown) {
+/// `is_here`: all its ranks are this process's.
+Status make(Comm* out, int size, const Id& id, int rank, int shown, bool is_here = false) {
   if (out == nullptr) return refuse("the communicator's place is null");
   *out = nullptr;
   if (size < 1 || rank < 0 || rank >= size)
@@ -198,10 +201,14 @@ Status make(Comm* out, int size, const Id& id, int rank, int shown) {
   void* context = nullptr;
   (void)cuCtxGetDevice(&device);
   (void)cuCtxGetCurrent(&context);
+  const auto members = is_here ? std::optional<std::vector<int>>{std::vector<int>{}}
+                               : members_of(id.bytes, sizeof id.bytes, size, rank, shown);
+  if (!members)
+    return refuse("it is not known which ranks a communicator has, of which some do not run");
   auto made = std::make_shared<Communicator>(size, rank, device, context);
   *out = keep(made);
-  const auto status =
-      now_or_in_group([made, name = name_of(id), shown] { return made->enter(name, shown); });
+  const auto status = now_or_in_group(
+      [made, name = name_of(id), shown, all = *members] { return made->enter(name, shown, all); });
   if (status != kSuccess) {
     (void)take(*out);
     *out = nullptr;
@@ -365,7 +372,7 @@ Status ncclCommInitAll(Comm* out, int size, const int* devices) {
   for (int rank = 0; rank < size && status == kSuccess; ++rank) {
     if (cudaSetDevice(devices != nullptr ? devices[rank] : rank) != 0)
       status = refuse("a device is none of this process");
-    if (status == kSuccess) status = make(out + rank, size, id, rank, rank);
+    if (status == kSuccess) status = make(out + rank, size, id, rank, rank, true);
   }
   if (status != kSuccess) group().makings.clear();
   const auto ended = ncclGroupEnd();

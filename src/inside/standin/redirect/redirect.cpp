@@ -31,8 +31,8 @@ constexpr const char* kMade[] = {
 };
 constexpr const char* kOfDriver[] = {"libcuda", "libnvidia-ml"};
 constexpr const char* kOfFolder[] = {"libcudart"};
-// Not stood in for: its load is noted.
-constexpr const char* kNoted[] = {"libcudnn"};
+// Stood in for where a size of its workspaces is given; else its load is noted.
+constexpr const char* kCudnn[] = {"libcudnn"};
 
 const char* base_of(const char* path) {
   const char* const slash = std::strrchr(path, '/');
@@ -168,8 +168,12 @@ extern "C" [[gnu::visibility("default")]] char* la_objsearch(const char* name, s
     // A stand-in's own path goes through: a recorder between the program and it opens that.
     const char* const own = std::getenv("EMM_STANDIN_DRIVER");
     if (!is_path || own == nullptr || std::strcmp(name, own) != 0) lead = in_folder(base);
-  } else if (is_path && is_one_of(base, kNoted) && access(name, R_OK) == 0) {
-    note_cudnn();
+  } else if (is_path && is_one_of(base, kCudnn) && access(name, R_OK) == 0) {
+    if (std::getenv("EMM_STANDIN_CUDNN") != nullptr) {
+      lead = made_for(name);
+    } else {
+      note_cudnn();
+    }
   } else if (is_path && is_one_of(base, kMade)) {
     if (access(name, R_OK) == 0) {
       lead = made_for(name);

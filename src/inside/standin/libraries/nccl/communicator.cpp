@@ -20,6 +20,9 @@ extern "C" {
 int cuCtxGetCurrent(void**);
 int cuCtxSetCurrent(void*);
 void emm_standin_note_rank(int rank, int ranks);
+void emm_standin_note_answered(int copies, int nothing);
+std::uint64_t emm_standin_note_communicator(int ranks);
+void emm_standin_note_use(std::uint64_t communicator, int sends);
 }
 
 namespace emm::standin::nccl {
@@ -153,11 +156,12 @@ Status Communicator::fail(const Failure& failure) {
   return failure.status;
 }
 
-Status Communicator::enter(const std::string& name, int shown) {
+Status Communicator::enter(const std::string& name, int shown, const std::vector<int>& members) {
   Failure why;
-  meeting_ = Meeting::enter(name, size_, rank_, shown, why);
+  meeting_ = Meeting::enter(name, size_, rank_, shown, members, why);
   if (meeting_ == nullptr) return fail(why);
   emm_standin_note_rank(shown, size_);
+  if (size_ > 1) noted_ = emm_standin_note_communicator(size_);
   is_rank(shown);
   if (auto failure = meeting_->wait_for_all()) return fail(*failure);
   return kSuccess;
@@ -238,6 +242,8 @@ void Communicator::perform(Batch& batch) {
   for (auto& step : batch.steps) {
     if (is_transfer(step.kind)) transfers.push_back(&step);
   }
+  if (transfers.size() < batch.steps.size()) emm_standin_note_use(noted_, 0);
+  if (!transfers.empty()) emm_standin_note_use(noted_, 1);
   for (const auto& step : batch.steps) {
     if (is_transfer(step.kind)) continue;
     if (const auto failure = collect(step)) {
@@ -305,7 +311,14 @@ std::optional<Failure> Communicator::collect(const Step& step) {
   if (auto failure = meeting_->wait_for(Sort::collective, number)) return failure;
 
   std::int32_t level = kKnown;
+  bool has_copies = false;
   for (int rank = 0; rank < size_; ++rank) {
+    if (meeting_->is_absent(rank)) {
+      // What one that does not run would bring is not known; of all but a root, it is as ours.
+      if (is_from_root(own.kind) && rank == own.root) level = kUnknown;
+      has_copies = has_copies || !is_from_root(own.kind);
+      continue;
+    }
     const auto& part = meeting_->part(Sort::collective, number, rank);
     bool is_alike = part.kind == own.kind && part.root == own.root;
     if (reduces(own.kind)) {
@@ -321,6 +334,11 @@ std::optional<Failure> Communicator::collect(const Step& step) {
                                         meeting_->words_of_rank(rank_) + ", and " + words_of(part) +
                                         " at " + meeting_->words_of_rank(rank)};
     if (!is_from_root(own.kind) || rank == own.root) level = std::max(level, part.level);
+  }
+  if (has_copies) level = std::max(level, kAssumed);
+  if (is_small && meeting_->has_absent()) {
+    const bool is_nothing = is_from_root(own.kind) && meeting_->is_absent(own.root);
+    emm_standin_note_answered(has_copies && level != kUnknown, is_nothing);
   }
   if (step.ticket != nullptr) {
     const std::lock_guard lock(step.ticket->mutex);
@@ -422,10 +440,27 @@ std::optional<Failure> Communicator::advance(std::vector<Transfer>& all) {
   return std::nullopt;
 }
 
+/// From a rank that does not run: zeros.
+void Communicator::receive_nothing(const Step& step) {
+  const auto bytes = whole_bytes(step);
+  if (bytes <= kMostExchanged) {
+    const std::vector<std::byte> zeros(bytes);
+    (void)emm_standin_write(address(step.to), zeros.data(), zeros.size());
+  }
+  emm_standin_note_answered(0, 1);
+  if (step.ticket == nullptr) return;
+  const std::lock_guard lock(step.ticket->mutex);
+  step.ticket->level = kUnknown;
+}
+
 std::optional<Failure> Communicator::transfer(std::vector<Step*>& steps) {
   std::vector<Transfer> all;
   for (auto* const step : steps) {
     const bool sends = step->kind == Kind::send;
+    if (meeting_->is_absent(step->root)) {
+      if (!sends) receive_nothing(*step);
+      continue;
+    }
     Transfer one{.step = step,
                  .pipe = pipe(sends ? rank_ : step->root, sends ? step->root : rank_)};
     if (one.pipe == nullptr)
@@ -461,6 +496,13 @@ std::optional<Failure> Communicator::transfer(std::vector<Step*>& steps) {
 Status Communicator::split(int colour, int key, std::shared_ptr<Communicator>& made) {
   using Sort = Meeting::Sort;
   if (const auto known = error(); known != 0) return known;
+  if (meeting_->has_absent()) {
+    set_last_error(
+        "CommSplit among ranks of which some do not run: it is not known who of them would be in "
+        "the communicator that it makes");
+    tell("mismatch", last_error());
+    return kInvalidUsage;
+  }
   const auto number = ++makings_;
   meeting_->give(Sort::making, number, {.kind = Kind::split, .colour = colour, .key = key}, {});
   if (const auto failure = meeting_->wait_for(Sort::making, number)) return fail(*failure);
@@ -476,15 +518,17 @@ Status Communicator::split(int colour, int key, std::shared_ptr<Communicator>& m
                                         static_cast<int>(own - members.begin()), device_, context_);
   return made->enter(
       meeting_->name() + ".s" + std::to_string(number) + "." + std::to_string(colour),
-      meeting_->shown(rank_));
+      meeting_->shown(rank_), {});
 }
 
 Status Communicator::shrink(const std::vector<int>& without, std::shared_ptr<Communicator>& made) {
   const auto number = ++makings_;
   int place = 0, size = 0;
   std::string members;
+  std::vector<int> shown;
   for (int rank = 0; rank < size_; ++rank) {
     if (std::find(without.begin(), without.end(), rank) != without.end()) continue;
+    if (meeting_->has_absent()) shown.push_back(meeting_->shown(rank));
     if (rank == rank_) place = size;
     ++size;
     members += "." + std::to_string(rank);
@@ -494,7 +538,7 @@ Status Communicator::shrink(const std::vector<int>& without, std::shared_ptr<Com
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : members) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return made->enter(meeting_->name() + ".k" + std::to_string(number) + "." + std::to_string(hash),
-                     meeting_->shown(rank_));
+                     meeting_->shown(rank_), shown);
 }
 
 void Communicator::finish() {

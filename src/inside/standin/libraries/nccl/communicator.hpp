@@ -65,8 +65,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
   Communicator(int size, int rank, int device, void* context);
 
-  /// Meets the other ranks. `shown` is the rank in the whole program.
-  Status enter(const std::string& name, int shown);
+  /// Meets the other ranks. `shown` is the rank in the whole program, and `members` has that of
+  /// each where some do not run.
+  Status enter(const std::string& name, int shown, const std::vector<int>& members);
   int size() const noexcept { return size_; }
   int rank() const noexcept { return rank_; }
   int device() const noexcept { return device_; }
@@ -96,6 +97,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void perform(Batch& batch);
   std::optional<Failure> collect(const Step& step);
   std::optional<Failure> transfer(std::vector<Step*>& steps);
+  void receive_nothing(const Step& step);
   struct Transfer;
   std::optional<Failure> advance(std::vector<Transfer>& all);
   Pipe* pipe(int from, int to);
@@ -107,6 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const int size_, rank_, device_;
   void* const context_;
   std::unique_ptr<Meeting> meeting_;
+  std::uint64_t noted_ = ~std::uint64_t{0};  // its number in this process's report
   std::atomic<Status> error_{0};
 
   std::mutex mutex_;

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <vector>
 
+#include "standin/libraries/nccl/absent.hpp"
 #include "standin/libraries/nccl/reduce.hpp"
 #include "standin/libraries/nccl/watch.hpp"
 #include "standin/process_report.hpp"
@@ -137,7 +138,7 @@ std::byte* Meeting::slot(std::uint64_t number, int rank) const noexcept {
 }
 
 std::unique_ptr<Meeting> Meeting::enter(const std::string& name, int size, int rank, int shown,
-                                        Failure& why) {
+                                        const std::vector<int>& members, Failure& why) {
   if (program_folder().empty()) {
     why = {kSystemError, "there is no folder for the ranks to meet in"};
     return nullptr;
@@ -147,6 +148,10 @@ std::unique_ptr<Meeting> Meeting::enter(const std::string& name, int size, int r
   made->path_ = program_folder() + "/" + name;
   made->size_ = size;
   made->rank_ = rank;
+  made->members_ = members;
+  for (const auto member : members) made->absent_.push_back(runs(member) ? 0 : 1);
+  if (std::find(made->absent_.begin(), made->absent_.end(), 1) == made->absent_.end())
+    made->absent_.clear();
   made->bytes_ = whole_pages(kHead + sizeof(Cell) * static_cast<std::size_t>(size)) +
                  static_cast<std::size_t>(size) * 2 * kMostExchanged;
   made->file_ = ::open(made->path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -200,11 +205,13 @@ Meeting::~Meeting() {
 }
 
 int Meeting::shown(int rank) const noexcept {
+  if (is_absent(rank)) return members_[static_cast<std::size_t>(rank)];
   const auto& one = cell(rank);
   return one.state.load(std::memory_order_acquire) >= here ? one.shown : rank;
 }
 
 std::string Meeting::words_of_rank(int rank) const {
+  if (is_absent(rank)) return numbered("rank %lld (which does not run)", shown(rank));
   return numbered("rank %lld (process %lld)", shown(rank), cell(rank).process.number);
 }
 
@@ -243,12 +250,14 @@ void Meeting::leave(bool aborts) noexcept {
   cell(rank_).state.store(aborts ? aborted : left, std::memory_order_release);
   bool is_last = true;
   for (int rank = 0; rank < size_; ++rank)
-    is_last = is_last && cell(rank).state.load(std::memory_order_acquire) >= left;
+    is_last =
+        is_last && (is_absent(rank) || cell(rank).state.load(std::memory_order_acquire) >= left);
   if (is_last) unlink(path_.c_str());
   ring();
 }
 
 std::optional<Failure> Meeting::absence(int rank, const std::string& in_what) const {
+  if (is_absent(rank)) return std::nullopt;
   const auto& one = cell(rank);
   const auto state = one.state.load(std::memory_order_acquire);
   if (state < here) return std::nullopt;  // it may still come
@@ -293,7 +302,7 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
 
 std::optional<Failure> Meeting::wait_for_all() {
   const auto has_come = [&](int rank) {
-    return cell(rank).state.load(std::memory_order_acquire) >= here;
+    return is_absent(rank) || cell(rank).state.load(std::memory_order_acquire) >= here;
   };
   int missing = 0;
   return wait(
@@ -330,6 +339,7 @@ void Meeting::give(Sort sort, std::uint64_t number, const Part& part,
 
 std::optional<Failure> Meeting::wait_for(Sort sort, std::uint64_t number) {
   const auto has_given = [&](int rank) {
+    if (is_absent(rank)) return true;
     const auto& post = cell(rank).posts[static_cast<int>(sort)][number % 2];
     return post.number.load(std::memory_order_acquire) == number;
   };
@@ -345,11 +355,12 @@ std::optional<Failure> Meeting::wait_for(Sort sort, std::uint64_t number) {
 }
 
 const Part& Meeting::part(Sort sort, std::uint64_t number, int rank) const noexcept {
-  return cell(rank).posts[static_cast<int>(sort)][number % 2].part;
+  return cell(is_absent(rank) ? rank_ : rank).posts[static_cast<int>(sort)][number % 2].part;
 }
 
 std::span<const std::byte> Meeting::values(std::uint64_t number, int rank) const noexcept {
-  return {slot(number, rank), part(Sort::collective, number, rank).content};
+  return {slot(number, is_absent(rank) ? rank_ : rank),
+          part(Sort::collective, number, rank).content};
 }
 
 }  // namespace emm::standin::nccl

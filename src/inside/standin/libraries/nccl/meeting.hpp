@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 /// Where the ranks of a communicator meet: a file in the folder of the program, which each of them
 /// maps. Only the rank itself writes to its cell, and nobody holds a lock, so that a rank which is
@@ -40,7 +41,7 @@ const char* name_of(Kind kind) noexcept;
 inline constexpr std::uint64_t kMostExchanged = std::uint64_t{1} << 20;
 
 /// How well the values of a piece are known; 3 is not at all.
-inline constexpr std::int32_t kKnown = 0, kUnknown = 3;
+inline constexpr std::int32_t kKnown = 0, kAssumed = 2, kUnknown = 3;
 
 /// A rank's part in a collective: what it called.
 struct Part {
@@ -73,10 +74,10 @@ class Meeting {
   /// Which of a rank's two sorts of parts: those of streams, or those that make communicators.
   enum class Sort { collective, making };
 
-  /// Enters as `rank` of `size`. `shown` is the rank in the whole program. Null, with the reason,
-  /// if that cannot be.
+  /// Enters as `rank` of `size`. `shown` is the rank in the whole program, and `members` has that
+  /// of each where some do not run; else it is empty. Null, with the reason, if that cannot be.
   static std::unique_ptr<Meeting> enter(const std::string& name, int size, int rank, int shown,
-                                        Failure& why);
+                                        const std::vector<int>& members, Failure& why);
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
@@ -86,6 +87,12 @@ class Meeting {
   int rank() const noexcept { return rank_; }
   /// The rank in the whole program.
   int shown(int rank) const noexcept;
+  /// Does the rank not run? It is answered for: its parts and values are this rank's.
+  bool is_absent(int rank) const noexcept {
+    return !absent_.empty() && absent_[static_cast<std::size_t>(rank)] != 0;
+  }
+  bool has_absent() const noexcept { return !absent_.empty(); }
+  const std::vector<int>& members() const noexcept { return members_; }
   /// "rank 3 (process 4711)"
   std::string words_of_rank(int rank) const;
   /// "ranks 0, 2 and 3"
@@ -124,6 +131,8 @@ class Meeting {
   std::optional<Failure> absence(int rank, const std::string& in_what) const;
 
   std::string name_, path_;
+  std::vector<int> members_;
+  std::vector<char> absent_;  // of each rank; empty where all run
   int size_ = 0, rank_ = 0, file_ = -1;
   std::byte* memory_ = nullptr;
   std::size_t bytes_ = 0;
