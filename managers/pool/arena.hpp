@@ -149,7 +149,9 @@ class Arena {
     std::uint64_t wanted = 0;  ///< `size` in whole granules.
     bool keeps_idle = false;
   };
-  enum class Limit : std::uint8_t { policy, none };  ///< What bounds a growth, besides the backing.
+  /// What bounds a growth, besides the backing: the policy, what the arena has reserved, or
+  /// nothing.
+  enum class Limit : std::uint8_t { policy, reserved, none };
   /// How finish_deferred_frees() waits: the stream for the events, or the thread for the context.
   enum class OrderBy : std::uint8_t { events, context };
 

@@ -39,7 +39,7 @@ bool Arena::activate(std::uint64_t bytes) noexcept {
 // policy does not afford them.
 Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
   const auto allows = [&](std::uint64_t bytes) {
-    return limit == Limit::none || growth::affords(usage(), bytes, wanted);
+    return limit != Limit::policy || growth::affords(usage(), bytes, wanted);
   };
   // An activated span may lie elsewhere than behind the tail. A new tail then begins there, and the
   // loop goes on until it is long enough.
@@ -53,6 +53,7 @@ Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
       activate(next);
       continue;
     }
+    if (limit == Limit::reserved) return false;
     const auto span = growth::span_size(usage());
     if (needed < span && growth::affords(usage(), span, wanted)) {
       if (add_spans(span, span)) continue;

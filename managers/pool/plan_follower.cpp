@@ -154,9 +154,8 @@ std::vector<std::uint32_t> PlanFollower::taken_slots() const {
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
     if (states_[slot] != State::free) taken.push_back(slot);
   }
-  std::sort(taken.begin(), taken.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return slots_[a].offset < slots_[b].offset;
-  });
+  std::sort(taken.begin(), taken.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return slots_[a].offset < slots_[b].offset; });
   return taken;
 }
 

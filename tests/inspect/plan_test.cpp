@@ -37,7 +37,8 @@ void expect_sound(const PoolPlan::Stream& stream, std::uint32_t passes = 3) {
   for (std::uint32_t at = 0; at < last; ++at) {
     const auto slot = at < count ? at : stream.period_begin + (at - count) % length;
     const auto end = stream.ends[slot];
-    limit::Buffer buffer{.lower = at, .upper = last, .size = (stream.sizes[slot] + 511) / 512 * 512};
+    limit::Buffer buffer{
+        .lower = at, .upper = last, .size = (stream.sizes[slot] + 511) / 512 * 512};
     buffer.alignment = 512;
     if (end != PoolPlan::kNever) {
       buffer.upper = at + (end - slot);
@@ -120,9 +121,10 @@ TEST(Plan, APlaceIsFreeForAsLongAsAnyRepetitionNeedsIt) {
 }
 
 TEST(Plan, ARefusedRequestHasAPlaceForItsMoment) {
-  const auto lines = alloc(1, 1 << 20) +
-                     "{\"op\":\"memalloc\",\"id\":2,\"size\":4194304,\"stream\":\"0\",\"result\":\"oom\"}\n" +
-                     alloc(3, 1 << 20);
+  const auto lines =
+      alloc(1, 1 << 20) +
+      "{\"op\":\"memalloc\",\"id\":2,\"size\":4194304,\"stream\":\"0\",\"result\":\"oom\"}\n" +
+      alloc(3, 1 << 20);
   const auto planned = plan_of(lines);
   EXPECT_EQ(planned.plan.streams[0].sizes, (std::vector<std::uint64_t>{1 << 20, 4 << 20, 1 << 20}));
   EXPECT_EQ(planned.plan.streams[0].ends[1], 2u);

@@ -57,8 +57,8 @@ inline PoolPlan::Stream lay_out(const std::vector<PlannedRequest>& requests,
 /// Writes a plan where this test alone writes, and returns the path.
 inline std::string written(const PoolPlan& plan) {
   const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const auto path = ::testing::TempDir() + "emm_" + test->test_suite_name() + "_" + test->name() +
-                    ".plan.json";
+  const auto path =
+      ::testing::TempDir() + "emm_" + test->test_suite_name() + "_" + test->name() + ".plan.json";
   std::ofstream(path, std::ios::binary) << allocators::to_json(plan);
   return path;
 }

@@ -1,5 +1,7 @@
 // A pool that follows a plan: where memory lies, what a request that deviates meets, and when the
 // plan is followed again.
+#include "pool_plan.hpp"
+
 #include <array>
 #include <cstdio>
 #include <optional>
@@ -9,7 +11,6 @@
 
 #include "base/prng.hpp"
 #include "order/checker.hpp"
-#include "pool_plan.hpp"
 #include "pool_rig.hpp"
 #include "pool_sound.hpp"
 
@@ -324,7 +325,8 @@ PoolPlan plan_of(const std::vector<Step>& steps) {
     for (const auto& step : steps) {
       if (step.size == 0) {
         const auto found = live.find(step.id);
-        if (found != live.end()) requests[found->second].end = static_cast<std::uint32_t>(requests.size());
+        if (found != live.end())
+          requests[found->second].end = static_cast<std::uint32_t>(requests.size());
       } else if (step.stream == stream) {
         live[step.id] = requests.size();
         requests.push_back({step.size});
@@ -350,8 +352,8 @@ std::vector<Step> mutated(Prng& random, std::vector<Step> steps) {
         if (step.size == 0) {
           const auto later = step;
           steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(at));
-          steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(random.between(at, steps.size())),
-                       later);
+          steps.insert(
+              steps.begin() + static_cast<std::ptrdiff_t>(random.between(at, steps.size())), later);
         }
         break;
       default:  // a request that nobody planned, freed at once
@@ -370,8 +372,8 @@ std::uint64_t no_event_here() noexcept { return 0; }
 class PlannedProgram {
  public:
   PlannedProgram(const std::string& spec, std::uint64_t seed) {
-    platform_ =
-        *open_platform("sim:costs=none,capacity=1GiB,order=random,seed=" + std::to_string(seed), {});
+    platform_ = *open_platform(
+        "sim:costs=none,capacity=1GiB,order=random,seed=" + std::to_string(seed), {});
     opened_ = checker_.watch(*platform_->open(0), 0);
     driver_ = std::make_unique<ForwardingDriver>(*opened_.driver, hook_);
     EXPECT_TRUE(device().ctx_push_current());
@@ -380,7 +382,8 @@ class PlannedProgram {
                                           .clock = &platform_->clock(),
                                           .observer = &observer_});
     EXPECT_TRUE(manager_->initialize());
-    streams_ = {{}, *device().stream_create(StreamKind::non_blocking),
+    streams_ = {{},
+                *device().stream_create(StreamKind::non_blocking),
                 *device().stream_create(StreamKind::non_blocking)};
   }
   ~PlannedProgram() {

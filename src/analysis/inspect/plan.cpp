@@ -100,7 +100,8 @@ std::vector<Buffer> buffers_of(const PoolPlan::Stream& stream, std::uint64_t ali
   for (std::uint64_t request = 0; request < count; ++request) {
     const auto end = stream.ends[request];
     const std::uint64_t last = end == PoolPlan::kNever ? count : end;
-    Buffer buffer{.lower = request, .upper = last, .size = limit::align_up(stream.sizes[request], alignment)};
+    Buffer buffer{
+        .lower = request, .upper = last, .size = limit::align_up(stream.sizes[request], alignment)};
     buffer.alignment = alignment;
     // What a period carries over has its place all the time.
     if (stream.repeats() && last > count) buffer.lower = stream.period_begin, buffer.upper = count;
@@ -210,8 +211,7 @@ bool place(PoolPlan::Stream& stream, std::uint64_t alignment, std::uint64_t sear
   // The end of the last page is no loss that a search could avoid.
   const auto gap =
       std::max(kPlanGap, static_cast<double>(PoolPlan::kPage / 2) / static_cast<double>(lower));
-  auto bracket =
-      limit::minimal_capacity(buffers, gap, {.clock = &clock, .time_ns = search_ns});
+  auto bracket = limit::minimal_capacity(buffers, gap, {.clock = &clock, .time_ns = search_ns});
   if (bracket.upper > kBytesMost) return false;
   stream.offsets = std::move(bracket.layout.offsets);
   stream.bytes = limit::align_up(std::max<std::uint64_t>(bracket.upper, 1), PoolPlan::kPage);
@@ -257,17 +257,16 @@ std::string to_text(const Planned& planned) {
       {"stream", "requests", "planned", "repeats", "peak live", "planned memory", "over"}};
   for (std::size_t at = 0; at < planned.streams.size(); ++at) {
     const auto& stream = planned.plan.streams[at];
-    const auto over = 100 * (static_cast<double>(stream.bytes) /
-                                 static_cast<double>(stream.peak_live_bytes) -
-                             1);
+    const auto over =
+        100 * (static_cast<double>(stream.bytes) / static_cast<double>(stream.peak_live_bytes) - 1);
     rows.push_back(
         {planned.plan.streams.front().device == planned.plan.streams.back().device
              ? stream.name
              : text::format("{} of device {}", stream.name, stream.device),
          text::grouped(planned.streams[at].requests), text::grouped(stream.count()),
-         stream.repeats() ? text::format("the last {}",
-                                         text::grouped(stream.count() - stream.period_begin))
-                          : std::string("no"),
+         stream.repeats()
+             ? text::format("the last {}", text::grouped(stream.count() - stream.period_begin))
+             : std::string("no"),
          units::bytes(stream.peak_live_bytes), units::bytes(stream.bytes),
          text::format("{} %", text::fixed(over, 2))});
   }
