@@ -1,7 +1,7 @@
 #include "managers/pool/plan_follower.hpp"
 
 #include <algorithm>
-#include <map>
+#include <array>
 
 namespace emm::pool {
 
@@ -9,37 +9,35 @@ using allocators::PoolPlan;
 
 namespace {
 
-/// Which slot had each byte last.
+/// Which slot had each byte last. A vector, since a tree would take a node from the heap for each
+/// request.
 class Owners {
  public:
   /// Gives [begin, end) to `slot`, and appends the slots that had some of it.
   void take(std::uint64_t begin, std::uint64_t end, std::uint32_t slot,
             std::vector<std::uint32_t>& before) {
-    auto at = runs_.upper_bound(begin);
-    if (at != runs_.begin()) --at;
-    while (at != runs_.end() && at->first < end) {
-      const auto [from, run] = *at;
-      if (run.end <= begin) {
-        ++at;
-        continue;
-      }
-      before.push_back(run.slot);
-      at = runs_.erase(at);
-      if (from < begin) runs_[from] = {.end = begin, .slot = run.slot};
-      if (run.end > end) {
-        runs_[end] = run;
-        break;
-      }
-    }
-    runs_[begin] = {.end = end, .slot = slot};
+    const auto first =
+        std::upper_bound(runs_.begin(), runs_.end(), begin,
+                         [](std::uint64_t at, const Run& run) { return at < run.end; });
+    auto last = first;
+    for (; last != runs_.end() && last->begin < end; ++last) before.push_back(last->slot);
+    std::array<Run, 3> now{};
+    std::size_t count = 0;
+    if (first != last && first->begin < begin) now[count++] = {first->begin, begin, first->slot};
+    now[count++] = {begin, end, slot};
+    if (first != last && (last - 1)->end > end)
+      now[count++] = {end, (last - 1)->end, (last - 1)->slot};
+    const auto at = runs_.erase(first, last);
+    runs_.insert(at, now.begin(), now.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
  private:
   struct Run {
+    std::uint64_t begin = 0;
     std::uint64_t end = 0;
     std::uint32_t slot = 0;
   };
-  std::map<std::uint64_t, Run> runs_;  // by begin, disjoint
+  std::vector<Run> runs_;  // by address, disjoint
 };
 
 }  // namespace
@@ -61,7 +59,9 @@ PlanFollower::PlanFollower(const Stream& plan, std::uint64_t alignment)
 // Walks the plan, and the period a second time: at its first time it may follow other slots than
 // itself.
 void PlanFollower::find_predecessors(std::uint64_t alignment) {
-  std::vector<std::vector<std::uint32_t>> of_period(count_ - plan_.period_begin);
+  std::vector<std::uint32_t>
+      of_period;  // the predecessors at a slot's first time, one after another
+  std::vector<std::size_t> ends_of_period;
   Owners owners;
   std::vector<std::uint32_t> before;
   const auto take = [&](std::uint32_t slot) {
@@ -77,17 +77,19 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
     take(slot);
     if (slot >= plan_.period_begin) {
-      of_period[slot - plan_.period_begin] = before;
+      of_period.insert(of_period.end(), before.begin(), before.end());
+      ends_of_period.push_back(of_period.size());
       continue;
     }
     make_unique(before);
     slots_[slot].predecessors_begin = static_cast<std::uint32_t>(predecessors_.size());
     predecessors_.insert(predecessors_.end(), before.begin(), before.end());
   }
+  std::size_t at = 0;
   for (auto slot = plan_.period_begin; slot < count_; ++slot) {
     take(slot);
-    const auto& first = of_period[slot - plan_.period_begin];
-    before.insert(before.end(), first.begin(), first.end());
+    for (const auto end = ends_of_period[slot - plan_.period_begin]; at < end; ++at)
+      before.push_back(of_period[at]);
     make_unique(before);
     slots_[slot].predecessors_begin = static_cast<std::uint32_t>(predecessors_.size());
     predecessors_.insert(predecessors_.end(), before.begin(), before.end());
