@@ -17,6 +17,7 @@ namespace {
 using pool::Arena;
 using pool::Arenas;
 using pool::Backing;
+using pool::PlanBook;
 
 constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
 
@@ -28,6 +29,7 @@ struct PoolSettings {
   std::uint64_t release_threshold = kUnlimited;
   std::uint64_t alignment = 512;
   bool counts_split = false;
+  std::shared_ptr<const allocators::PoolPlan> plan{};
 };
 
 /// Device memory from one pool::Arena for each stream. If an arena cannot serve a request, the
@@ -38,9 +40,12 @@ class PoolManager final : public HostOnlyManager {
       : HostOnlyManager(context, settings.host),
         settings_(settings),
         backing_(context.driver, settings.backing, settings.max),
+        book_(settings.plan != nullptr
+                  ? std::make_unique<PlanBook>(settings.plan, device_of(context))
+                  : nullptr),
         arenas_(this, context.driver, backing_,
-                static_cast<unsigned>(std::countr_zero(settings.alignment)),
-                settings.counts_split) {}
+                static_cast<unsigned>(std::countr_zero(settings.alignment)), settings.counts_split,
+                book_.get()) {}
   ~PoolManager() override {
     // In this order, because an address range can be freed only when nothing is mapped in it.
     end_all();
@@ -128,6 +133,10 @@ class PoolManager final : public HostOnlyManager {
           streams, shown(of.requested_bytes.peak), shown(of.allocated_bytes.peak),
           of.allocation.peak);
     }
+    if (book_ != nullptr) {
+      lines += text::format("pool: {} requests served as planned; the plan was left {} times\n",
+                            of.planned, of.plan_left);
+    }
     return lines + text::format(
                        "pool: reserved {} (peak {}), active {}, inactive split {}; {} spans, "
                        "aliased {} times; {} bytes of metadata a block, and {} KiB\n",
@@ -191,7 +200,14 @@ class PoolManager final : public HostOnlyManager {
   [[gnu::noinline]] static Result<MemoryPointer> no_size() {
     return driver_error(Call::mem_alloc, 1);
   }
+  static std::uint32_t device_of(const ManagerContext& context) noexcept {
+    return static_cast<std::uint32_t>(context.shown_ordinal);
+  }
   [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(Arena& arena, std::uint64_t size) {
+    if (book_ != nullptr) {
+      if (const auto taken = arena.allocate_planned(size))
+        return handed_out_slowly(arena, taken, size);
+    }
     if (arenas_.cannot_serve(arena, size)) {
       ++refused_;
       return pool::full();
@@ -204,7 +220,7 @@ class PoolManager final : public HostOnlyManager {
     if (!made && pool::is_out_of_memory(made.error())) ++refused_;
     tell_failures();
     if (!made) return std::move(made).error();
-    return handed_out(arena, *made, size);
+    return handed_out_slowly(arena, *made, size);
   }
 
   // The reclaim ladder: the ways to make room for a request that neither its arena nor the driver
@@ -289,15 +305,29 @@ class PoolManager final : public HostOnlyManager {
         taken.address, size,
         Lifetime({.run = finalize, .self = &arena, .cookie = taken.cookie}, taken.mark));
   }
+  // Two finalizers, so that the one of memory without a plan need not ask.
+  static MemoryPointer handed_out_slowly(Arena& arena, const Arena::Allocation& taken,
+                                         std::uint64_t size) {
+    const auto run = Arena::is_planned(taken) ? finalize_planned : finalize;
+    return MemoryPointer(
+        taken.address, size,
+        Lifetime({.run = run, .self = &arena, .cookie = taken.cookie}, taken.mark));
+  }
+  static void finalize_planned(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
+    auto& arena = *static_cast<Arena*>(self);
+    arena.free_planned(cookie, stream);
+    static_cast<PoolManager*>(arena.owner())->keep_to_threshold();
+  }
   static void finalize(void* self, std::uint64_t cookie, StreamHandle stream) noexcept {
     auto& arena = *static_cast<Arena*>(self);
     auto& pool = *static_cast<PoolManager*>(arena.owner());
     arena.free(cookie, stream);
-    const auto threshold = pool.settings_.release_threshold;
-    if (threshold != kUnlimited && pool.backing_.reserved_bytes() > threshold &&
-        !pool.keeps_idle()) {
-      pool.release_beyond(threshold);
-    }
+    pool.keep_to_threshold();
+  }
+  void keep_to_threshold() noexcept {
+    const auto threshold = settings_.release_threshold;
+    if (threshold != kUnlimited && backing_.reserved_bytes() > threshold && !keeps_idle())
+      release_beyond(threshold);
   }
   [[gnu::noinline]] void release_beyond(std::uint64_t threshold) noexcept {
     release_idle(threshold, false);
@@ -346,6 +376,7 @@ class PoolManager final : public HostOnlyManager {
 
   const PoolSettings settings_;
   Backing backing_;
+  const std::unique_ptr<PlanBook> book_;  ///< Null without a plan.
   Arenas arenas_;
   std::mutex making_room_;  ///< Held by the thread that climbs the reclaim ladder; never in a free.
   std::mutex deferring_;
@@ -373,7 +404,23 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
   settings.alignment = options.bytes("alignment", settings.alignment);
   settings.counts_split =
       options.choice("inactive_split", "current", {"current", "peak"}) == "peak";
+  const auto plan = options.text("plan", "");
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
+  if (!plan.empty()) {
+    if (settings.counts_split) {
+      return fail(Errc::usage, "{}: options 'plan' and 'inactive_split=peak': expected one of them",
+                  kOwner);
+    }
+    auto read = allocators::read_pool_plan(plan);
+    if (!read) return std::move(read).error();
+    if (read->alignment % settings.alignment != 0) {
+      return fail(Errc::usage,
+                  "{}: option 'alignment' is {}, and {} was made for {}: expected `emmctl plan "
+                  "--alignment {}`",
+                  kOwner, settings.alignment, plan, read->alignment, settings.alignment);
+    }
+    settings.plan = std::make_shared<const allocators::PoolPlan>(*std::move(read));
+  }
   if (settings.initial > settings.max) {
     return fail(Errc::usage, "{}: option 'initial' is {}: expected at most max, {}", kOwner,
                 settings.initial, settings.max);
@@ -399,7 +446,7 @@ extern constinit const ManagerEntry pool_manager{
         "fits",
     .options =
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
-        "alignment=512, inactive_split=current|peak, "
+        "alignment=512, inactive_split=current|peak, plan=<none>, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .promise = Promise::host_only,
     .variants = {"backing=cumem", "profile=numba"},

@@ -14,18 +14,19 @@ using growth::kConstants;
 }  // namespace
 
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift, bool counts_split)
+             unsigned granule_shift, bool counts_split, PlanBook* book)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
       stream_(stream),
       counts_split_(counts_split),
       largest_(BlockMap::largest(granule_shift)),
-      fast_below_(counts_split ? 0 : largest_),
-      slow_frees_(counts_split ? kStitched : 0),
+      fast_below_(counts_split || book != nullptr ? 0 : largest_),
+      slow_frees_(counts_split || book != nullptr ? kStitched : 0),
       made_by_(thread_number()),
       blocks_(granule_shift),
-      device_room_(driver, backing) {}
+      device_room_(driver, backing),
+      book_(counts_split ? nullptr : book) {}
 
 std::uint64_t Arena::thread_number() noexcept {
   static std::atomic<std::uint64_t> threads{0};
@@ -49,6 +50,12 @@ Result<Arena::Allocation> Arena::allocate(std::uint64_t size, bool keeps_idle) {
   if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
   make_remote_frees();
+  if (follows_plan()) {
+    // Another thread may have brought the plan to this request meanwhile.
+    if (const auto taken = take_planned(size)) return taken;
+    plan_->note_deviation();
+    leave_plan();
+  }
   const auto granules = blocks_.granules(size);
   auto found = find({.size = size,
                      .granules = granules,
@@ -119,7 +126,21 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
     if (!stitched || *stitched) return stitched;
   }
 
-  // 7. Growth beyond the policy's limit.
+  // 7. Inactive spans beyond the policy's limit. If these are not enough, all spans are active now:
+  // a new stitched block of what is free takes less from the driver than growth does.
+  if (!spans_.all_are_active()) {
+    grown = make_room_at_tail(request.wanted, Limit::reserved);
+    if (grown && *grown) {
+      if (request.wanted >= kConstants.stitch_from) remember_growth(request.wanted, active_before);
+      return from_any_free_block(request);
+    }
+    if (request.wanted >= kConstants.stitch_from) {
+      auto stitched = stitch(request, kConstants.stitched_part_least);
+      if (!stitched || *stitched) return stitched;
+    }
+  }
+
+  // 8. Growth beyond the policy's limit.
   grown = make_room_at_tail(request.wanted, Limit::none);
   if (grown) {
     if (request.wanted >= kConstants.stitch_from) remember_growth(request.wanted, active_before);
@@ -127,7 +148,7 @@ Result<Arena::Allocation> Arena::from_spans(const Request& request) {
   }
   if (failed(grown)) return std::move(grown).error();
 
-  // 8. Memory has run out: any free block, and a stitched block of the smallest parts.
+  // 9. Memory has run out: any free block, and a stitched block of the smallest parts.
   if (const auto found = from_any_free_block(request)) return found;
   auto stitched = stitch(request, 1);
   if (!stitched || *stitched) return stitched;
@@ -192,6 +213,7 @@ void Arena::make_all_remote_frees() noexcept {
 }
 
 void Arena::make_free(const PendingFree& free) noexcept {
+  if (PlanFollower::is_cookie(free.cookie)) return make_planned_free(free);
   const auto block = blocks_.find(free.cookie);
   // The block was freed twice, or end_all() ended it. Only this free owns the event.
   if (block == kNone) return destroy_event(free.event);
@@ -225,8 +247,16 @@ void Arena::make_free(const PendingFree& free) noexcept {
   }
   counts_.free(requested, allocated);
   if (defers) counts_.after_deferred_changed();
-  if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
+  end_generation_if_empty();
   if (counts_split_) count_split();
+}
+
+void Arena::end_generation_if_empty() noexcept {
+  if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
+  if (plan_ == nullptr) return;
+  if (counts_.allocations() == 0) plan_->note_empty();
+  // The next request asks the plan first.
+  if (may_follow_plan()) fast_below_.store(0, std::memory_order_relaxed);
 }
 
 // With OrderBy::events the arena's stream waits for the recorded events, and no thread waits. With
@@ -253,7 +283,8 @@ Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept
   deferred_.pop(count, [&](const DeferredFree& free) {
     // The event may go: a wait that a stream has begun outlasts its event (cuEventDestroy).
     destroy_event(free.event);
-    blocks_.free(free.block);
+    if (free.slot == kNone) return blocks_.free(free.block);
+    end_planned(free.slot);
   });
   blocks_.coalesce_kept();
   counts_.after_deferred_changed();
@@ -295,6 +326,8 @@ void Arena::end_all() noexcept {
   // From here on no pointer runs its finalizer. A finalizer that is already running waits for the
   // lock or queues its free, and its cookie then names nothing.
   epoch_.advance();
+  if (follows_plan()) leave_plan();
+  if (plan_ != nullptr) plan_->end_all_used();
   counts_.before_deferred_changes(deferred_.bytes(), deferred_.count());
   counts_.free_all();
   counts_.after_deferred_changed();
@@ -307,6 +340,7 @@ void Arena::end_all() noexcept {
     });
   }
   begin_generation();
+  end_generation_if_empty();
   if (counts_split_) count_split();
 }
 

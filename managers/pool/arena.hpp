@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "managers/pool/fit_check.hpp"
 #include "managers/pool/generation.hpp"
 #include "managers/pool/growth_policy.hpp"
+#include "managers/pool/plan_book.hpp"
+#include "managers/pool/plan_follower.hpp"
 #include "managers/pool/remote_frees.hpp"
 #include "managers/pool/span_ends.hpp"
 #include "managers/pool/span_list.hpp"
@@ -38,8 +41,10 @@ class Arena {
  public:
   /// `owner` is what owner() returns. With `counts_split` no request takes the fast path: each
   /// walks all free blocks, so that the peaks and totals of Statistics::inactive_split are exact.
+  /// With a `book` the arena takes a plan out of it at its first request; not with `counts_split`.
+  /// The book must outlive the arena.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
-        bool counts_split);
+        bool counts_split, PlanBook* book = nullptr);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -60,7 +65,7 @@ class Arena {
   /// The fast path: allocates `size` > 0 bytes from a free block. Empty if a short search finds
   /// none.
   [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size) {
-    if (size >= fast_below_) return {};
+    if (size >= fast_below_.load(std::memory_order_relaxed)) return {};
     const std::lock_guard lock(lock_);
     // Stored only when it changes: frees on other threads read this cache line, and a store would
     // take it from them.
@@ -71,6 +76,14 @@ class Arena {
     // It looks only now and then, because those threads write the queue's cache line.
     if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
     return use(blocks_.allocate(blocks_.granules(size)), size);
+  }
+  /// The fast path where a plan is followed: gives the request the place that the plan has for it.
+  /// Empty if there is no plan, or if the plan expects another request; allocate() then leaves the
+  /// plan until the arena is empty, or holds just what a period begins with.
+  Allocation allocate_planned(std::uint64_t size);
+  /// Answers whether allocate_planned() gave the allocation. free_planned() then ends it.
+  static bool is_planned(const Allocation& allocation) noexcept {
+    return PlanFollower::is_cookie(allocation.cookie);
   }
   /// Tries every way to find the memory. Error out_of_memory if the arena has none and the driver
   /// or `max` allows no more; else the driver's error. With `keeps_idle` the arena releases no idle
@@ -98,6 +111,8 @@ class Arena {
     blocks_.free(block);
     if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
   }
+  /// As free(), for an allocation that is_planned().
+  void free_planned(std::uint64_t cookie, StreamHandle stream) noexcept;
   /// Makes the queued remote frees and returns how many allocations have ever ended.
   std::uint64_t make_and_count_frees() noexcept;
   /// Ends all allocations. Later frees of them change nothing.
@@ -134,7 +149,9 @@ class Arena {
     std::uint64_t wanted = 0;  ///< `size` in whole granules.
     bool keeps_idle = false;
   };
-  enum class Limit : std::uint8_t { policy, none };  ///< What bounds a growth, besides the backing.
+  /// What bounds a growth, besides the backing: the policy, what the arena has reserved, or
+  /// nothing.
+  enum class Limit : std::uint8_t { policy, reserved, none };
   /// How finish_deferred_frees() waits: the stream for the events, or the thread for the context.
   enum class OrderBy : std::uint8_t { events, context };
 
@@ -186,6 +203,37 @@ class Arena {
   void destroy_event(EventHandle event) noexcept;
   void begin_generation() noexcept;
 
+  // Following a plan (arena_plan.cpp)
+  /// While it lives, what a followed plan holds is in the block map, as if there were no plan.
+  class PlanInBlocks {
+   public:
+    explicit PlanInBlocks(Arena& arena) : arena_(arena.follows_plan() ? &arena : nullptr) {
+      if (arena_ != nullptr) arena_->put_plan_into_blocks();
+    }
+    PlanInBlocks(const PlanInBlocks&) = delete;
+    PlanInBlocks& operator=(const PlanInBlocks&) = delete;
+    ~PlanInBlocks() {
+      if (arena_ != nullptr && arena_->follows_plan()) arena_->take_plan_out_of_blocks();
+    }
+
+   private:
+    Arena* arena_;
+  };
+  bool follows_plan() const noexcept { return plan_ != nullptr && plan_->is_followed(); }
+  bool may_follow_plan() const noexcept;
+  bool finish_all_deferred_frees() noexcept;
+  Allocation take_planned(std::uint64_t size);
+  std::uint32_t take_planned_slowly(std::uint64_t size);
+  bool enter_plan();
+  bool map_plan();
+  void leave_plan();
+  void put_plan_into_blocks();
+  void take_plan_out_of_blocks() noexcept;
+  void make_planned_free(const PendingFree& free) noexcept;
+  void end_planned(std::uint32_t slot) noexcept;
+  void end_generation_if_empty() noexcept;
+  void forget_released_plan() noexcept;
+
   // Growth and release (arena_growth.cpp)
   std::uint64_t free_tail() const noexcept;
   bool activate(std::uint64_t bytes) noexcept;
@@ -228,9 +276,10 @@ class Arena {
   const StreamHandle stream_;
   const bool counts_split_;
   const std::uint64_t largest_;
-  /// The fast path serves smaller requests only. 0 with counts_split_, so that it serves none.
-  const std::uint64_t fast_below_;
-  /// kStitched with counts_split_, so that every free takes the slow path; else 0.
+  /// The fast path serves smaller requests only. 0 with counts_split_, and while a plan is followed
+  /// or may be, so that it serves none. Changed under the lock, read without it as a hint.
+  std::atomic<std::uint64_t> fast_below_;
+  /// kStitched with counts_split_ or a plan, so that every free takes the slow path; else 0.
   const std::uint64_t slow_frees_;
   // Every thread reads these members and few threads write them, so they do not share a cache line
   // with what the allocating thread writes.
@@ -249,6 +298,8 @@ class Arena {
   DeviceRoom device_room_;
   StitchedBlocks stitched_;
   StitchCache stitches_;
+  PlanBook* book_;  ///< Null once the first request has looked for its plan.
+  std::unique_ptr<PlanFollower> plan_;
   // Scratch memory for stitching a request. These are members so that they keep their capacity.
   SpanEnds ends_;
   std::vector<StitchedPart> parts_;

@@ -39,7 +39,7 @@ bool Arena::activate(std::uint64_t bytes) noexcept {
 // policy does not afford them.
 Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
   const auto allows = [&](std::uint64_t bytes) {
-    return limit == Limit::none || growth::affords(usage(), bytes, wanted);
+    return limit != Limit::policy || growth::affords(usage(), bytes, wanted);
   };
   // An activated span may lie elsewhere than behind the tail. A new tail then begins there, and the
   // loop goes on until it is long enough.
@@ -53,6 +53,7 @@ Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
       activate(next);
       continue;
     }
+    if (limit == Limit::reserved) return false;
     const auto span = growth::span_size(usage());
     if (needed < span && growth::affords(usage(), span, wanted)) {
       if (add_spans(span, span)) continue;
@@ -144,7 +145,10 @@ void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
 void Arena::release_idle(std::uint64_t keep, bool wait) {
   const std::lock_guard lock(lock_);
   make_all_remote_frees();
-  release_idle_spans(keep, wait);
+  {
+    const PlanInBlocks in_blocks(*this);
+    release_idle_spans(keep, wait);
+  }
   // A program may create new streams without end, and addresses are limited.
   if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())
     free_ranges(spans_.addresses().take_all());
@@ -257,6 +261,7 @@ void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
   }
   for (const auto span : idle) backing_.release(spans_[span]);
   stitches_.rename_spans(spans_.erase(idle));
+  forget_released_plan();
   counts_.set_segments(spans_.segment_count());
   if (!spans_.addresses().is_empty()) release_unused_addresses(failures);
 }

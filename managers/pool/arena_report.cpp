@@ -8,6 +8,7 @@ namespace emm::pool {
 Statistics Arena::statistics() {
   const std::lock_guard lock(lock_);
   make_remote_frees();
+  const PlanInBlocks in_blocks(*this);
   count_split();
   auto result = counts_.total(deferred_.bytes(), deferred_.count());
   result.arenas_with_a_peak = result.allocation.peak != 0 ? 1 : 0;
@@ -16,6 +17,10 @@ Statistics Arena::statistics() {
   result.spans = spans_.count();
   for (const auto& mapping : stitches_.mappings()) result.times_aliased += mapping.aliased().size();
   result.metadata_bytes = metadata_bytes();
+  if (plan_ != nullptr) {
+    result.planned = plan_->times_taken();
+    result.plan_left = plan_->deviations();
+  }
   result.metadata_fixed_bytes = sizeof *this - sizeof blocks_ + BlockMap::fixed_metadata_bytes();
   return result;
 }
@@ -62,7 +67,8 @@ std::uint64_t Arena::largest_free() const noexcept {
 std::uint64_t Arena::metadata_bytes() const noexcept {
   return blocks_.metadata_bytes() + deferred_.metadata_bytes() + remote_frees_.metadata_bytes() +
          spans_.metadata_bytes() + stitches_.metadata_bytes() + stitched_.metadata_bytes() +
-         ends_.metadata_bytes() + parts_.capacity() * sizeof(StitchedPart);
+         ends_.metadata_bytes() + parts_.capacity() * sizeof(StitchedPart) +
+         (plan_ != nullptr ? plan_->metadata_bytes() : 0);
 }
 
 MemoryMap::Block Arena::describe(std::uint32_t block) const noexcept {
@@ -123,6 +129,7 @@ std::vector<MemoryMap::Block> Arena::describe_all(MemoryMap& map) const {
 void Arena::add_to(MemoryMap& map) {
   const std::lock_guard lock(lock_);
   make_remote_frees();
+  const PlanInBlocks in_blocks(*this);
   const auto blocks = describe_all(map);
 
   std::vector<std::uint64_t> times_mapped(spans_.count(), 1);

@@ -9,6 +9,7 @@ namespace emm::pool {
 // The upper end of their largest size class bounds them.
 Supply Arena::supply() noexcept {
   make_all_remote_frees();
+  const PlanInBlocks in_blocks(*this);
   // Kept blocks are in no ring. The walk below would miss them, and its sums must be upper bounds.
   blocks_.coalesce_kept();
   const bool can_stitch = !spans_.addresses().is_empty();

@@ -17,7 +17,7 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   if (other != others_.end()) return *other->second;
   auto& arena = *arenas_.emplace_back(std::make_unique<Arena>(
       owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream, granule_shift_,
-      count_split_));
+      count_split_, book_));
   if (arenas_.size() > kSlots / 2) {
     others_.emplace(key, &arena);
     return arena;

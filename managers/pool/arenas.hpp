@@ -16,14 +16,15 @@ namespace emm::pool {
 /// the pool ends. Any thread may call.
 class Arenas {
  public:
-  /// `driver` may be null in a probe.
-  Arenas(void* owner, Driver* driver, Backing& backing, unsigned granule_shift,
-         bool count_split) noexcept
+  /// `driver` may be null in a probe, and `book` where there is no plan.
+  Arenas(void* owner, Driver* driver, Backing& backing, unsigned granule_shift, bool count_split,
+         PlanBook* book) noexcept
       : owner_(owner),
         driver_(driver),
         backing_(backing),
         granule_shift_(granule_shift),
-        count_split_(count_split) {}
+        count_split_(count_split),
+        book_(book) {}
 
   /// CU_STREAM_LEGACY is the default stream; CU_STREAM_PER_THREAD is another stream on every
   /// thread.
@@ -75,6 +76,7 @@ class Arenas {
   Backing& backing_;
   unsigned granule_shift_;
   bool count_split_;
+  PlanBook* book_;
   /// Guards arenas_, others_ and additions to table_. No deadlock: a thread that holds it only
   /// tries the arenas' locks (cannot_serve()), and no thread takes it while it holds an arena's
   /// lock.

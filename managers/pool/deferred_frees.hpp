@@ -18,6 +18,8 @@ struct DeferredFree {
   EventHandle event{};  ///< Only the first part of a stitched block has it; the other parts have 0.
   bool is_recorded =
       true;  ///< False if no event could be recorded: the arena then waits for the device.
+  std::uint32_t slot = ~std::uint32_t{0};  ///< The plan's slot, if a plan placed the memory; then
+                                           ///< there is no `block`.
   bool is_first = true;  ///< This is the first part of a stitched block, or an ordinary block.
 };
 

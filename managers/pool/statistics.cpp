@@ -27,6 +27,8 @@ Statistics& Statistics::operator+=(const Statistics& other) noexcept {
   metadata_bytes += other.metadata_bytes;
   metadata_fixed_bytes += other.metadata_fixed_bytes;
   arenas_with_a_peak += other.arenas_with_a_peak;
+  planned += other.planned;
+  plan_left += other.plan_left;
   return *this;
 }
 

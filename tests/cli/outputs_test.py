@@ -33,6 +33,7 @@ COMMANDS = {
     "diff": ["in.json", "in.json"],
     "fit": ["in.json", "--manager", "cudart"],
     "tune": ["in.json", "--jobs", "1"],
+    "plan": ["in.json"],
     "minimize": ["in.json", "--capacity", "34MiB", "--manager", "cudart"],
     "compare": ["in.json", "--device", "sim", "--manager", "cudart"],
     "adversary": ["{}", "--trials", "3", "--requests", "20"],

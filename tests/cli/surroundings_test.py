@@ -20,6 +20,7 @@ ANSWERS = {
     "replay": ["in.json", "--device", "sim"], "check": ["in.json"], "convert": ["in.json", "-"], "inspect": ["in.json"],
     "explain": ["in.json", "--capacity", "1GiB"], "ranks": ["in.json", "in.json"], "diff": ["in.json", "in.json"],
     "sweep": ["-o", "swept", "--trace", "in.json", "--manager", "pool"], "fit": ["in.json", "--manager", "cudart"], "tune": ["in.json", "--jobs", "1"],
+    "plan": ["in.json"],
     "minimize": ["in.json", "--capacity", "34MiB", "--manager", "cudart", "-o", "-"], "compare": ["in.json", "--device", "sim", "--manager", "cudart"],
     "adversary": ["-", "--trials", "3", "--requests", "20"], "generate": ["comb", "-", "--events", "20"],
     "conformance": ["--manager", "default", "--clause", "INI-2"], "report": ["in.json", "-o", "-"], "view": ["in.json"], "list": ["formats"],

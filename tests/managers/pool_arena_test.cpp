@@ -108,6 +108,42 @@ TEST_F(PoolOverVirtualMemory, WhatIsAskedForAgainComesBackWithoutTheDriver) {
   }
 }
 
+// The passes of a program differ, as those of a training with rows of any length do.
+TEST_F(PoolOverVirtualMemory, AProgramWhosePassesDifferIsServedFromWhatItsEarlierPassesTook) {
+  double held = 0, most_live = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    make("pool");
+    Prng random(seed);
+    std::vector<std::pair<bool, std::uint64_t>> requests;  // allocate so much, or free the n-th
+    std::uint64_t count = 0;
+    for (int i = 0; i < 1000; ++i) {
+      const bool allocates = count < 4 || (count < 60 && random.chance(0.55));
+      requests.emplace_back(allocates,
+                            allocates ? random.log_uniform(64_KiB, 16_MiB) : random.below(count));
+      count = allocates ? count + 1 : count - 1;
+    }
+    std::uint64_t most = 0;
+    for (int pass = 0; pass < 12; ++pass) {
+      std::vector<MemoryPointer> pieces;
+      std::uint64_t live = 0;
+      for (const auto& [allocates, number] : requests) {
+        if (allocates) {
+          pieces.push_back(memory(number * random.between(90, 110) / 100));
+          live += pieces.back().size();
+          most = std::max(most, live);
+        } else {
+          live -= pieces[number].size();
+          pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(number));
+        }
+      }
+    }
+    held += static_cast<double>(driver().held_bytes());
+    most_live += static_cast<double>(most);
+  }
+  EXPECT_LT(held / most_live, 1.15)
+      << "what one pass left over is not added to what the next needs";
+}
+
 TEST_F(PoolOverVirtualMemory, BlocksNeverShareMemoryWhateverTheyAreMadeOf) {
   for (const auto* spec : {"pool:max=200MiB", "pool:max=200MiB,backing=cumem",
                            "pool:max=200MiB,release_threshold=32MiB"}) {

@@ -1,7 +1,9 @@
 // A pool of any options under a program that asks for anything, on any stream and from two threads,
 // while others take from its device and its driver may fail; and what must be so after each step.
 #include <algorithm>
+#include <array>
 #include <condition_variable>
+#include <cstdio>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -10,6 +12,7 @@
 #include "base/prng.hpp"
 #include "order/checker.hpp"
 #include "pool_most.hpp"
+#include "pool_plan.hpp"
 #include "pool_rig.hpp"
 #include "pool_sound.hpp"
 
@@ -77,8 +80,10 @@ class Hook final : public CallHook {
 
 class Program {
  public:
-  explicit Program(std::uint64_t seed) : random_(seed), seed_(seed) {
+  /// With `planned` the pool follows a plan, which may be of any kind.
+  explicit Program(std::uint64_t seed, bool planned = false) : random_(seed), seed_(seed) {
     draw_options();
+    if (planned) draw_plan();
     platform_ = *open_platform(device_, {});
     opened_ = checker_.watch(*platform_->open(0), 0);
     driver_ = std::make_unique<ForwardingDriver>(*opened_.driver, hook_);
@@ -100,6 +105,7 @@ class Program {
   const std::vector<std::uint64_t>& addresses() const noexcept { return addresses_; }
   bool has_threads() const noexcept { return elsewhere_chance_ > 0; }
   std::uint64_t stitched = 0, refusals = 0, deferred = 0;
+  unsigned long planned = 0, plan_left = 0;
 
   void run() {
     for (std::uint64_t step = 0; step < kSteps && !::testing::Test::HasFailure(); ++step) {
@@ -108,6 +114,7 @@ class Program {
       look();
     }
     hook_.faults.reset();
+    if (is_planned_) note_plan();
     guards_.clear();
     while (!pieces_.empty()) end(pieces_.size() - 1, false);
     managed_.clear();
@@ -129,6 +136,14 @@ class Program {
   };
 
   Driver& device() { return *opened_.driver; }
+  void note_plan() {
+    const auto report = manager_->report();
+    const auto at = report.rfind('\n', report.find(" requests served as planned")) + 1;
+    EXPECT_EQ(std::sscanf(report.c_str() + at,
+                          "pool: %lu requests served as planned; the plan was left %lu times",
+                          &planned, &plan_left),
+              2);
+  }
   void draw_options() {
     const auto option = [&](const char* name, std::uint64_t value) {
       spec_ += std::string(",") + name + "=" + std::to_string(value);
@@ -156,7 +171,35 @@ class Program {
     other_stream_chance_ = random_.chance(0.5) ? 0.3 : 0;
     large_ = random_.chance(0.5);
   }
+  /// A plan whose places overlap anyhow, and which a program meets that asks for a few sizes only.
+  void draw_plan() {
+    if (spec_.find("inactive_split") != std::string::npos) return;
+    planned_sizes_[0] = planned_sizes_[1] = random_.log_uniform(1, limit_ / 64);
+    if (random_.chance(0.3)) planned_sizes_[1] = random_.log_uniform(1, limit_ / 16);
+    PoolPlan plan;
+    plan.alignment = alignment_;
+    for (auto streams = random_.between(1, 3); streams > 0; --streams) {
+      std::vector<PlannedRequest> requests;
+      for (auto count = random_.between(1, 30); count > 0; --count) {
+        const auto at = static_cast<std::uint32_t>(requests.size());
+        requests.push_back({planned_sizes_[random_.below(planned_sizes_.size())]});
+        if (random_.chance(0.8))
+          requests.back().end = at + 1 + static_cast<std::uint32_t>(random_.below(8));
+      }
+      auto stream = lay_out(requests, alignment_, streams == 1);
+      stream.period_begin = static_cast<std::uint32_t>(random_.below(requests.size() + 1));
+      // What the plan says of ends need not be so.
+      for (auto& end : stream.ends) {
+        if (random_.chance(0.1)) end += end == PoolPlan::kNever ? 0 : 3;
+      }
+      plan.streams.push_back(std::move(stream));
+    }
+    spec_ += ",plan=" + written(plan);
+    is_planned_ = true;
+  }
   std::uint64_t draw_size() {
+    if (is_planned_ && random_.chance(0.9))
+      return planned_sizes_[random_.below(planned_sizes_.size())];
     const auto statistics = manager_->statistics();
     switch (random_.below(large_ ? 40 : 12)) {
       case 0:
@@ -376,7 +419,8 @@ class Program {
   Prng random_;
   const std::uint64_t seed_;
   std::string spec_, device_;
-  bool maps_ = true, fails_ = false, large_ = false;
+  bool maps_ = true, fails_ = false, large_ = false, is_planned_ = false;
+  std::array<std::uint64_t, 2> planned_sizes_{};
   std::uint64_t max_ = kNoLimit, threshold_ = kNoLimit, alignment_ = 512, limit_ = 0;
   double elsewhere_chance_ = 0, other_stream_chance_ = 0;
 
@@ -398,6 +442,19 @@ class Program {
   std::uint32_t ids_ = 1;
   std::uint64_t free_at_start_ = 0, live_ = 0, peak_ = 0, ever_ = 0, refused_ = 0;
 };
+
+TEST(PoolFuzz, WithAnyPlanWhatMustHoldHolds) {
+  unsigned long planned = 0, left = 0;
+  for (std::uint64_t seed = 1; seed <= kSeeds && !::testing::Test::HasFailure(); ++seed) {
+    Program program(seed, true);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + program.words());
+    program.run();
+    planned += program.planned;
+    left += program.plan_left;
+  }
+  EXPECT_GT(planned, 500u);
+  EXPECT_GT(left, 30u);
+}
 
 TEST(PoolFuzz, WhateverIsAskedOfItWhatMustHoldHolds) {
   std::uint64_t stitched = 0, refusals = 0, deferred = 0;
