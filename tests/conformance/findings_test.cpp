@@ -133,6 +133,30 @@ TEST_F(FindingsTest, EachSlotThatCrashesIsOne) {
   EXPECT_EQ(findings[1].says, "crashed by SIGSEGV in flush");
 }
 
+TEST_F(FindingsTest, AnAnswerWithoutAnAddressIsTheCause) {
+  fails("deferral/nests", "mapped memory freed inside six deferrals", "its free is never made",
+        "it is made");
+  fails("random/program", "memhostalloc, seed 0",
+        "./mine.so: memhostalloc of 7 bytes answered success without an address", "memory");
+  fails("states/operations", "a deferral: mapped memory asked for",
+        "./mine.so: memhostalloc of 4096 bytes answered success without an address", "memory");
+
+  const auto findings = findings_of(report_);
+
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings[0].says, "memhostalloc() answers success without an address");
+  EXPECT_EQ(findings[0].failed.size(), 2u);
+}
+
+TEST_F(FindingsTest, OneFindingIsShownWhole) {
+  const std::string done =
+      "fork(), with another thread in memalloc(), small, again and again, its driver call 2, in "
+      "nested deferrals";
+  fails("states/forks", done, "trim() hangs in the child", "it goes on");
+
+  EXPECT_NE(to_brief_text(report_).find(done + "\n"), std::string::npos);
+}
+
 TEST_F(FindingsTest, TheBriefTextIsShortHoweverMuchIsWrong) {
   int number = 0;
   for (const auto* group : clause_groups()) {

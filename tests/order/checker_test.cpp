@@ -294,6 +294,33 @@ TEST_F(CheckerTest, TheDriversPoolOrdersMemoryForTheStreamOfTheCallAlone) {
   EXPECT_TRUE(checker.take_found().empty()) << "b waits for a, which waits for the free";
 }
 
+TEST_F(CheckerTest, PartsOfAFormerOwnerInTheDriversPoolAreFreedEachInItsOwnOrder) {
+  const auto whole = driver().mem_alloc_async(4 * kSize, a);
+  ASSERT_TRUE(whole);
+  checker.allocated(0, 1, *whole, 4 * kSize, a);
+  checker.ending(0, 1, *whole, a);
+  ASSERT_TRUE(driver().mem_free_async(*whole, a));
+
+  // Each new owner gets more room than it asked for, which stays the former owner's.
+  const auto part = [&](std::uint32_t id, DevicePtr at, StreamHandle stream) {
+    order_device->give_next(at);
+    ASSERT_TRUE(driver().mem_alloc_async(kSize, stream));
+    checker.allocated(0, id, at, kSize / 2, stream);
+  };
+  part(2, *whole, b);
+  part(3, *whole + 2 * kSize, a);
+  checker.ending(0, 2, *whole, b);
+  ASSERT_TRUE(driver().mem_free_async(*whole, b));
+  checker.ending(0, 3, *whole + 2 * kSize, a);
+  ASSERT_TRUE(driver().mem_free_async(*whole + 2 * kSize, a));
+  EXPECT_TRUE(checker.take_found().empty()) << "what is freed on b is another part";
+
+  checker.allocated(0, 4, *whole + kSize / 2, kSize / 2, a);
+  EXPECT_EQ(checker.take_found().size(), 1u) << "a waits for nothing of b";
+  checker.allocated(0, 5, *whole + 2 * kSize + kSize / 2, kSize / 2, a);
+  EXPECT_TRUE(checker.take_found().empty()) << "that part was freed on a";
+}
+
 TEST_F(CheckerTest, AFreeInTheOrderOfAStreamThatTheDriverRefusesOrdersNothing) {
   const auto ptr = driver().mem_alloc_async(kSize, a);
   ASSERT_TRUE(ptr);

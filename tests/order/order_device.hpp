@@ -24,6 +24,8 @@ class OrderDevice final : public Driver {
   std::uint64_t aliased() const noexcept { return aliased_; }
   /// Unmaps and releases nothing from here on.
   void refuse() noexcept { refuses_ = true; }
+  /// The next allocation begins there, whatever lives there.
+  void give_next(DevicePtr ptr) noexcept { wanted_ = ptr; }
   /// Gives physical memory this name from here on, whatever came before.
   void name_all(std::uint64_t handle) noexcept { always_ = handle; }
 
@@ -122,7 +124,9 @@ class OrderDevice final : public Driver {
   Result<DevicePtr> take(std::uint64_t size) {
     auto& idle = idle_[rounded(size)];
     DevicePtr ptr{next_};
-    if (idle.empty()) {
+    if (const auto wanted = std::exchange(wanted_, {}); wanted.value != 0) {
+      ptr = wanted;
+    } else if (idle.empty()) {
       next_ += rounded(size);
     } else {
       ptr = idle.back();
@@ -149,6 +153,7 @@ class OrderDevice final : public Driver {
   std::uint64_t handles_ = 0x100;
   std::uint64_t next_ = std::uint64_t{1} << 44;
   std::uint64_t held_ = 0;
+  DevicePtr wanted_{};
   std::map<DevicePtr, std::uint64_t> live_;
   std::map<std::uint64_t, std::vector<DevicePtr>> idle_;
 };

@@ -1,5 +1,6 @@
 #include "order/shadow_memory.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace emm::order {
@@ -37,6 +38,21 @@ void ShadowMemory::erase(std::uint64_t begin, std::uint64_t end, const Which& wh
       ranges_.emplace(from, std::move(range));
     }
   }
+}
+
+void ShadowMemory::set_apart(std::uint64_t begin, std::uint64_t end, const Which& which) {
+  std::map<const TracedAllocation*, std::shared_ptr<TracedAllocation>> copies;
+  std::vector<std::pair<std::uint64_t, ShadowRange>> parts;
+  for (auto at = first(begin); at != ranges_.end() && at->first < end; ++at) {
+    if (!which(at->second)) continue;
+    auto& copy = copies[at->second.allocation.get()];
+    if (copy == nullptr) copy = std::make_shared<TracedAllocation>(*at->second.allocation);
+    parts.emplace_back(std::max(at->first, begin),
+                       ShadowRange{.end = std::min(at->second.end, end), .allocation = copy});
+  }
+  if (parts.empty()) return;
+  erase(begin, end, which);
+  for (auto& [from, range] : parts) add(from, std::move(range));
 }
 
 void ShadowMemory::add(std::uint64_t begin, ShadowRange range) {

@@ -62,6 +62,9 @@ class ShadowMemory {
                    const std::function<void(const ShadowRange&)>& each) const;
   /// Erases [begin, end) from the ranges for which `which` is true.
   void erase(std::uint64_t begin, std::uint64_t end, const Which& which);
+  /// Makes the parts in [begin, end) of the allocations for which `which` is true allocations of
+  /// their own, so that what becomes of them says nothing of the rest.
+  void set_apart(std::uint64_t begin, std::uint64_t end, const Which& which);
   /// REQUIRES: no other range begins at `begin`.
   void add(std::uint64_t begin, ShadowRange range);
   /// Forgets the allocations that have ended and for which `over` is true.

@@ -156,11 +156,17 @@ void Watch::after(const CallEvent& event) {
 }
 
 /// Another thread may be given the memory before the call returns, so it is marked before the call.
+/// A former owner may have had more of the driver's pool than this memory: its other parts were not
+/// freed again.
 void Watch::mark_freed(const CallEvent& event, std::optional<Point> at) {
-  checker_.devices_[device_].shadow.overlapping(
-      event.pointer, event.pointer + under_way.freed, [&](const ShadowRange& range) {
-        if (range.allocation->number <= under_way.allocation_count) range.allocation->freed_at = at;
-      });
+  auto& shadow = checker_.devices_[device_].shadow;
+  if (at)
+    shadow.set_apart(event.pointer, event.pointer + under_way.freed, [](const ShadowRange& range) {
+      return !range.allocation->live && range.allocation->freed_at.has_value();
+    });
+  shadow.overlapping(event.pointer, event.pointer + under_way.freed, [&](const ShadowRange& range) {
+    if (range.allocation->number <= under_way.allocation_count) range.allocation->freed_at = at;
+  });
 }
 
 /// The driver orders the memory that it hands out in the order of `event.stream` after the frees by

@@ -58,6 +58,18 @@ std::string_view answer_in(std::string_view seen) {
   return {};
 }
 
+/// "memhostalloc() answers success without an address", as the host says it of an answer. Else
+/// empty.
+std::string empty_answer_in(std::string_view seen) {
+  constexpr std::string_view kAnswered = " answered success without ";
+  const auto at = seen.find(kAnswered);
+  if (at == seen.npos) return {};
+  auto what = seen.substr(0, at);
+  if (const auto path = what.rfind(": "); path != what.npos) what.remove_prefix(path + 2);
+  return text::format("{}() answers success without {}", what.substr(0, what.find(' ')),
+                      seen.substr(at + kAnswered.size()));
+}
+
 /// The operation that `done` names last: "flush()". Empty if it names none.
 std::string operation_in(std::string_view done) {
   for (auto at = done.rfind('('); at != done.npos && at > 0; at = done.rfind('(', at - 1)) {
@@ -133,7 +145,9 @@ Failure failure_of(const Judged& one, const Verdict& verdict, bool is_harm) {
     if (const auto operation = operation_in(verdict.words); !operation.empty())
       marks.insert("fails " + operation);
   }
-  failure.is_plain = !left.empty() || !verdict.cause.empty() ||
+  const auto empty = empty_answer_in(seen);
+  if (!empty.empty()) marks.insert(empty);
+  failure.is_plain = !left.empty() || !verdict.cause.empty() || !empty.empty() ||
                      seen.find(kWrongEnds) != seen.npos || (!answer.empty() && !is_out_of_memory);
   constexpr std::size_t kTelling = 3, kTellingAlone = 5;  // words
   const auto words = word_count(seen);
@@ -237,6 +251,7 @@ Headline headline_of(const Report& report, const Failure& failure) {
     const bool balances = verdict->expected == "balanced";
     return {std::string(seen), balances ? (one->clause->id == "accounts/balance" ? 6 : 5) : 4};
   }
+  if (auto empty = empty_answer_in(seen); !empty.empty()) return {std::move(empty), 6};
   const auto answer = answer_in(seen);
   const auto operation = operation_in(verdict->words);
   if (failure.is_plain && !answer.empty() && !operation.empty()) {

@@ -119,14 +119,15 @@ std::string head_of(const Finding& finding, std::size_t words) {
                       cut_to_words(on_one_line(finding.says), words));
 }
 
-std::string brief_finding(const Report& report, const Finding& finding) {
-  constexpr std::size_t kMost = 10, kIds = 4;  // words; ids
+/// A line has at most `most` words.
+std::string brief_finding(const Report& report, const Finding& finding, std::size_t most) {
+  constexpr std::size_t kHead = 20, kIds = 4;  // words; ids
   const auto& verdict = finding.shown->verdict.kind == Kind::fail ? finding.shown->verdict
                                                                   : finding.shown->shown_behind;
-  auto out = head_of(finding, 2 * kMost);
+  auto out = head_of(finding, kHead);
   const auto row = [&](std::string_view head, std::string_view words) {
     if (!words.empty())
-      out += text::format("  {}{}\n", head, cut_to_words(on_one_line(words), kMost));
+      out += text::format("  {}{}\n", head, cut_to_words(on_one_line(words), most));
   };
   const bool is_harm = verdict.expected.starts_with(kNoHarm);
   if (!is_harm) row("done      ", verdict.words);
@@ -240,8 +241,14 @@ std::string to_brief_text(const Report& report) {
   for (; shown < findings.size(); ++shown) {
     const auto& finding = findings[shown];
     const std::size_t kept = shown + 1 == findings.size() ? 0 : kRest;
-    if (!add(brief_finding(report, finding), shown == 0 || kept == 0 ? kept : kept + kHeadWords) &&
-        !add(head_of(finding, kHeadWords), kept))
+    const auto left = shown == 0 || kept == 0 ? kept : kept + kHeadWords;
+    // The words that a short line leaves out may be those that name the cause.
+    const auto add_whole = [&](std::size_t most, std::size_t others) {
+      return add(brief_finding(report, finding, most), others);
+    };
+    const auto heads = kept == 0 ? 0 : kept + kHeadWords;
+    if (!add_whole(40, heads) && !add_whole(24, heads) && !add_whole(16, heads) &&
+        !add_whole(10, left) && !add(head_of(finding, kHeadWords), kept))
       break;
   }
   if (shown < findings.size())

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
@@ -59,7 +60,7 @@ struct FreeMeanwhile {
   bool done = false;
   bool in_time = true;
   std::string words;
-  BenchMemory block;
+  std::vector<BenchMemory> blocks;
   std::thread other;
   std::atomic<pid_t> other_id{0};
 };
@@ -86,7 +87,12 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
   auto& hook = where == Where::at_host ? b.observer().during : b.watch().during;
   const auto state = std::make_shared<FreeMeanwhile>();
   state->to_come = n;
-  state->block = b.any(64_KiB);
+  // More than a manager may like to keep beside the others: that free may need another lock.
+  constexpr int kSmall = 24;
+  state->blocks.push_back(b.any(64_KiB));
+  for (int i = 0; i < kSmall; ++i) {
+    if (auto small = b.try_memalloc(4_KiB)) state->blocks.push_back(*std::move(small));
+  }
   hook = [&b, where, flushes, n, state, home = std::this_thread::get_id()](const CallEvent& event) {
     // A flush may wait for frees that are in progress.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
@@ -103,7 +109,7 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
     b.set_doing(state->words);
     state->other = start_thread([&b, where, flushes, to = state.get()] {
       to->other_id = gettid();
-      to->block.drop();
+      for (auto& block : to->blocks) block.drop();
       const auto flushed = flushes ? b.manager().flush() : Status();
       if (where == Where::at_host) {
         static_cast<void>(b.manager().state());

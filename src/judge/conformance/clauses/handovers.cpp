@@ -65,7 +65,7 @@ constexpr Room kRooms[] = {
     {Kind::device, "blocks of two threads", 8_MiB, 256_KiB, 40, 1, false, true},
     {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
     {Kind::mapped, "mapped blocks", 0, 256_KiB, 6, 1},
-    {Kind::mapped, "small mapped blocks", 0, 16_KiB, 6, 1}};
+    {Kind::mapped, "small mapped blocks of two threads", 0, 16_KiB, 12, 1, false, true}};
 
 /// A manager whose memory the checker of stream order follows.
 class Course {
@@ -155,6 +155,32 @@ class Course {
     blocks.clear();
     deferrals.clear();
   }
+  /// What a manager remembers of it must not matter later.
+  void have_a_past() {
+    when = "after a reset, refused calls and nested deferrals";
+    if (!fill(true)) return;
+    for (std::size_t i = 0; i < blocks.size(); ++i) free(blocks[i], streams[i % 2]);
+    blocks.clear();
+    while_refused(kWaits, [&] {
+      if (auto served = ask(size_, streams[3])) blocks.push_back(*std::move(served));
+    });
+    for (int i = 0; i < 2; ++i) deferrals.push_back(b.manager().defer_cleanup());
+    for (int i = 0; i < 2; ++i) {
+      ask_in_vain(streams[2]);
+      refuse(kOutOfMemory);
+      if (auto served = ask(24_MiB, streams[2])) free(*served, streams[2]);
+      refuse(0);
+      deferrals.clear();
+    }
+    if (!b.is_numba()) reset();  // its reset leaves memory live: RST-5
+    refuse(kIllegalAddress);
+    if (auto served = ask(20_MiB, streams[0])) free(*served, streams[0]);
+    refuse(0);
+    b.watch().forgive();
+    clear();
+    if (!b.is_numba()) reset();
+    expect_order();
+  }
   /// All work is over, and nothing is kept.
   void clear() {
     end_all();
@@ -183,7 +209,6 @@ class Course {
     b.watch().forgive();
   }
   std::uint64_t size() const noexcept { return size_; }
-  /// The driver keeps what it refused to free.
 
   void answer_queries(std::int32_t native) {
     for (const auto call : {Call::event_query, Call::stream_query})
@@ -204,6 +229,7 @@ class Course {
   std::vector<Block> blocks;
   std::vector<DeferCleanup> deferrals;
   std::string when;
+  bool is_backwards = false;  ///< Blocks are freed the last one first.
 
  private:
   order::Checker& order_;
@@ -222,10 +248,14 @@ struct Way {
   bool may_lose = false;      ///< The driver keeps what it refused to free.
   bool is_on_stream = false;  ///< Asked of memory that has a stream.
 };
-void free_three(Course& c, StreamHandle stream) {
-  for (std::size_t i = 1; i < 4; ++i) c.free(c.blocks[i], stream);
+/// The one in the middle is freed on `middle`.
+void free_three(Course& c, StreamHandle stream, StreamHandle middle) {
+  // Neighbours may be joined as either comes first.
+  for (std::size_t i = 1; i < 4; ++i)
+    c.free(c.blocks[c.is_backwards ? 4 - i : i], i == 2 ? middle : stream);
   c.blocks.erase(c.blocks.begin() + 1, c.blocks.begin() + 4);
 }
+void free_three(Course& c, StreamHandle stream) { free_three(c, stream, stream); }
 /// Frees that the driver's events cannot mark.
 void free_three_unmarked(Course& c, StreamHandle stream, std::span<const Call> refused = kMarks) {
   c.while_refused(refused, [&] { free_three(c, stream); });
@@ -234,21 +264,32 @@ void free_three_unmarked(Course& c, StreamHandle stream, std::span<const Call> r
 
 constexpr Way kWays[] = {
     {"freed", [](Course& c) { free_three(c, c.streams[0]); }},
-    {"freed on another stream", [](Course& c) { free_three(c, c.streams[1]); }},
+    {"freed on two other streams", [](Course& c) { free_three(c, c.streams[1], c.streams[3]); }},
     {"freed in a deferral",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        free_three(c, c.streams[0]);
      }},
-    {"freed on another stream in a deferral",
+    {"freed on two streams in a deferral",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
-       free_three(c, c.streams[1]);
+       free_three(c, c.streams[1], c.streams[0]);
      }},
     {"freed in nested deferrals",
      [](Course& c) {
        for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
        free_three(c, c.streams[1]);
+       c.deferrals.pop_back();
+     }},
+    {"freed with most others in nested deferrals",
+     [](Course& c) {
+       for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
+       // More than a manager may like to keep for one stream.
+       free_three(c, c.streams[0]);
+       while (c.blocks.size() > 2) {
+         c.free(c.blocks.back(), c.streams[0]);
+         c.blocks.pop_back();
+       }
        c.deferrals.pop_back();
      }},
     {"freed by another thread in a deferral",
@@ -441,6 +482,7 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
   const auto& words = course.room.words;
   if (!course.fill(way.may_lose)) return;  // as it is after the step before
   course.when = text::format("{} {}; then {}", words, way.words, between.words);
+  course.is_backwards = !course.is_backwards;
   way.free(course);
   between.act(course);
   // The first taker finds all of it, the others what that one left.
@@ -460,8 +502,9 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
   course.expect_order();
 }
 
-void hand_over_all(Bench& b, const Room& room, const Way& way) {
+void hand_over_all(Bench& b, const Room& room, const Way& way, bool has_past) {
   Course course(b, room);
+  if (has_past) course.have_a_past();
   course.when = "at first";
   if (!course.fill(way.may_lose)) return;
   course.clear();
@@ -477,14 +520,18 @@ void hand_over_all(Bench& b, const Room& room, const Way& way) {
 void check_handovers(Bench& b) {
   b.untraceable();
   b.expect(true, {}, {}, {});
+  // In every other room the manager has a past, another one for each way.
+  std::size_t number = 0;
   for (const auto& room : kRooms) {
     if (room.kind != Kind::device && b.keeps_host_memory()) break;
+    ++number;
     for (const auto& way : kWays) {
+      const bool has_past = (number + static_cast<std::size_t>(&way - kWays)) % 2 == 0;
       if (b.decided()) return;
       if (way.is_on_stream && room.kind != Kind::device) continue;
       if (b.is_numba() && way.words.find("reset") != std::string_view::npos) continue;
       b.apart([&](Bench& on) {
-        hand_over_all(on, room, way);
+        hand_over_all(on, room, way, has_past);
         // The driver has refused waits, and events.
         if (!way.may_lose && !on.is_numba() && !on.decided() && on.watch().total() != 0)
           on.expect_balance(text::format("{} {}; then the manager's end", room.words, way.words));

@@ -18,6 +18,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/host_memory.hpp"
@@ -136,16 +137,71 @@ class Guest {
   bool has_ended_ = false, is_paused_ = false, may_leave_ = false;
 };
 
+/// A second thread, which does what it is given, one thing at a time. Making a thread for each
+/// would take half of the system's time of a verdict.
+class Helper {
+ public:
+  Helper() = default;
+  ~Helper() {
+    if (!thread_.joinable()) return;
+    give(nullptr, true);
+    thread_.join();
+  }
+  Helper(const Helper&) = delete;
+  Helper& operator=(const Helper&) = delete;
+
+  /// Returns once `act` was done on the other thread.
+  void run(const std::function<void()>& act) {
+    if (!thread_.joinable()) thread_ = start_thread([this] { serve(); });
+    give(&act, false);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return act_ == nullptr; });
+  }
+
+  static inline thread_local bool is_one = false;
+
+ private:
+  void give(const std::function<void()>* act, bool ends) {
+    const std::lock_guard lock(mutex_);
+    act_ = act;
+    ends_ = ends;
+    changed_.notify_all();
+  }
+  void serve() {
+    is_one = true;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return act_ != nullptr || ends_; });
+      if (ends_) return;
+      lock.unlock();
+      (*act_)();
+      lock.lock();
+      act_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* act_ = nullptr;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+/// Whether this process is a child that fork_and_go_on() made.
+bool is_child = false;
+
 /// A manager that is brought into states, asked for operations there, and looked at after each.
 class Scene {
  public:
   explicit Scene(Bench& bench) : b(bench), home_(std::this_thread::get_id()) {
     b.untraceable();
     b.expect(true, {}, {}, {});
-    b.watch().during = [this, pid = getpid()](const CallEvent& event) {
-      if (getpid() != pid) return;
+    b.watch().during = [this](const CallEvent& event) {
+      if (is_child) return;
       guest_.attend(milliseconds(guest_patience_), event.call);
-      if (!Guest::is_guest && std::this_thread::get_id() != home_ && !is_helper) elsewhere_ = true;
+      if (!Guest::is_guest && std::this_thread::get_id() != home_ && !Helper::is_one)
+        elsewhere_ = true;
     };
     for (auto& range : ranges_) range = b.buffer();
   }
@@ -179,23 +235,27 @@ class Scene {
       offers_[at(Kind::managed)] = b.device_can_write_managed();
     }
     is_asked_ = true;
-    for (const auto kind : kKinds) {
-      const std::size_t wanted = kind == Kind::region ? 2 : 1;
-      for (auto had = count(kind); had < wanted && offers_[at(kind)] && !b.decided(); ++had) {
-        const Asked asked{.portable = had == 0 && kind == Kind::region, .mapped = had == 1};
-        const auto act = [&] {
-          if (!ask(kind, asked)) ask(kind, {});  // a device may map no region
-        };
-        if (kind != Kind::device && kind != Kind::region)
-          elsewhere(act);
-        else
-          act();
-      }
+    const auto lacks = [&](Kind kind) {
+      return offers_[at(kind)] && count(kind) < (kind == Kind::region ? 2u : 1u) && !b.decided();
+    };
+    constexpr std::array kOfHelper{Kind::managed, Kind::mapped, Kind::pinned};
+    if (lacks(Kind::device)) ask(Kind::device, {});
+    if (std::any_of(kOfHelper.begin(), kOfHelper.end(), lacks))
+      elsewhere([&] {
+        for (const auto kind : kOfHelper)
+          if (lacks(kind)) ask(kind, {});
+      });
+    while (lacks(Kind::region)) {
+      const auto had = count(Kind::region);
+      const Asked asked{.portable = had == 0, .mapped = had == 1};
+      // A device may map no region.
+      if (!ask(Kind::region, asked) && !ask(Kind::region, {})) break;
     }
     if (is_known_) return;
     is_known_ = true;
     // What it answers here, it answers in every state.
     counts_reserved_ = reserved_as();
+    note_statistics();
     handle();
     info();
     note_what_waits();
@@ -321,18 +381,13 @@ class Scene {
   void drop_elsewhere() {
     elsewhere([this] { live_.clear(); });
   }
-  static void elsewhere(const std::function<void()>& act) {
-    start_thread([&] {
-      is_helper = true;
-      act();
-    }).join();
-  }
+  void elsewhere(const std::function<void()>& act) { helper_.run(act); }
 
   /// Asks for a block and frees it at once, whose free may then wait.
   void leave_pending(Kind kind, std::uint64_t size = 4_KiB, StreamHandle stream = {}) {
     if (!offers_[at(kind)] || kind == Kind::region) return;
     const auto before = live_.size();
-    if (!ask(kind, {.size = size, .is_filled = size < kLarge}) || live_.size() == before) return;
+    if (!ask(kind, {.size = size, .is_filled = size <= 1_MiB}) || live_.size() == before) return;
     auto one = std::move(live_.back());
     live_.pop_back();
     finish(std::move(one), stream, stream.value == 0);
@@ -349,6 +404,7 @@ class Scene {
     for (auto& filler : fillers) stale_.push_back(std::move(filler));
     fillers.clear();
     judge_held_back();
+    peaks_ = {};  // statistics may begin again
     b.reset();
     judge_held_back();
     for (const auto& [base, kind] : to_wait) {
@@ -364,7 +420,13 @@ class Scene {
     for (const auto region : regions) expect_unpinned(region, said("reset()"));
   }
   /// Ends what resets have ended.
-  void end_late() { stale_.clear(); }
+  void end_late() {
+    const auto failures = b.observer().failures();
+    stale_.clear();
+    const auto more = b.observer().failures() - failures;
+    b.expect_rule("reset/late_ends", more == 0, said("free() after reset()"),
+                  text::format("{} of the frees fail", more), "they do nothing");
+  }
 
   void info() {
     const auto info = b.manager().get_memory_info();
@@ -385,16 +447,33 @@ class Scene {
     if (found == live_.end()) return;
     const MemoryView view{found->block.device() + 16, found->block.size() - 16};
     const auto made = b.manager().get_ipc_handle(view);
+    handle_beyond();
     const auto range = b.device().mem_get_address_range(view.device_pointer);
     const auto done = said("get_ipc_handle()");
     if (!made && gives_handles_) b.expect_ok(done, made);
     if (!made || !range) return;
     gives_handles_ = true;
+    if (!handle_source_) handle_source_ = made->fields().source_info;
+    b.expect_rule("IPC-2", made->fields().source_info == *handle_source_, done,
+                  "a handle of another device than at first", "the same device");
     b.expect_rule("IPC-2", made->fields().size == view.size, done,
                   text::format("a size of {}", made->fields().size), "the size of the view");
     b.expect_rule("IPC-2", made->fields().offset == view.device_pointer.value - range->base.value,
                   done, text::format("an offset of {}", made->fields().offset),
                   text::format("{}", view.device_pointer.value - range->base.value));
+  }
+  /// A handle to more than a block has, where the manager refused that at first.
+  void handle_beyond() {
+    constexpr std::uint64_t kSize = 5'000;  // beside it lies what rounding added
+    // A manager that goes by what lies there gives one where larger memory serves again.
+    if (!refuses_beyond_) static_cast<void>(b.try_memalloc(2 * kSize).has_value());
+    const auto block = b.try_memalloc(kSize);
+    if (!block) return;
+    const bool is_made = b.manager().get_ipc_handle({block->device(), kSize + 1}).has_value();
+    if (!refuses_beyond_) refuses_beyond_ = !is_made;
+    if (*refuses_beyond_)
+      b.expect_rule("IPC-2", !is_made, said("get_ipc_handle() of one byte more than a block has"),
+                    "a handle", "a refusal, as at first");
   }
   void flush() { b.expect_ok(said("flush()"), b.manager().flush()); }
   void trim(std::uint64_t keep) {
@@ -478,7 +557,7 @@ class Scene {
   void invite_guest() {
     had_guest_ = true;
     const auto number = guests_++;
-    guest_patience_ = 4;
+    guest_patience_ = 2;  // some managers spin that long
     const bool is_paused = guest_.enter([this, number] {
       auto& manager = b.manager();
       if (number % 3 == 0 && offers(Kind::region)) {
@@ -530,6 +609,45 @@ class Scene {
   }
 
   // What holds after each operation.
+
+  /// Expects statistics() to count as it did at first.
+  void judge_statistics() {
+    if (b.decided() || had_guest_ || elsewhere_ || has_lost_) return;
+    const auto said = b.manager().statistics();
+    if (!counted_kinds_.empty()) {
+      const auto blocks = said.allocation.current;
+      b.expect_rule("accounts/peaks",
+                    blocks && std::any_of(counted_kinds_.begin(), counted_kinds_.end(),
+                                          [&](unsigned kinds) { return *blocks == alive(kinds); }),
+                    when,
+                    text::format("{} allocation.all.current of statistics()", blocks.value_or(0)),
+                    text::format("{}, counted as at first", alive(counted_kinds_.front())));
+    }
+    const auto state = b.manager().state();
+    const auto agree = [&](bool agreed, std::string_view name, std::optional<std::uint64_t> one,
+                           std::optional<std::uint64_t> other) {
+      if (agreed && one && other)
+        b.expect_rule("accounts/peaks", one == other, when,
+                      text::format("{} {}.all.current of statistics()", *one, name),
+                      text::format("{}, as state() says, and as both said at first", *other));
+    };
+    agree(counts_live_as_state_, "allocated_bytes", said.allocated_bytes.current, state.live_bytes);
+    agree(counts_reserved_as_state_, "reserved_bytes", said.reserved_bytes.current,
+          state.reserved_bytes);
+    const std::array<std::pair<std::string_view, std::optional<std::uint64_t>>, 3> peaks{
+        {{"allocation", said.allocation.peak},
+         {"allocated_bytes", said.allocated_bytes.peak},
+         {"reserved_bytes", said.reserved_bytes.peak}}};
+    for (std::size_t i = 0; i < peaks.size(); ++i) {
+      const auto [name, peak] = peaks[i];
+      const auto before = std::exchange(peaks_[i], peak);
+      if (before && peak)
+        b.expect_rule(
+            "accounts/peaks", *peak >= *before, when,
+            text::format("{} {}.all.peak of statistics()", *peak, name),
+            text::format("{} or more, as before: a peak falls in a reset alone", *before));
+    }
+  }
 
   void look() {
     if (b.decided()) return;
@@ -607,7 +725,6 @@ class Scene {
                         held.bytes[0], held.bytes[1], held.bytes[2]);
   }
 
-  static inline thread_local bool is_helper = false;
   /// More than a manager may like to keep idle.
   static constexpr std::uint64_t kLarge = 24_MiB;
 
@@ -677,6 +794,26 @@ class Scene {
     });
     return free == ranges_.end() ? HostRange{} : *free;
   }
+  /// How many blocks of these kinds live, a bit each.
+  std::uint64_t alive(unsigned kinds) const {
+    std::uint64_t blocks = fillers.size();
+    for (const auto& one : live_) blocks += kinds >> at(one.kind) & 1;
+    return blocks;
+  }
+  void note_statistics() {
+    const auto said = b.manager().statistics();
+    const auto state = b.manager().state();
+    constexpr unsigned kDevice = 1, kManaged = 2, kHost = 4 | 8, kRegions = 16;
+    counted_kinds_.clear();
+    for (const auto kinds : {kDevice, kDevice | kManaged, kDevice | kManaged | kHost,
+                             kDevice | kManaged | kHost | kRegions})
+      if (said.allocation.current && *said.allocation.current == alive(kinds))
+        counted_kinds_.push_back(kinds);
+    counts_live_as_state_ =
+        said.allocated_bytes.current && said.allocated_bytes.current == state.live_bytes;
+    counts_reserved_as_state_ =
+        said.reserved_bytes.current && said.reserved_bytes.current == state.reserved_bytes;
+  }
   /// What the driver has given, as a manager counts that says what is reserved: with managed memory
   /// or without it. Nothing where it counts otherwise.
   enum class Reserved : std::uint8_t { otherwise, device, device_and_managed };
@@ -694,6 +831,12 @@ class Scene {
   }
   void judge_reserved() {
     if (counts_reserved_ == Reserved::otherwise || had_guest_ || elsewhere_ || has_lost_) return;
+    // A pool of the driver holds more than what was asked of it, and keeps what is freed.
+    const auto& ledger = b.watch().ledger();
+    if (ledger.calls(Call::mem_alloc_async).made +
+            ledger.calls(Call::mem_alloc_from_pool_async).made !=
+        0)
+      return;
     const auto said = b.manager().state().reserved_bytes;
     const auto is = given(counts_reserved_);
     if (said && !elsewhere_)
@@ -765,7 +908,8 @@ class Scene {
       if (!is_refusing_frees_) b.expect_ok(done, freed);
     }
     if (kind == Kind::region) return expect_unpinned(address, done);
-    const auto is_alone = !is_refusing_frees_ && !guest_.is_inside() && !elsewhere_ && !is_helper;
+    const auto is_alone =
+        !is_refusing_frees_ && !guest_.is_inside() && !elsewhere_ && !Helper::is_one;
     if (is_deferring_ && is_alone && (size == 4_KiB || size == kLarge)) {
       const auto after = b.manager().state();
       const auto [count, bytes] = tells_pending_[at(kind)][size == kLarge];
@@ -838,9 +982,10 @@ class Scene {
   }
 
   Guest guest_;
+  Helper helper_;
   const std::thread::id home_;
   std::atomic<bool> elsewhere_{false};
-  std::atomic<int> guest_patience_{4};
+  std::atomic<int> guest_patience_{2};
   std::array<HostRange, 8> ranges_{};
   std::vector<Live> live_;
   std::vector<BenchMemory> stale_;
@@ -849,9 +994,14 @@ class Scene {
   std::set<unsigned> given_;  ///< Each variant() that it has given once.
   StreamHandle other_{};
   Reserved counts_reserved_ = Reserved::otherwise;
+  std::vector<unsigned> counted_kinds_;  ///< What allocation.all.current may count, a bit a kind.
+  std::array<std::optional<std::uint64_t>, 3> peaks_{};
+  bool counts_live_as_state_ = false, counts_reserved_as_state_ = false;
   RecordingObserver::Flush told_{};  ///< Of what was told, what is pending.
   bool has_told_ = false, tells_as_state_ = false;
   bool tells_info_ = false, gives_handles_ = false;
+  std::optional<bool> refuses_beyond_;
+  std::optional<std::optional<DeviceIdentity>> handle_source_;  ///< Of the first handle.
   struct TellsPending {
     bool count = false, bytes = false;
   };
@@ -873,6 +1023,7 @@ struct State {
   void (*enter)(Scene& scene);
   bool is_full = false;   ///< It needs a device with little left.
   bool may_lose = false;  ///< It calls refuse_frees().
+  bool is_empty = false;  ///< Of the others, only a deferral makes another state of it.
 };
 constexpr State kStates[] = {
     {"a deferral",
@@ -913,7 +1064,8 @@ constexpr State kStates[] = {
        s.end_late();
        s.flush();
        s.trim(0);
-     }},
+     },
+     false, false, true},
     {"memory out", [](Scene& s) { s.fill(); }, true},
     {"another thread inside", [](Scene& s) { s.invite_guest(); }},
     {"after failed calls",
@@ -964,7 +1116,7 @@ constexpr Operation kOperations[] = {
     {"free of a region", [](Scene& s) { s.end(Kind::region); }},
     {"free by another thread", [](Scene& s) { s.end_elsewhere(); }},
     {"get_ipc_handle", [](Scene& s) { s.handle(); }},
-    {"get_ipc_handle by another thread", [](Scene& s) { Scene::elsewhere([&s] { s.handle(); }); }},
+    {"get_ipc_handle by another thread", [](Scene& s) { s.elsewhere([&s] { s.handle(); }); }},
     {"get_memory_info", [](Scene& s) { s.info(); }},
     {"flush", [](Scene& s) { s.flush(); }},
     {"trim", [](Scene& s) { s.trim(0); }},
@@ -990,7 +1142,8 @@ constexpr Operation kOperations[] = {
     {"large frees",
      [](Scene& s) {
        for (const auto kind : {Kind::managed, Kind::pinned}) s.leave_pending(kind, Scene::kLarge);
-       s.ask(Kind::device, {});  // which may find what is over
+       s.leave_pending(Kind::device, 3_MiB + 4'321);  // which nothing rounds to itself
+       s.ask(Kind::device, {});                       // which may find what is over
      }},
     {"memory that cannot be mapped", [](Scene& s) { s.fail_to_map(); }},
     {"requests without memory", [](Scene& s) { s.ask_without_memory(); }},
@@ -1017,6 +1170,7 @@ void ask_in(Scene& scene, const Operation& operation, std::span<const State* con
     operation.run(scene);
     b.set_doing({});
     scene.look();
+    scene.judge_statistics();
   }
   scene.settle();
 }
@@ -1120,11 +1274,16 @@ void ask_in_states(Bench& b, std::span<const State* const> in, int rounds) {
   b.apart([&](Bench& on) { blame(on, "all operations"); });
 }
 
+bool has_deferral(const State& state) { return state.words.find("deferral") != state.words.npos; }
+
 /// The pairs of states, in both orders.
 void for_each_pair(const std::function<void(const State&, const State&, bool is_first)>& pair) {
   for (std::size_t i = 0; i < std::size(kStates); ++i) {
     for (std::size_t k = 0; k < std::size(kStates); ++k) {
-      if (i != k) pair(kStates[i], kStates[k], i < k);
+      const auto &first = kStates[i], &second = kStates[k];
+      const bool is_alone =
+          (first.is_empty && !has_deferral(second)) || (second.is_empty && !has_deferral(first));
+      if (i != k && !is_alone) pair(first, second, i < k);
     }
   }
 }
@@ -1298,6 +1457,7 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
   const auto child = b.fork_process();
   if (child < 0) return b.inconclusive("this process cannot fork");
   if (child == 0) {
+    is_child = true;
     alarm(20);
     b.watch().fail_all(kNotInitialized);
     // What needs memory of the parent comes in its place.
@@ -1330,15 +1490,15 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
     }
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-    b.expect(false,
-             text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
-             "it hangs", "it goes on");
+    b.expect(false, text::format("fork(), with {}", when),
+             text::format("{} hangs in the child", kChildSteps[*step].words), "it goes on");
     return;
   }
-  b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0,
-           text::format("{}, then fork(): {} in the child", when, kChildSteps[*step].words),
-           WIFSIGNALED(status) ? text::format("signal {}", WTERMSIG(status))
-                               : text::format("exit {}", WEXITSTATUS(status)),
+  b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, text::format("fork(), with {}", when),
+           WIFSIGNALED(status) ? text::format("{} ends the child with signal {}",
+                                              kChildSteps[*step].words, WTERMSIG(status))
+                               : text::format("{} ends the child with exit code {}",
+                                              kChildSteps[*step].words, WEXITSTATUS(status)),
            "it goes on");
 }
 
@@ -1427,8 +1587,9 @@ void check_forks(Bench& b) {
   for (const auto& call : kGuestCalls) {
     // A fork of Python takes a hundred times as long, and its locks are about whole requests.
     const bool is_class = b.subject().is_class;
-    for (const bool is_deferred : {false, true}) {
-      if (is_class && is_deferred) break;
+    enum class Past : std::uint8_t { none, deferrals, reset };
+    for (const auto past : {Past::none, Past::deferrals, Past::reset}) {
+      if (is_class && past != Past::none) break;
       const int most_calls = is_class ? 1 : 3;
       bool is_reached = true;
       for (int nth = 1; nth <= most_calls && is_reached && !b.decided(); ++nth) {
@@ -1442,16 +1603,27 @@ void check_forks(Bench& b) {
             const auto deferred = on.defer();
             blocks_of_each_kind(on).clear();
           }
-          for (int i = 0; i < 2 && is_deferred; ++i) scene.begin_deferral();
+          for (int i = 0; i < 2 && past == Past::deferrals; ++i) scene.begin_deferral();
+          if (past == Past::reset) {
+            scene.ask_without_memory();
+            on.watch().forgive();
+            scene.reset();
+            scene.furnish();
+            scene.trim(0);
+            blocks = blocks_of_each_kind(on);
+          }
           const auto region = on.buffer();
           auto& manager = on.manager();
           is_reached =
               scene.guest().enter([&] { call.run(manager, region); }, nth, call.in_requests);
           if (is_reached && !on.decided())
-            fork_and_go_on(on, blocks, next_first(),
-                           text::format("another thread in {}, its driver call {}{}", call.words,
-                                        nth, is_deferred ? ", in nested deferrals" : ""),
-                           false);
+            fork_and_go_on(
+                on, blocks, next_first(),
+                text::format("another thread in {}, its driver call {}{}", call.words, nth,
+                             past == Past::none        ? ""
+                             : past == Past::deferrals ? ", in nested deferrals"
+                                                       : ", after a reset"),
+                false);
           scene.guest().leave();
           blocks.clear();
         });
