@@ -4,12 +4,11 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "inspect/description.hpp"
 #include "inspect/fit_check.hpp"
 #include "inspect/gap.hpp"
 #include "inspect/growth.hpp"
-#include "inspect/in_passes.hpp"
 #include "inspect/need.hpp"
-#include "inspect/profile.hpp"
 #include "inspect/profile_text.hpp"
 #include "recorded.hpp"
 
@@ -66,7 +65,7 @@ TEST(Beginning, IsOneMoment) {
   const auto owner = recorded(warm(3));
   const auto& recording = *owner;
   const trace::Lifetimes lifetimes(recording.trace());
-  const auto all = profile(recording, lifetimes);
+  const auto all = describe(recording, lifetimes).profile;
 
   ASSERT_TRUE(all.backing);
   EXPECT_EQ(all.backing->reserved, (Peak{.bytes = 8000, .count = 20, .event = 39}));
@@ -109,8 +108,9 @@ TEST(Beginning, IsTheSameInPasses) {
     const auto owner = recorded(warm(pairs));
     const auto& recording = *owner;
     const trace::Lifetimes lifetimes(recording.trace());
-    EXPECT_EQ(to_text(passes.trace(), passes.profile, passes.growth, {}),
-              to_text(recording.trace(), profile(recording, lifetimes), growth(lifetimes), {}));
+    EXPECT_EQ(
+        to_text(passes.trace(), passes.profile, passes.growth, {}),
+        to_text(recording.trace(), describe(recording, lifetimes).profile, growth(lifetimes), {}));
   }
 }
 
@@ -141,7 +141,7 @@ TEST(Beginning, WhatIsNamedLateWasThereFromTheFirst) {
                               pair_of(4, 10));
   const auto& recording = *owner;
   const trace::Lifetimes lifetimes(recording.trace());
-  const auto all = profile(recording, lifetimes);
+  const auto all = describe(recording, lifetimes).profile;
 
   EXPECT_EQ(all.live, (Peak{.bytes = 510, .count = 2, .event = 0}));
   EXPECT_EQ(bounds(lifetimes).at(0).peak_live, 510u);

@@ -1,5 +1,3 @@
-#include "inspect/in_passes.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,12 +8,13 @@
 
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
+#include "inspect/description.hpp"
+#include "inspect/explanation.hpp"
+#include "inspect/growth_walk.hpp"
 #include "inspect/oom_text.hpp"
+#include "inspect/percentiles.hpp"
 #include "inspect/profile_text.hpp"
-#include "inspect/streamed_growth.hpp"
-#include "inspect/streamed_ooms.hpp"
-#include "inspect/streamed_percentiles.hpp"
-#include "inspect/streamed_profile.hpp"
+#include "inspect/profile_walk.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 #include "trace/compact/live_operations.hpp"
@@ -58,11 +57,10 @@ std::string from_memory(const Open& open) {
   const auto& trace = recording.trace();
   const trace::Lifetimes lifetimes(trace);
   if (auto summed = lifetimes.can_be_summed(); !summed) return describe(summed.error());
-  const auto of = profile(recording, lifetimes);
+  const auto [of, grown] = describe(recording, lifetimes);
   std::optional<Space> map;
   if (trace.size() > 0)
     map = space_after(recording, lifetimes, static_cast<std::uint32_t>(trace.size() / 2));
-  const auto grown = growth(lifetimes);
   return to_json(trace, of, grown, map, std::nullopt, std::nullopt, {}) +
          to_text(trace, of, grown, {});
 }
@@ -83,8 +81,7 @@ std::string explained_from_memory(const Open& open, std::optional<std::uint64_t>
   recording.set_source("x.jsonl");
   if (auto read = reading(open)(recording); !read) return describe(read.error());
   const trace::Lifetimes lifetimes(recording.trace());
-  const auto report = find_ooms(recording, lifetimes, capacity);
-  const auto checks = fit_checks(recording, lifetimes, capacity);
+  const auto [report, checks] = explain(recording, lifetimes, capacity);
   auto out = to_json(recording, lifetimes, report, 0, checks, 10);
   if (!report.all.empty()) out += to_text(recording, lifetimes, report, 0, {});
   return out + to_text(recording, lifetimes, checks, "x.jsonl", {});
@@ -241,7 +238,7 @@ Growth streamed_growth(const Open& open, std::size_t last_sizes) {
   GrowthWalk first_walk(std::nullopt, last_sizes);
   LiveWalk first("x.jsonl", {&first_walk});
   EXPECT_TRUE(reading(open)(first));
-  GrowthDetails details(first_walk, first.events());
+  GrowthDetails details(first_walk, first);
   LiveWalk second("x.jsonl", {&details});
   EXPECT_TRUE(reading(open)(second));
   if (details.prepare_next_walk()) {
@@ -374,17 +371,27 @@ TEST(InPasses, WhatAResetEndsIsNotLiveForALookAtALaterEvent) {
   }
 }
 
-TEST(StreamedPercentiles, HasThePercentilesOfTheNumbers) {
+TEST(PercentileFinder, HasThePercentilesOfTheNumbers) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Prng random(seed);
     std::vector<std::uint64_t> values(1 + random.below(3000));
     for (auto& value : values) value = random.next() >> random.below(64);
-    StreamedPercentiles streamed;
-    for (const auto value : values) streamed.add(value);
-    streamed.begin_again();
-    for (const auto value : values) streamed.add_again(value);
+    PercentileFinder finder;
+    for (const auto value : values) finder.add(value);
+    finder.begin_again();
+    for (const auto value : values) finder.add_again(value);
 
-    EXPECT_EQ(streamed.percentiles(), percentiles_of(values)) << "seed " << seed;
+    std::sort(values.begin(), values.end());
+    const auto rank = [&](std::size_t percent) {
+      return values[(values.size() * percent + 99) / 100 - 1];
+    };
+    const Percentiles expected{.count = values.size(),
+                               .min = values.front(),
+                               .p50 = rank(50),
+                               .p90 = rank(90),
+                               .p99 = rank(99),
+                               .max = values.back()};
+    EXPECT_EQ(finder.percentiles(), expected) << "seed " << seed;
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "inspect/profile.hpp"
+#include "inspect/description.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -20,8 +20,8 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
     EXPECT_EQ(bounds(lifetimes, trace::Asked::served).at(0).peak_live,
-              profile(*recording, lifetimes).live.bytes);
-    EXPECT_GE(need.peak_live, profile(*recording, lifetimes).live.bytes);
+              describe(*recording, lifetimes).profile.live.bytes);
+    EXPECT_GE(need.peak_live, describe(*recording, lifetimes).profile.live.bytes);
     EXPECT_LE(need.peak_live, need.lower);
     EXPECT_LE(need.lower, need.upper);
     EXPECT_LE(need.upper, need.greedy);

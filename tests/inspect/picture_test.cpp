@@ -14,8 +14,8 @@ std::string drawn(const Recording& recording, std::optional<std::uint32_t> map =
   const trace::Lifetimes lifetimes(recording.trace());
   std::optional<Space> space;
   if (map) space = space_after(recording, lifetimes, *map);
-  return picture(recording, lifetimes, profile(recording, lifetimes), growth(lifetimes), space,
-                 false, limits_of(recording, lifetimes, capacity));
+  return picture(recording, lifetimes, describe(recording, lifetimes).profile, growth(lifetimes),
+                 space, false, limits_of(recording, lifetimes, capacity));
 }
 
 /// Every element is closed, in order.

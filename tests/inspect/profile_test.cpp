@@ -1,11 +1,10 @@
-#include "inspect/profile.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "format/sparkline.hpp"
+#include "inspect/description.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -75,7 +74,7 @@ TEST(Profile, AgreesWithBruteForceOnRandomRecordings) {
     const trace::Lifetimes lifetimes(recording->trace());
     const BruteForce brute{random.operations};
 
-    const auto found = profile(*recording, lifetimes);
+    const auto found = describe(*recording, lifetimes).profile;
 
     ASSERT_EQ(found.events, random.operations.size());
     EXPECT_EQ(found.live, brute.peak(Written::What::memalloc));
@@ -152,7 +151,7 @@ TEST(Profile, GivesThreadsAndStreamsTheirShares) {
 )");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto found = profile(*recording, lifetimes);
+  const auto found = describe(*recording, lifetimes).profile;
 
   ASSERT_EQ(found.threads.size(), 2u);
   EXPECT_EQ(found.threads[0],
@@ -174,6 +173,14 @@ TEST(Profile, GivesThreadsAndStreamsTheirShares) {
                                      .peak_live_bytes = 50}));
 }
 
+Percentiles percentiles_of(const std::vector<std::uint64_t>& values) {
+  PercentileFinder finder;
+  for (const auto value : values) finder.add(value);
+  finder.begin_again();
+  for (const auto value : values) finder.add_again(value);
+  return finder.percentiles();
+}
+
 TEST(Profile, PercentilesAreByNearestRank) {
   std::vector<std::uint64_t> values;
   for (std::uint64_t i = 100; i >= 1; --i) values.push_back(10 * i);
@@ -181,8 +188,7 @@ TEST(Profile, PercentilesAreByNearestRank) {
   EXPECT_EQ(
       percentiles_of(values),
       (Percentiles{.count = 100, .min = 10, .p50 = 500, .p90 = 900, .p99 = 990, .max = 1000}));
-  std::vector<std::uint64_t> one{7};
-  EXPECT_EQ(percentiles_of(one),
+  EXPECT_EQ(percentiles_of({7}),
             (Percentiles{.count = 1, .min = 7, .p50 = 7, .p90 = 7, .p99 = 7, .max = 7}));
 }
 
@@ -192,7 +198,7 @@ TEST(Profile, MemoryThatWasThereBeforeIsNoLeakOfTheRecording) {
 )");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto found = profile(*recording, lifetimes);
+  const auto found = describe(*recording, lifetimes).profile;
 
   EXPECT_EQ(found.leaked.bytes, 7u);
   EXPECT_EQ(found.preexisting_at_end.bytes, 100u);
@@ -210,7 +216,7 @@ TEST(Profile, WhatIsFreedIsActiveUntilItsFreeCompletes) {
 )");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto found = profile(*recording, lifetimes);
+  const auto found = describe(*recording, lifetimes).profile;
 
   EXPECT_EQ(found.live, (Peak{.bytes = 100, .count = 1, .event = 0}));
   EXPECT_EQ(found.active, (Peak{.bytes = 110, .count = 2, .event = 2}));
@@ -235,7 +241,7 @@ TEST(Profile, SegmentsAreCountedAsTheyWereMadeAndReleased) {
 )");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto found = profile(*recording, lifetimes);
+  const auto found = describe(*recording, lifetimes).profile;
 
   ASSERT_TRUE(found.backing);
   EXPECT_EQ(found.backing->segments_before, 1u);
@@ -258,7 +264,8 @@ TEST(Profile, KeepsTheMostThatIsLiveInEachPart) {
 {"op":"free","id":1}
 )");
 
-  const auto parts = profile(*recording, trace::Lifetimes(recording->trace())).live_over_events;
+  const auto parts =
+      describe(*recording, trace::Lifetimes(recording->trace())).profile.live_over_events;
 
   EXPECT_EQ(parts, (std::vector<std::uint64_t>{10, 30, 20}));
 }
@@ -274,7 +281,7 @@ TEST(Profile, SumsUpCategoriesFromTheFirstMomentOn) {
 {"op":"free","id":2,"x-category":"activation"}
 )");
 
-  const auto of = profile(*recording, trace::Lifetimes(recording->trace()));
+  const auto of = describe(*recording, trace::Lifetimes(recording->trace())).profile;
 
   const auto expected = [](std::string name, std::uint64_t at_peak, std::uint64_t peak,
                            std::uint32_t event, std::uint64_t at_end,

@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
-#include "inspect/profile.hpp"
+#include "inspect/description.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -32,7 +32,7 @@ TEST_P(TorchRecordings, PeakAsTheirCountersSay) {
   ASSERT_TRUE((*importer)->read(**source, recording, {}));
   const trace::Lifetimes lifetimes(recording.trace());
 
-  const auto found = profile(recording, lifetimes);
+  const auto found = describe(recording, lifetimes).profile;
 
   const auto& header = recording.trace().header();
   ASSERT_NE(counter(header, "requested_bytes.all.peak"), 0u);

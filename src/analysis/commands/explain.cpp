@@ -15,8 +15,8 @@
 #include "commands/held_state.hpp"
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
+#include "inspect/explanation.hpp"
 #include "inspect/oom_text.hpp"
-#include "inspect/streamed_ooms.hpp"
 #include "trace/curve.hpp"
 #include "trial/remedies.hpp"
 
@@ -123,10 +123,9 @@ class Explain final : public CommandRun {
     }
     const trace::Lifetimes lifetimes(recording->trace());
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
-    const auto report = inspect::find_ooms(*recording, lifetimes, capacity);
+    auto [report, fit_checks] = inspect::explain(*recording, lifetimes, capacity);
     auto which = chosen(report);
     if (!which) return std::move(which).error();
-    auto fit_checks = inspect::fit_checks(*recording, lifetimes, capacity);
     if (report.all.empty()) describe_states(fit_checks, pytorch);
     std::optional<trial::Advice> advice;
     const auto* const oom = *which < report.all.size() ? &report.all[*which] : nullptr;

@@ -17,7 +17,7 @@
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
 #include "inspect/beside.hpp"
-#include "inspect/in_passes.hpp"
+#include "inspect/description.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/picture.hpp"
 #include "inspect/profile_text.hpp"
@@ -143,8 +143,7 @@ class Inspect final : public CommandRun {
     console.step("lifetimes and peak");
     const trace::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
-    const auto profile = inspect::profile(*recording, lifetimes);
-    const auto growth = inspect::growth(lifetimes);
+    const auto [profile, growth] = inspect::describe(*recording, lifetimes);
     std::optional<inspect::Space> map;
     std::uint32_t map_event = 0;
     if (!map_.empty()) {

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "inspect/memory_walk.hpp"
 #include "inspect/oom_finder.hpp"
 #include "inspect/stream_need.hpp"
 
@@ -10,8 +11,7 @@ namespace {
 
 using What = trace::Lifetime::What;
 
-}  // namespace
-
+/// Sets the verdict, once all else is known.
 void judge(FitCheck& fit_check) {
   using Verdict = FitCheck::Verdict;
   if (!fit_check.capacity) return;
@@ -22,26 +22,32 @@ void judge(FitCheck& fit_check) {
                           : Verdict::fits;
 }
 
+}  // namespace
+
 std::string_view name(FitCheck::Verdict verdict) noexcept {
   constexpr std::array<std::string_view, 4> kNames{"not_asked", "fails", "depends", "fits"};
   return kNames[static_cast<std::size_t>(verdict)];
 }
 
-void FitFinder::change(std::uint32_t event, std::uint32_t device, const Change& change) {
-  if (change.what != What::device && change.what != What::backing) return;
-  auto& of = devices_[device];
-  auto& [fit_check, totals] = of;
-  const bool backing = change.what == What::backing;
-  of.second.any_within = of.second.any_within || change.within;
-  of.second.any_before = of.second.any_before || (change.begins && !change.within);
-  of.second.requests += change.begins && change.within && !backing ? 1 : 0;
-  fit_check.has_history = of.second.any_before ? of.second.requests > 1 : of.second.any_within;
+void FitFinder::change(const Walk& walk, std::uint32_t event, const LiveMemory& memory,
+                       bool begins) {
+  if (!memory.is_device() && memory.what != What::backing) return;
+  auto& device = devices_[walk.device(memory)];
+  auto& [fit_check, totals] = device;
+  const bool backing = memory.what == What::backing;
+  // In a state without history, memory that was freed but is not free yet appears as a free that
+  // never completes.
+  const bool within = begins ? !memory.preexisting : memory.gone != trace::kNever;
+  totals.any_within = totals.any_within || within;
+  totals.any_before = totals.any_before || (begins && !within);
+  totals.requests += begins && within && !backing ? 1 : 0;
+  fit_check.has_history = totals.any_before ? totals.requests > 1 : totals.any_within;
   auto& bytes = backing ? totals.reserved : totals.live;
   auto& count = backing ? totals.segments : totals.live_count;
-  bytes = change.begins ? bytes + change.size : bytes - change.size;
-  count = change.begins ? count + 1 : count - 1;
+  bytes = begins ? bytes + memory.size : bytes - memory.size;
+  count = begins ? count + 1 : count - 1;
   if (backing && !fit_check.reserved) fit_check.reserved.emplace();
-  if (change.begins && has_begun_) look(event, of, backing, change.size);
+  if (begins && walk.has_begun()) look(event, device, backing, memory.size);
 }
 
 /// Is what is held now a peak, or too much?
@@ -56,54 +62,39 @@ void FitFinder::look(std::uint32_t event, Device& device, bool backing, std::uin
     overrun = Overrun{.event = event, .size = request, .held = bytes};
 }
 
-void FitFinder::recording_begins(std::uint32_t first_moment) {
-  has_begun_ = true;
+void FitFinder::recording_begins(const Walk&, std::uint32_t first_moment) {
   for (auto& [number, device] : devices_) {
     look(first_moment, device, false, 0);
     if (device.first.reserved) look(first_moment, device, true, 0);
   }
 }
 
-std::vector<FitCheck> FitFinder::fit_checks() const {
+std::vector<FitCheck> FitFinder::fit_checks(
+    const Walk& walk, const std::function<std::uint64_t(std::uint32_t device)>& no_wait_need) {
   std::vector<FitCheck> out;
-  for (const auto& [device, of] : devices_) {
-    out.push_back(of.first);
-    out.back().device = device;
-    out.back().capacity = capacity_;
+  for (const auto& [number, device] : devices_) {
+    auto& fit_check = out.emplace_back(device.first);
+    fit_check.device = number;
+    fit_check.capacity = capacity_;
+    if (capacity_) fit_check.no_wait = no_wait_need(number);
+    judge(fit_check);
+    fit_check.held = walk.held(number);
+    fit_check.space = walk.space(walk.events() - 1, number);
   }
   return out;
+}
+
+std::vector<FitCheck> FitFinder::fit_checks(const Walk& walk, const trace::Lifetimes& lifetimes) {
+  return fit_checks(walk, [&](auto device) { return stream_need(lifetimes, device); });
 }
 
 std::vector<FitCheck> fit_checks(const Recording& recording, const trace::Lifetimes& lifetimes,
                                  std::optional<std::uint64_t> capacity) {
   FitFinder finder(capacity);
-  const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
-    const auto& lifetime = lifetimes[id];
-    // In a state without history, memory that was freed but is not free yet appears as a free that
-    // never completes.
-    finder.change(event, lifetimes.device(lifetime),
-                  {.what = lifetime.what,
-                   .size = lifetime.size,
-                   .begins = begins,
-                   .within = begins ? !lifetime.preexisting : lifetime.gone != trace::kNever});
-  };
-  const auto& trace = recording.trace();
-  if (trace.beginning() == 0) finder.recording_begins(0);
-  lifetimes.walk([&](std::uint32_t event, AllocId id) { change(event, id, true); },
-                 [&](std::uint32_t event, AllocId id) { change(event, id, false); },
-                 [&](std::uint32_t event) {
-                   if (event + 1 == trace.beginning()) finder.recording_begins(event);
-                 });
-  auto out = finder.fit_checks();
-  for (auto& fit_check : out) {
-    if (capacity) fit_check.no_wait = stream_need(lifetimes, fit_check.device);
-    judge(fit_check);
-    const auto last = static_cast<std::uint32_t>(recording.trace().size() - 1);
-    fit_check.held = held_after(lifetimes, last, fit_check.device);
-    if (recording.has_addresses())
-      fit_check.space = space_after(recording, lifetimes, last, fit_check.device);
-  }
-  return out;
+  MemoryWalk walk(lifetimes, &recording);
+  walk.pass({&finder});
+  return finder.fit_checks(walk,
+                           [&](std::uint32_t device) { return stream_need(lifetimes, device); });
 }
 
 }  // namespace emm::inspect

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "trace/lifetimes.hpp"
+#include "base/ids.hpp"
 
 namespace emm::inspect {
 
@@ -66,16 +66,5 @@ class HoldingSum {
   std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size_;
   std::unordered_map<SiteId, Group<SiteId>> by_site_;
 };
-
-/// Adds up the device memory whose lifetime satisfies `wanted`.
-template <class Wanted>
-Holding held(const trace::Lifetimes& lifetimes, const Wanted& wanted) {
-  HoldingSum sum;
-  for (const auto& lifetime : lifetimes.all()) {
-    if (lifetime.what == trace::Lifetime::What::device && wanted(lifetime))
-      sum.add(lifetime.size, lifetime.site);
-  }
-  return sum.sum();
-}
 
 }  // namespace emm::inspect

@@ -1,8 +1,11 @@
 #include "inspect/live_walk.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.hpp"
+#include "inspect/extension_members.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -14,35 +17,37 @@ namespace event_flag = trace::event_flag;
 
 }  // namespace
 
-LiveWalk::LiveWalk(std::string source, std::vector<LiveVisitor*> visitors)
-    : visitors_(std::move(visitors)), memory_(1) {
-  trace_.set_source(std::move(source));
-  trace_.keep_window(0);
+LiveWalk::LiveWalk(std::string source, std::vector<Visitor*> visitors)
+    : Walk(read_), visitors_(std::move(visitors)), all_(1) {
+  read_.set_source(std::move(source));
+  read_.keep_window(0);
+  std::copy_if(visitors_.begin(), visitors_.end(), std::back_inserter(listeners_),
+               [](const Visitor* visitor) { return visitor->listens(); });
 }
 
 void LiveWalk::begin_in_the_middle() {
   in_the_middle_ = true;
-  trace_.set_fault_handler([](std::uint32_t, const Error&, std::string_view) {});
+  read_.set_fault_handler([](std::uint32_t, const Error&, std::string_view) {});
 }
 
 Status LiveWalk::on_operation(const trace::Operation& operation) {
   has_seqs_ = has_seqs_ || operation.has(Member::seq);
-  if (auto taken = trace_.on_operation(operation); !taken) {
+  if (auto taken = read_.on_operation(operation); !taken) {
     // The trace may be right once it is sorted by seq, but that needs it in memory.
     needs_memory_ = needs_memory_ || (has_seqs_ && taken.error().code == Errc::parse_error);
     return taken;
   }
-  if (operation.op == Op::extension) {
-    for (auto* visitor : visitors_) visitor->told(events_, operation);
-  }
-  if (operation.op == Op::extension || operation.op == Op::define || operation.op == Op::end)
-    return {};
-  const auto& event = trace_.last_event();
+  if (operation.op == Op::define || operation.op == Op::end) return {};
+  const auto& event = read_.last_event();
+  event_ = &event;
+  operation_ = &operation;
+  for (auto* visitor : listeners_) visitor->told(*this, events_, operation);
+  if (operation.op == Op::extension) return {};
   const bool backing = event.has(event_flag::backing);
-  if (!has_begun_ && !trace_.is_in_beginning()) begin_recording();
+  if (!has_begun_ && !read_.is_in_beginning()) begin_recording();
   if (events_ == trace::kNever - 1) {
     return Error{.code = Errc::not_supported,
-                 .message = text::format("{}: more than {} events: expected fewer", trace_.source(),
+                 .message = text::format("{}: more than {} events: expected fewer", read_.source(),
                                          text::grouped(trace::kNever - 1))};
   }
   switch (event.op) {
@@ -55,70 +60,71 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
         needs_memory_ = true;  // it was live at all events until now
         return Error{.code = Errc::not_supported,
                      .message = text::format("{}:{}: memory from before the recording",
-                                             trace_.source(), event.line)};
+                                             read_.source(), event.line)};
       }
       begin(operation, event);
-      if (auto summed = add_up(event, (*this)[event.id].size); !summed) return summed;
+      if (auto summed = add_up(event, all_[index(event.id)].size); !summed) return summed;
       break;
     case Op::free:
     case Op::close_ipc_handle: {
-      auto& memory = memory_[index(event.id)];
+      auto& memory = all_[index(event.id)];
       if (backing && memory.what != What::backing) {
         // This row says that the memory of an earlier free was kept, which was unknown at that
         // free. The walk's caller then reads the trace into memory, and nobody sees this error.
         needs_memory_ = true;
         return Error{.code = Errc::not_supported,
                      .message = text::format("{}:{}: a free that completed after it was asked for",
-                                             trace_.source(), event.line)};
+                                             read_.source(), event.line)};
       }
-      if (!memory.over && memory.what != What::nothing) end(memory);
+      if (memory.is_live()) end(memory);
       break;
     }
     case Op::reset:
     case Op::context_destroy:
       if (backing || !trace::worked(event)) break;
-      for (auto& memory : memory_) {
-        const bool there = !memory.over && memory.what != What::nothing &&
-                           memory.what != What::backing && memory.context == event.context &&
-                           memory.process == trace_.detail(event).process;
+      for (auto& memory : all_) {
+        const bool there = memory.is_live() && memory.what != What::backing &&
+                           memory.context == event.context &&
+                           memory.process == read_.detail(event).process;
         if (there) end(memory);
       }
       break;
     case Op::flush:
-      if (auto summed = add_up(event, trace_.detail(event).bytes); !summed) return summed;
+      if (auto summed = add_up(event, read_.detail(event).bytes); !summed) return summed;
       break;
     default:
       break;
   }
-  if (!has_begun_ && trace_.first_moment() == events_)
+  if (!has_begun_ && read_.first_moment() == events_)
     first_moment_place_ = {.line = event.line, .time_ns = event.time_ns};
-  for (auto* visitor : visitors_) visitor->passed(*this, events_, operation);
+  memory_ = &all_[index(event.id) < all_.size() ? index(event.id) : 0];
+  for (auto* visitor : visitors_) visitor->passed(*this, events_);
   ++events_;
   return {};
 }
 
 Status LiveWalk::finish() {
   if (!has_begun_) begin_recording();
-  return trace_.finish();
+  return read_.finish();
 }
 
 void LiveWalk::begin_recording() {
   has_begun_ = true;
   for (auto* visitor : visitors_)
-    visitor->recording_begins(*this, static_cast<std::uint32_t>(trace_.first_moment()));
+    visitor->recording_begins(*this, static_cast<std::uint32_t>(read_.first_moment()));
 }
 
 void LiveWalk::begin(const trace::Operation& operation, const trace::Event& event) {
   const auto place = index(event.id);
-  if (memory_.size() <= place) memory_.resize(place + 1);
+  if (all_.size() <= place) all_.resize(place + 1);
   const auto what = trace::what_of(event);
-  auto& memory = memory_[place];
+  auto& memory = all_[place];
   memory = {.size = what == What::nothing ? 0 : event.size,
             .time_ns = event.time_ns,
             .address = operation.has(Member::addr) ? operation.addr : 0,
             .granted = operation.has(Member::granted) ? operation.granted : 0,
             .birth = events_,
-            .process = trace_.detail(event).process,
+            .process = read_.detail(event).process,
             .site = event.site,
             .thread = event.thread,
             .stream = event.stream,
@@ -132,7 +138,49 @@ void LiveWalk::begin(const trace::Operation& operation, const trace::Event& even
 
 void LiveWalk::end(LiveMemory& memory) {
   memory.over = true;
+  memory.gone = events_;
   for (auto* visitor : visitors_) visitor->ended(*this, events_, memory);
+}
+
+bool LiveWalk::has_row() const {
+  return !operation_->has(Member::extension) || !says(operation_->extension, "x-no_row");
+}
+
+std::optional<std::uint64_t> LiveWalk::device_free() const {
+  const bool tells = operation_->has(Member::extension) && operation_->has(Member::result);
+  if (!tells || operation_->result.outcome != trace::Outcome::oom) return std::nullopt;
+  return number_of(operation_->extension, "x-device_free");
+}
+
+void LiveWalk::each_live(const std::function<void(const LiveMemory&)>& each) const {
+  for (const auto& memory : all_) {
+    if (memory.is_live()) each(memory);
+  }
+}
+
+std::optional<Space> LiveWalk::space(std::uint32_t event,
+                                     std::optional<std::uint32_t> device) const {
+  std::vector<const LiveMemory*> there;
+  for (const auto& memory : all_) {
+    const bool placed = memory.is_device() || memory.what == What::backing;
+    if (placed && memory.is_live() && (!device || this->device(memory) == *device))
+      there.push_back(&memory);
+  }
+  std::sort(there.begin(), there.end(),
+            [](const auto* a, const auto* b) { return a->birth < b->birth; });
+  SpaceParts parts;
+  std::vector<std::string> names;
+  for (const auto* memory : there) {
+    const bool added = parts.add({.address = memory->address,
+                                  .size = std::max(memory->granted, memory->size),
+                                  .id = static_cast<AllocId>(names.size()),
+                                  .mapped = memory->mapped},
+                                 memory->what, memory->size);
+    if (added) names.push_back(trace().name(static_cast<AllocId>(memory - all_.data())));
+  }
+  auto space = parts.joined(event);
+  if (space) space->names = std::move(names);
+  return space;
 }
 
 /// Counts the requested bytes. The visitors add sizes without a check.
@@ -142,7 +190,7 @@ Status LiveWalk::add_up(const trace::Event& event, std::uint64_t bytes) {
   return fail(Errc::parse_error,
               "{}:{}: 2^64 bytes or more were asked for up to here: expected sizes that a device "
               "could have",
-              trace_.source(), event.line);
+              read_.source(), event.line);
 }
 
 }  // namespace emm::inspect

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "inspect/memory_walk.hpp"
 #include "inspect/oom_finder.hpp"
 
 namespace emm::inspect {
@@ -86,43 +87,47 @@ std::string_view name(Cause cause) noexcept {
   return kNames[static_cast<std::size_t>(cause)];
 }
 
-void OomFinder::change(What what, std::uint32_t device, std::uint64_t size, bool begins) {
+void OomFinder::change(const Walk& walk, const LiveMemory& memory, bool begins) {
+  const auto device = walk.device(memory);
   auto& account = accounts_[device];
   const auto step = [&](std::uint64_t& bytes, std::uint64_t by) {
     bytes = begins ? bytes + by : bytes - by;
   };
-  if (what == What::device) {
-    step(account.live, size);
+  if (memory.is_device()) {
+    step(account.live, memory.size);
     step(account.live_count, 1);
     auto& peak = report_.devices[device];
-    if (begins && has_begun_) {
+    if (begins && walk.has_begun()) {
       peak.live = std::max(peak.live, account.live);
       peak.needed = std::max(peak.needed, account.live);
     }
-  } else if (what == What::backing) {
-    step(account.reserved, size);
+  } else if (memory.what == What::backing) {
+    step(account.reserved, memory.size);
     step(account.segments, 1);
     account.any_backing = true;
     account.reserved_most = std::max(account.reserved_most, account.reserved);
   }
 }
 
-void OomFinder::recording_begins() {
-  has_begun_ = true;
+void OomFinder::recording_begins(const Walk&, std::uint32_t) {
   for (const auto& [device, account] : accounts_) {
     if (account.live != 0) report_.devices[device] = {.live = account.live, .needed = account.live};
   }
 }
 
-std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each,
-                                   std::optional<std::uint64_t> device_free) {
+void OomFinder::passed(const Walk& walk, std::uint32_t event) {
+  const auto& each = walk.event();
   const bool asks = asks_for_device_memory(each.op);
-  if (each.has(trace::event_flag::backing) || (!asks && each.op != Op::get_memory_info))
-    return std::nullopt;
-  const auto device = trace_.contexts()[index(each.context)].device;
+  if (each.has(trace::event_flag::backing) || (!asks && each.op != Op::get_memory_info)) return;
+  const auto device = walk.trace().contexts()[index(each.context)].device;
   if (each.op == Op::get_memory_info && each.detail != 0)
-    accounts_[device].told_total = trace_.detail(each).total;
-  if (!asks || each.recorded() != Outcome::oom) return std::nullopt;
+    accounts_[device].told_total = walk.trace().detail(each).total;
+  if (asks && each.recorded() == Outcome::oom) add(walk, event, device);
+}
+
+void OomFinder::add(const Walk& walk, std::uint32_t event, std::uint32_t device) {
+  const auto& trace = walk.trace();
+  const auto& each = walk.event();
   const auto& account = accounts_[device];
   Oom oom;
   oom.event = event;
@@ -134,8 +139,8 @@ std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each
   oom.stream = each.stream;
   oom.thread = each.thread;
   oom.request = each.size;
-  const auto* info = info_of(trace_, device);
-  oom.request_pages = asked(trace_.header(), each.size,
+  const auto* info = info_of(trace, device);
+  oom.request_pages = asked(trace.header(), each.size,
                             info != nullptr && info->granularity != 0 ? info->granularity : kPage);
   oom.live = account.live;
   oom.live_count = account.live_count;
@@ -143,7 +148,7 @@ std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each
   if (!oom.capacity && info != nullptr && info->capacity != 0) oom.capacity = info->capacity;
   if (info != nullptr && info->free_at_start != 0) oom.free_at_start = info->free_at_start;
   if (!oom.capacity && account.told_total != 0) oom.capacity = account.told_total;
-  oom.device_free = device_free;
+  oom.device_free = walk.device_free();
   // If the segments are smaller than what lives in them, the trace lacks some of them, so what was
   // held is unknown.
   if (account.any_backing && account.reserved >= account.live) {
@@ -151,37 +156,18 @@ std::optional<Oom> OomFinder::look(std::uint32_t event, const trace::Event& each
     oom.reserved_before = account.reserved_most;
     oom.segments = account.segments;
   }
-  return oom;
-}
-
-void OomFinder::add(Oom oom) {
+  if (report_.all.size() < kSpacesMax) oom.space = walk.space(event, device);
   if (oom.space) oom.pending = oom.space->pending;
   judge(oom);
-  auto& peak = report_.devices[oom.device];
+  auto& peak = report_.devices[device];
   peak.needed = std::max(peak.needed, sum(oom.live, oom.request));
   report_.all.push_back(std::move(oom));
 }
 
 OomReport find_ooms(const Recording& recording, const trace::Lifetimes& lifetimes,
                     std::optional<std::uint64_t> capacity) {
-  const auto& trace = recording.trace();
-  OomFinder finder(trace, capacity);
-  const auto change = [&](AllocId id, bool begins) {
-    const auto& lifetime = lifetimes[id];
-    finder.change(lifetime.what, lifetimes.device(lifetime), lifetime.size, begins);
-  };
-  if (trace.beginning() == 0) finder.recording_begins();
-  lifetimes.walk([&](std::uint32_t, AllocId id) { change(id, true); },
-                 [&](std::uint32_t, AllocId id) { change(id, false); },
-                 [&](std::uint32_t event) {
-                   if (event + 1 == trace.beginning()) finder.recording_begins();
-                   const auto& each = trace[event];
-                   auto oom = finder.look(event, each, recording.device_free(each.id));
-                   if (!oom) return;
-                   if (recording.has_addresses() && finder.looks_at_space())
-                     oom->space = space_after(recording, lifetimes, event, oom->device);
-                   finder.add(*std::move(oom));
-                 });
+  OomFinder finder(capacity);
+  MemoryWalk(lifetimes, &recording).pass({&finder});
   return finder.report();
 }
 

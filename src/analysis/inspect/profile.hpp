@@ -17,9 +17,6 @@ namespace emm::inspect {
 /// Returns what is live after `event`, on `device` if given.
 Holding held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
                    std::optional<std::uint32_t> device = std::nullopt);
-/// Returns what is live at the end. Memory from before the recording is no leak: `preexisting`
-/// chooses between that memory and the recording's own.
-Holding held_at_end(const trace::Lifetimes& lifetimes, bool preexisting);
 
 /// A greatest value and the first event after which it holds.
 struct Peak {
@@ -98,11 +95,11 @@ struct Profile {
   std::uint64_t live_at_end_bytes = 0;
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
   Peak host;  ///< Memory of memhostalloc and mempin.
-  Holding at_peak, leaked, preexisting_at_end;
+  Holding at_peak;
+  Holding leaked, preexisting_at_end;   ///< Live at the end: the recording's own; older memory.
   std::vector<CategoryUse> categories;  ///< Empty where the recording names none.
   std::optional<Backing> backing;
 };
-Profile profile(const Recording& recording, const trace::Lifetimes& lifetimes);
 /// Removes what a trace that tells only a curve does not tell: lifetimes, and of totals also sizes.
 void leave_out_unknown(const trace::Header& header, Profile& out);
 

@@ -14,9 +14,9 @@ namespace {
 using limit::StreamPeak;
 using trace::Op;
 
-class Walk {
+class NeedWalk {
  public:
-  Walk(const trace::Lifetimes& lifetimes, std::uint32_t device, trace::Asked asked)
+  NeedWalk(const trace::Lifetimes& lifetimes, std::uint32_t device, trace::Asked asked)
       : lifetimes_(lifetimes), trace_(lifetimes.trace()), device_(device), asked_(asked) {}
 
   std::uint64_t peak() {
@@ -170,7 +170,7 @@ class Walk {
 
 std::uint64_t stream_need(const trace::Lifetimes& lifetimes, std::uint32_t device,
                           trace::Asked asked) {
-  return Walk(lifetimes, device, asked).peak();
+  return NeedWalk(lifetimes, device, asked).peak();
 }
 
 }  // namespace emm::inspect

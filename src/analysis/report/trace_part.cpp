@@ -6,8 +6,8 @@
 
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
+#include "inspect/description.hpp"
 #include "inspect/fit_check.hpp"
-#include "inspect/growth.hpp"
 #include "inspect/oom.hpp"
 #include "inspect/oom_text.hpp"
 #include "inspect/profile_text.hpp"
@@ -505,8 +505,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
                 const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
                 const std::vector<inspect::FitCheck>& checks, std::string_view path) {
   const auto& trace = recorded.recording().trace();
-  const auto profile = inspect::profile(recorded.recording(), lifetimes);
-  const auto growth = inspect::growth(lifetimes);
+  const auto [profile, growth] = inspect::describe(recorded.recording(), lifetimes);
   Payload payload, places;
   inspect::GapWalk gap(recorded.recording(), lifetimes, known);
   Changes changes(recorded, lifetimes, profile.backing ? &gap : nullptr);

@@ -8,18 +8,22 @@
 #include <utility>
 #include <vector>
 
-#include "inspect/in_passes.hpp"
-#include "inspect/oom_finder.hpp"
+#include "inspect/description.hpp"
 #include "inspect/oom_text.hpp"
 
 namespace emm::inspect {
 
-/// What `emmctl explain` says of a trace that is longer than memory: the results that find_ooms()
-/// and fit_checks() have for a trace in memory, and what was live at the events that they name.
-struct OomsInPasses final : Moments {
-  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
+/// What `emmctl explain` says of a trace: the results of find_ooms() and fit_checks().
+struct Explanation {
   OomReport report;
   std::vector<FitCheck> fit_checks;
+};
+Explanation explain(const Recording& recording, const trace::Lifetimes& lifetimes,
+                    std::optional<std::uint64_t> capacity);
+
+/// The same of a trace that is longer than memory, and what was live at the events that it names.
+struct OomsInPasses final : Explanation, Moments {
+  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
   std::map<std::pair<std::uint32_t, std::uint32_t>, Holding> held;  ///< By event and device.
   std::map<std::uint32_t, Growth> grown;  ///< For devices where a request failed.
 

@@ -1,13 +1,11 @@
-#include "inspect/streamed_profile.hpp"
+#include "inspect/profile_walk.hpp"
 
 #include <algorithm>
-
-#include "inspect/extension_members.hpp"
+#include <utility>
 
 namespace emm::inspect {
 namespace {
 
-using trace::Member;
 using trace::Op;
 using What = trace::Lifetime::What;
 namespace event_flag = trace::event_flag;
@@ -23,7 +21,7 @@ T& at_least(std::vector<T>& row, std::size_t index) {
 Level& ProfileWalk::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
 Level& ProfileWalk::stream(StreamId id) { return at_least(by_stream_, index(id)); }
 
-void ProfileWalk::step(const LiveWalk& walk, const LiveMemory& memory, bool begins) {
+void ProfileWalk::step(const Walk& walk, const LiveMemory& memory, bool begins) {
   const auto change = [&](Level& level) {
     begins ? level.begin(memory.size) : level.end(memory.size);
   };
@@ -44,9 +42,19 @@ void ProfileWalk::step(const LiveWalk& walk, const LiveMemory& memory, bool begi
   }
 }
 
-void ProfileWalk::began(const LiveWalk& walk, std::uint32_t, const LiveMemory& memory) {
+void ProfileWalk::began(const Walk& walk, std::uint32_t, const LiveMemory& memory) {
+  grew_ = true;
   step(walk, memory, true);
-  if (memory.what != What::device) return;
+  const bool has_row = !memory.preexisting && walk.has_row();
+  if (memory.what == What::backing) {
+    if (memory.preexisting) ++backing_.segments_before;
+    if (!has_row) return;
+    ++backing_.segments_made;
+    return count_row(memory.mapped ? Action::segment_map : Action::segment_alloc);
+  }
+  if (!memory.is_device()) return;
+  if (has_row) count_row(Action::alloc);
+  active_.begin(memory.size);
   ++out_.allocs;
   out_.bytes += memory.size;
   sizes_.add(memory.size);
@@ -55,14 +63,35 @@ void ProfileWalk::began(const LiveWalk& walk, std::uint32_t, const LiveMemory& m
   in.bytes += memory.size;
 }
 
-void ProfileWalk::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
+void ProfileWalk::ended(const Walk& walk, std::uint32_t event, const LiveMemory& memory) {
   step(walk, memory, false);
-  if (memory.what != What::device) return;
+  const bool has_row = walk.event().op == Op::free && walk.has_row();
+  if (memory.what == What::backing) {
+    if (!has_row) return;
+    ++backing_.segments_given_back;
+    return count_row(memory.mapped ? Action::segment_unmap : Action::segment_free);
+  }
+  if (!memory.is_device()) return;
+  if (has_row) count_row(Action::free_requested);
+  if (memory.gone > event) {
+    grew_ = true;
+    pending_.begin(memory.size);
+  } else {
+    active_.end(memory.size);
+    if (walk.event().op == Op::free) count_row(Action::free_completed);
+  }
   if (memory.birth <= live_.peak.event) over_since_peak_.push_back({memory.size, memory.site});
   if (memory.preexisting) return;
   lifetime_events_.add(event - memory.birth);
   const auto now = walk.event().time_ns;
   lifetime_ns_.add(now > memory.time_ns ? now - memory.time_ns : 0);
+}
+
+void ProfileWalk::completed(const Walk&, std::uint32_t, const LiveMemory& memory) {
+  if (!memory.is_device()) return;
+  pending_.end(memory.size);
+  active_.end(memory.size);
+  if (!memory.by_reset) count_row(Action::free_completed);
 }
 
 void ProfileWalk::update_peaks(std::uint32_t event, const trace::Trace::Place& at) {
@@ -72,37 +101,45 @@ void ProfileWalk::update_peaks(std::uint32_t event, const trace::Trace::Place& a
   }
   if (reserved_.update_peak(event, at)) backing_.live_at_reserved = live_.bytes;
   host_.update_peak(event, at);
+  active_.update_peak(event);
+  pending_.update_peak(event);
 }
 
-void ProfileWalk::recording_begins(const LiveWalk& walk, std::uint32_t first_moment) {
-  first_moment_ = first_moment;
-  over_since_peak_.clear();
-  const auto& at = walk.first_moment_place();
-  update_peaks(first_moment, at);
-  for (auto& [device, level] : by_device_) level.update_peak(first_moment, at);
+/// Looks at all that is live after the first moment, whoever allocated it.
+void ProfileWalk::begin_moment(std::uint32_t event, const trace::Trace::Place& at) {
+  update_peaks(event, at);
+  for (auto& [device, level] : by_device_) level.update_peak(event, at);
   for (auto* levels : {&by_thread_, &by_stream_}) {
-    for (auto& level : *levels) level.update_peak(first_moment);
+    for (auto& level : *levels) level.update_peak(event);
   }
 }
 
-void ProfileWalk::passed(const LiveWalk& walk, std::uint32_t event,
-                         const trace::Operation& operation) {
+void ProfileWalk::recording_begins(const Walk& walk, std::uint32_t first_moment) {
+  first_moment_ = first_moment;
+  over_since_peak_.clear();
+  begin_moment(first_moment, walk.first_moment_place());
+}
+
+void ProfileWalk::passed(const Walk& walk, std::uint32_t event) {
   const auto& each = walk.event();
   const trace::Trace::Place at{.line = each.line, .time_ns = each.time_ns};
   if (event == 0) first_place_ = at;
-  const bool ends = each.op == Op::reset || each.op == Op::context_destroy || each.op == Op::free;
-  if (walk.has_begun()) update_peaks(event, at);
-  if (walk.has_begun() && !ends) {
-    for (auto& [device, level] : by_device_) level.update_peak(event, at);
-    thread(each.thread).update_peak(event);
-    stream(each.stream).update_peak(event);
+  if (std::exchange(grew_, false) && walk.has_begun()) {
+    if (event == first_moment_) {
+      begin_moment(event, at);
+    } else {
+      update_peaks(event, at);
+      for (auto& [device, level] : by_device_) level.update_peak(event, at);
+      thread(each.thread).update_peak(event);
+      stream(each.stream).update_peak(event);
+    }
   }
   if (!first_refused_ && trace::is_refused(each)) first_refused_ = event;
-  count(walk, each);
-  count_row(walk, each, operation);
+  count(walk);
 }
 
-void ProfileWalk::count(const LiveWalk& walk, const trace::Event& event) {
+void ProfileWalk::count(const Walk& walk) {
+  const auto& event = walk.event();
   ++out_.events;
   ++out_.by_op[static_cast<std::size_t>(event.op)];
   last_time_ = std::max(last_time_, event.time_ns);
@@ -118,10 +155,11 @@ void ProfileWalk::count(const LiveWalk& walk, const trace::Event& event) {
   auto& thread = at_least(out_.threads, index(event.thread));
   ++thread.events;
   const bool makes = asks_for_device_memory(event.op);
+  if (makes && event.recorded() == trace::Outcome::oom) count_row(Action::oom);
   if (!makes && event.op != Op::free) return;
-  const auto& memory = walk[event.id];
+  const auto& memory = walk.memory();
   if (makes && memory.what == What::nothing) ++out_.failed;
-  if (memory.what != What::device) return;
+  if (!memory.is_device()) return;
   auto& stream = at_least(out_.streams, index(event.stream));
   ++stream.events;
   for (auto* share : {&thread, &stream}) {
@@ -137,41 +175,8 @@ void ProfileWalk::count(const LiveWalk& walk, const trace::Event& event) {
   stream.frees_of_others += memory.stream != event.stream ? 1 : 0;
 }
 
-void ProfileWalk::count_row(const LiveWalk& walk, const trace::Event& each,
-                            const trace::Operation& operation) {
-  const auto row = [&](Action action) { ++out_.actions[static_cast<std::size_t>(action)]; };
-  const bool backing = each.has(event_flag::backing);
-  if (asks_for_device_memory(each.op) && each.recorded() == trace::Outcome::oom && !backing)
-    row(Action::oom);
-  const bool makes = gives_memory_an_id(each.op);
-  if (!makes && each.op != Op::free) return;
-  const auto& memory = walk[each.id];
-  if (memory.what != What::backing && memory.what != What::device) return;
-  const bool has_row = !operation.has(Member::extension) || !says(operation.extension, "x-no_row");
-  const bool segment = memory.what == What::backing;
-  if (makes) {
-    if (segment && memory.preexisting) {
-      ++backing_.segments_before;
-    } else if (segment && has_row) {
-      ++backing_.segments_made;
-    }
-    if (memory.preexisting || !has_row) return;
-    return row(segment && memory.mapped ? Action::segment_map
-               : segment                ? Action::segment_alloc
-                                        : Action::alloc);
-  }
-  if (each.has(event_flag::late) && !segment) return;
-  if (has_row) {
-    row(segment && memory.mapped ? Action::segment_unmap
-        : segment                ? Action::segment_free
-                                 : Action::free_requested);
-    if (segment) ++backing_.segments_given_back;
-  }
-  if (!segment) row(Action::free_completed);
-}
-
-Profile ProfileWalk::finish(LiveWalk& walk) {
-  auto& trace = walk.trace();
+Profile ProfileWalk::finish(Walk& walk) {
+  const auto& trace = walk.trace();
   auto out = std::move(out_);
   out.threads.resize(trace.threads().size());
   out.streams.resize(trace.streams().size());
@@ -183,12 +188,15 @@ Profile ProfileWalk::finish(LiveWalk& walk) {
     out.streams[i].peak_live_bytes = by_stream_[i].peak.bytes;
   out.has_times = last_time_ > 0;
   out.span_ns = last_time_;
-  out.live = out.active = live_.peak;
+  out.live = live_.peak;
+  out.active = active_.peak;
+  out.pending_at_end = pending_.count;
+  out.pending_bytes_at_end = pending_.bytes;
   out.live_at_end_bytes = live_.bytes;
   out.host = host_.peak;
-  trace.note_place(0, first_place_);
+  walk.note_place(0, first_place_);
   const auto place = [&](const PlacedLevel& level) {
-    if (level.peak.count > 0) trace.note_place(level.peak.event, level.place);
+    if (level.peak.count > 0) walk.note_place(level.peak.event, level.place);
   };
   for (const auto& [device, level] : by_device_) {
     out.live_by_device.emplace_back(device, level.peak);
@@ -198,12 +206,13 @@ Profile ProfileWalk::finish(LiveWalk& walk) {
   if (any_backing_) {
     backing_.reserved = reserved_.peak;
     backing_.reserved_at_end = reserved_.bytes;
+    backing_.pending_peak = pending_.peak.bytes;
     out.backing = backing_;
   }
   HoldingSum at_peak, leaked, preexisting;
   for (const auto& past : over_since_peak_) at_peak.add(past.size, past.site);
-  walk.each_live([&](AllocId, const LiveMemory& memory) {
-    if (memory.what != What::device) return;
+  walk.each_live([&](const LiveMemory& memory) {
+    if (!memory.is_device()) return;
     (memory.preexisting ? preexisting : leaked).add(memory.size, memory.site);
     if (memory.birth <= live_.peak.event) at_peak.add(memory.size, memory.site);
   });
@@ -223,9 +232,7 @@ Profile ProfileWalk::finish(LiveWalk& walk) {
 }
 
 ProfileDetails::ProfileDetails(ProfileWalk& first_walk, Profile& profile)
-    : first_walk_(first_walk),
-      profile_(profile),
-      category_sums_(first_walk.first_moment_, profile.live.event, profile.events) {
+    : first_walk_(first_walk), profile_(profile) {
   for (auto* percentiles :
        {&first_walk.sizes_, &first_walk.lifetime_events_, &first_walk.lifetime_ns_})
     percentiles->begin_again();
@@ -234,14 +241,14 @@ ProfileDetails::ProfileDetails(ProfileWalk& first_walk, Profile& profile)
       static_cast<std::size_t>(std::min<std::uint64_t>(moments_, Profile::kCurveParts)));
 }
 
-void ProfileDetails::began(const LiveWalk&, std::uint32_t, const LiveMemory& memory) {
-  if (memory.what != What::device) return;
+void ProfileDetails::began(const Walk&, std::uint32_t, const LiveMemory& memory) {
+  if (!memory.is_device()) return;
   live_ += memory.size;
   first_walk_.sizes_.add_again(memory.size);
 }
 
-void ProfileDetails::ended(const LiveWalk& walk, std::uint32_t event, const LiveMemory& memory) {
-  if (memory.what != What::device) return;
+void ProfileDetails::ended(const Walk& walk, std::uint32_t event, const LiveMemory& memory) {
+  if (!memory.is_device()) return;
   live_ -= memory.size;
   if (memory.preexisting) return;
   first_walk_.lifetime_events_.add_again(event - memory.birth);
@@ -249,18 +256,7 @@ void ProfileDetails::ended(const LiveWalk& walk, std::uint32_t event, const Live
   first_walk_.lifetime_ns_.add_again(now > memory.time_ns ? now - memory.time_ns : 0);
 }
 
-void ProfileDetails::told(std::uint32_t event, const trace::Operation& operation) {
-  for (const auto& step : category_reader_.take(operation, event, std::nullopt))
-    category_sums_.take(step);
-}
-
-void ProfileDetails::passed(const LiveWalk& walk, std::uint32_t event,
-                            const trace::Operation& operation) {
-  if (category_reader_.may_tell(operation)) {
-    const auto& each = walk.event();
-    const auto id = trace::is_refused(each) ? std::nullopt : std::optional(each.id);
-    for (const auto& step : category_reader_.take(operation, event, id)) category_sums_.take(step);
-  }
+void ProfileDetails::passed(const Walk&, std::uint32_t event) {
   auto& curve = profile_.live_over_events;
   if (event < first_walk_.first_moment_) return;
   const auto moment = std::uint64_t{event} - first_walk_.first_moment_;
@@ -275,43 +271,16 @@ void ProfileDetails::passed(const LiveWalk& walk, std::uint32_t event,
 }
 
 void ProfileDetails::finish() {
-  profile_.categories = category_sums_.finish(category_reader_.names());
   profile_.sizes = first_walk_.sizes_.percentiles();
   profile_.lifetime_events = first_walk_.lifetime_events_.percentiles();
   if (profile_.has_times) profile_.lifetime_ns = first_walk_.lifetime_ns_.percentiles();
 }
 
-std::optional<Space> space_now(const LiveWalk& walk, std::uint32_t event,
-                               std::optional<std::uint32_t> device) {
-  std::vector<std::pair<AllocId, const LiveMemory*>> there;
-  walk.each_live([&](AllocId id, const LiveMemory& memory) {
-    const bool placed = memory.what == What::device || memory.what == What::backing;
-    if (placed && (!device || walk.device(memory) == *device)) there.emplace_back(id, &memory);
-  });
-  std::sort(there.begin(), there.end(),
-            [](const auto& a, const auto& b) { return a.second->birth < b.second->birth; });
-  SpaceParts parts;
-  std::vector<std::string> names;
-  for (const auto& [id, memory] : there) {
-    const bool added = parts.add({.address = memory->address,
-                                  .size = std::max(memory->granted, memory->size),
-                                  .id = static_cast<AllocId>(names.size()),
-                                  .mapped = memory->mapped},
-                                 memory->what, memory->size);
-    if (added) names.push_back(walk.trace().name(id));
-  }
-  auto space = parts.joined(event);
-  if (space) space->names = std::move(names);
-  return space;
-}
-
-Holding held_now(const LiveWalk& walk, std::optional<std::uint32_t> device) {
-  HoldingSum sum;
-  walk.each_live([&](AllocId, const LiveMemory& memory) {
-    if (memory.what == What::device && (!device || walk.device(memory) == *device))
-      sum.add(memory.size, memory.site);
-  });
-  return sum.sum();
+void CategoryWalk::told(const Walk& walk, std::uint32_t event, const trace::Operation& operation) {
+  if (!reader_.may_tell(operation)) return;
+  const bool has_id = operation.op != Op::extension && !trace::is_refused(walk.event());
+  const auto id = has_id ? std::optional(walk.event().id) : std::nullopt;
+  for (const auto& step : reader_.take(operation, event, id)) sums_.take(step);
 }
 
 }  // namespace emm::inspect

@@ -17,16 +17,41 @@ namespace emm::inspect {
 /// Reads the same trace from its beginning to its end, at each call.
 using ReadAgain = std::function<Status(trace::OperationSink&)>;
 
-/// What `emmctl inspect` says of a trace that is longer than memory: the results that profile(),
-/// growth() and space_after() have for a trace in memory.
-struct InPasses {
-  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
+/// What `emmctl inspect` says of a trace.
+struct Description {
   Profile profile;
   Growth growth;
+};
+Description describe(const Recording& recording, const trace::Lifetimes& lifetimes);
+
+/// The same of a trace that is longer than memory, and the result that space_after() has for a
+/// trace in memory.
+struct InPasses : Description {
+  std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
   std::optional<std::uint32_t> map_event;
   std::optional<Space> map;
 
   const trace::Trace& trace() const noexcept { return walk->trace(); }
+};
+
+/// Finds what is live after one event and where it lies, including what remains of a segment that
+/// the event ends in part.
+class MapVisitor final : public Visitor {
+ public:
+  /// Finds nothing if `event` is empty. If `holds`, finds what is live in addition to the map.
+  explicit MapVisitor(std::optional<std::uint32_t> event, bool holds = false)
+      : event_(event), holds_(holds) {}
+  bool listens() const override { return true; }
+  void told(const Walk& walk, std::uint32_t event, const trace::Operation& operation) override;
+  void passed(const Walk& walk, std::uint32_t event) override;
+  /// Answers whether the next event may say what remains of a segment.
+  bool goes_on() const noexcept { return goes_on_; }
+  std::optional<Space> map;
+  Holding held;
+
+ private:
+  std::optional<std::uint32_t> event_;
+  bool holds_, goes_on_ = false;
 };
 
 /// Returns the event to make a map of, given the profile and the first refused request, if any.
