@@ -1,6 +1,7 @@
 #include "commands/nccl_memory.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "driver/gpu_profile.hpp"
 
@@ -39,10 +40,12 @@ NcclMemory nccl_memory(const standin::ProcessReport& report, std::string_view ca
   for (std::uint64_t i = 0; i < known; ++i) {
     const auto& one = report.communicator[i];
     if (one.uses == 0) continue;  // NCCL connects at the first use
-    const auto row = std::find_if(std::begin(kMeasured), std::end(kMeasured), [&](const auto& row) {
-      return row.ranks == one.ranks && row.uses == one.uses && row.channels == report.channels &&
-             (is_first ? row.first : row.further) != 0 && is_of_card(row.card);
-    });
+    const auto is_it = [&](const MeasuredCommunicator& known_one) {
+      return known_one.ranks == one.ranks && known_one.uses == one.uses &&
+             known_one.channels == report.channels &&
+             (is_first ? known_one.first : known_one.further) != 0 && is_of_card(known_one.card);
+    };
+    const auto row = std::find_if(std::begin(kMeasured), std::end(kMeasured), is_it);
     if (row == std::end(kMeasured)) {
       ++found.unknown;
     } else {

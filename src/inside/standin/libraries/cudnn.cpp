@@ -1,5 +1,6 @@
-// cuDNN 9, where `--cudnn-workspace` says what its plans take: handles, plain descriptors, and its graph API as the frontend calls
-// it. A heuristic gives one engine for each graph of operations, and its plan has the workspace of the option. Nothing is computed.
+// cuDNN 9, where `--cudnn-workspace` says what its plans take: handles, plain descriptors, and its
+// graph API as the frontend calls it. A heuristic gives one engine for each graph of operations,
+// and its plan has the workspace of the option. Nothing is computed.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -8,8 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -67,8 +66,7 @@ struct Descriptor {
 };
 
 /// What a plan, a heuristic and the like tell of themselves.
-Status answer(const Descriptor& of, int name, std::int64_t requested, std::int64_t* count,
-              void* into) {
+Status answer(int name, std::int64_t requested, std::int64_t* count, void* into) {
   const auto number = [&](std::int64_t value) {
     *count = 1;
     if (requested >= 1 && into != nullptr) std::memcpy(into, &value, sizeof value);
@@ -103,7 +101,6 @@ Status answer(const Descriptor& of, int name, std::int64_t requested, std::int64
       return kSuccess;
     }
     default:
-      (void)of;
       *count = 0;  // no notes, and no knobs
       return kSuccess;
   }
@@ -164,10 +161,10 @@ void cudnnGetLastErrorString(char* words, std::size_t size) {
 }
 
 // Descriptors that nobody asks what was set.
-#define EMM_PLAIN(name)                                                             \
-  Status cudnnCreate##name(LibraryHandle** out) {                                   \
-    return out != nullptr ? create(out) : kBadParameter;                            \
-  }                                                                                 \
+#define EMM_PLAIN(name)                                  \
+  Status cudnnCreate##name(LibraryHandle** out) {        \
+    return out != nullptr ? create(out) : kBadParameter; \
+  }                                                      \
   Status cudnnDestroy##name(LibraryHandle* handle) { return destroy(handle); }
 EMM_PLAIN(TensorDescriptor)
 EMM_PLAIN(FilterDescriptor)
@@ -230,7 +227,7 @@ Status cudnnBackendGetAttribute(const Descriptor* of, int name, int type, std::i
   const auto found = of->values.find(name);
   // The engine that was set is copied into the one that the caller made.
   if (found == of->values.end() || name == config_engine)
-    return answer(*of, name, requested, found_count, elements);
+    return answer(name, requested, found_count, elements);
   if (found->second.type != type) return kBadParameter;
   const auto& bytes = found->second.bytes;
   *found_count = static_cast<std::int64_t>(bytes.size() / size_of(type));
