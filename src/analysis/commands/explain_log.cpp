@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/counted.hpp"
 #include "base/text.hpp"
 #include "cli/file_kind.hpp"
 #include "exchange/importer.hpp"
@@ -28,14 +29,13 @@ Result<ExitCode> explain_log(Console& console, format::ByteSource& source,
   if (!messages) return std::move(messages).error();
   if (messages->all.empty()) {
     if (!kind.is_text) return say(console, kind);
-    console.say(text::format("{}: nothing to explain: no out-of-memory message in {} line{}",
-                             source.name(), text::grouped(messages->lines),
-                             messages->lines == 1 ? "" : "s"));
+    console.say(text::format("{}: nothing to explain: no out-of-memory message in {}",
+                             source.name(), text::counted(messages->lines, "line")));
     if (messages->not_failures > 0) {
       console.say(text::format(
-          "a library asked {} time{}, was refused, and went on without: no failure, as the log "
+          "a library asked {}, was refused, and went on without: no failure, as the log "
           "says",
-          text::grouped(messages->not_failures), messages->not_failures == 1 ? "" : "s"));
+          text::counted(messages->not_failures, "time")));
     }
     console.aside(kind.lines);
     return ExitCode::inconclusive;

@@ -39,18 +39,8 @@ bool is_state_alone(Console& console, const trace::Trace& trace) {
 void say_what_was_before(Console& console, const trace::Trace& trace) {
   if (trace.beginning() == 0) return;
   const trace::Lifetimes lifetimes(trace);
-  std::uint64_t live = 0, before = 0, most = 0;
-  const auto change = [&](AllocId id, bool begins) {
-    const auto& each = lifetimes[id];
-    if (each.what != trace::Lifetime::What::device) return;
-    live = begins ? live + each.size : live - std::min(live, each.size);
-  };
-  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
-                         [&](std::uint32_t, AllocId id) { change(id, false); },
-                         [&](std::uint32_t event) {
-                           if (event == trace.first_moment()) before = live;
-                           most = std::max(most, live);
-                         });
+  const auto before = inspect::held_after(lifetimes, 0).bytes;
+  const auto most = lifetimes.peak_of(trace::Lifetime::What::device);
   if (before == 0) return;
   console.say(text::format(
       "{}: {} of the {} that are live at the peak were there before the first row. How that was "

@@ -129,6 +129,12 @@ class Inspect final : public CommandRun {
                                     "completes later than it is asked for"
                                   : whole);
     }
+    return run_in_memory(console, capacity, *search_ns);
+  }
+
+ private:
+  Result<ExitCode> run_in_memory(Console& console, std::uint64_t capacity,
+                                 std::uint64_t search_ns) {
     allocators::pytorch::Recording of_pytorch;
     ShortRecording state(kStateRequestsMost);
     TeeSink also(state, gap_.empty() ? nullptr : &of_pytorch);
@@ -179,7 +185,7 @@ class Inspect final : public CommandRun {
     if (limit_) {
       const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
       console.step(text::format("least capacity, for at most {} a device", search_time_));
-      needs = inspect::needs(lifetimes, SteadyClock(), *search_ns, asked);
+      needs = inspect::needs(lifetimes, SteadyClock(), search_ns, asked);
     }
     const auto shown = this->shown();
     const auto states = states_of(trace, state);
@@ -217,7 +223,6 @@ class Inspect final : public CommandRun {
     return judged(console, trace, profile);
   }
 
- private:
   /// The exit code where all could be answered.
   ExitCode judged(Console& console, const trace::Trace& trace,
                   const inspect::Profile& profile) const {

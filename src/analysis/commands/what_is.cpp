@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
@@ -208,13 +209,12 @@ FileAnswer of_messages(const message::Messages& messages, const std::string& pat
     asked.push_back({text::format("report {} --from {} -o page.html", shown, kDumpFormat),
                      "Makes a page for a browser, with their map."});
   }
-  return listed(
-      text::format("{} is a log of {} line{} with {} out-of-memory message{}, the first "
-                   "at line {} ({}).{}",
-                   path, text::grouped(messages.lines), messages.lines == 1 ? "" : "s",
-                   text::grouped(messages.count), messages.count == 1 ? "" : "s", first.line,
-                   message::framework(first.wording->speaker), is_cut ? kCut : ""),
-      asked);
+  return listed(text::format("{} is a log of {} with {}, the first "
+                             "at line {} ({}).{}",
+                             path, text::counted(messages.lines, "line"),
+                             text::counted(messages.count, "out-of-memory message"), first.line,
+                             message::framework(first.wording->speaker), is_cut ? kCut : ""),
+                asked);
 }
 
 /// A text that is no recording.
@@ -225,9 +225,9 @@ Result<FileAnswer> of_log(format::ByteSource& source, const Beginning& file,
   if (!messages) return std::move(messages).error();
   if (!messages->all.empty()) return of_messages(*messages, path, file.is_cut());
   if (kind.is_text) {
-    kind.what += text::format(", with no out-of-memory message in {}{} line{}",
-                              file.is_cut() ? "its first " : "", text::grouped(messages->lines),
-                              messages->lines == 1 ? "" : "s");
+    kind.what +=
+        text::format(", with no out-of-memory message in {}{}", file.is_cut() ? "its first " : "",
+                     text::counted(messages->lines, "line"));
   }
   if (file.is_cut()) kind.what += text::format(".{} `emmctl explain` reads all", kCut);
   return kind;

@@ -49,11 +49,11 @@ std::optional<Space> MemoryWalk::space(std::uint32_t event,
 void MemoryWalk::pass(const std::vector<Visitor*>& visitors) {
   has_begun_ = false;
   std::uint32_t at = trace::kNever;
+  const auto ids = lifetimes_.all().size();
   const auto go_to = [&](std::uint32_t event) {
-    if (at == event) return;
     at = events_ = event;
     event_ = &trace()[event];
-    if (index(event_->id) < lifetimes_.all().size()) look_up(event_->id, of_event_);
+    if (index(event_->id) < ids) look_up(event_->id, of_event_);
     memory_ = &of_event_;
     if (event == trace().beginning()) begin_recording(visitors);
   };
@@ -68,15 +68,15 @@ void MemoryWalk::pass(const std::vector<Visitor*>& visitors) {
   };
   lifetimes_.walk(
       [&](std::uint32_t event, AllocId id) {
-        go_to(event);
+        if (at != event) go_to(event);
         step(id, &Visitor::began);
       },
       [&](std::uint32_t event, AllocId id) {
-        go_to(event);
+        if (at != event) go_to(event);
         step(id, &Visitor::ended);
       },
       [&](std::uint32_t event) {
-        go_to(event);
+        if (at != event) go_to(event);
         if (event_->has(trace::event_flag::backing) && ends_one(event_->op) &&
             of_event_.what != What::backing && of_event_.gone == event &&
             lifetimes_[event_->id].death < event) {

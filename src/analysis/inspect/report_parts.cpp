@@ -93,10 +93,6 @@ std::string size_beside(std::uint64_t bytes, std::uint64_t other) {
                        : text::format("{} less than {}", units::short_bytes(other - bytes), words);
 }
 
-std::string counted(std::uint64_t count, std::string_view what) {
-  return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
-}
-
 std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   auto out = text::format("after event {}", text::grouped(event));
   if (event >= trace.size()) return out;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "format/json_writer.hpp"
 #include "inspect/holding.hpp"
 #include "inspect/recording.hpp"
@@ -24,8 +25,7 @@ struct Shown {
 std::string bytes_in_full(std::uint64_t bytes);
 /// Writes three digits; where they do not tell it from `other`, what it is more or less than that.
 std::string size_beside(std::uint64_t bytes, std::uint64_t other);
-/// Writes "1 segment", "1,204 segments".
-std::string counted(std::uint64_t count, std::string_view what);
+using text::counted;
 /// Writes "after event 1,204 (line 1,206, 1.20 ms)": the line and the time if the trace has them.
 std::string place_of(const trace::Trace& trace, std::uint32_t event);
 

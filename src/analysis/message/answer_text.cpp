@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.hpp"
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -159,8 +160,8 @@ std::string to_text(const Messages& messages, std::size_t which, std::string_vie
   if (!answer.not_told.empty())
     out += '\n' + wrapped("Not told: " + text::join(answer.not_told, "; ") + ".", kWidth);
   if (messages.count > 1 || message.printed > 1) {
-    out += format("\n{} failure{} in {} lines", text::grouped(messages.count),
-                  messages.count == 1 ? "" : "s", text::grouped(messages.lines));
+    out += format("\n{} in {} lines", text::counted(messages.count, "failure"),
+                  text::grouped(messages.lines));
     if (message.printed > 1) out += format("; this one is printed {} times", message.printed);
     out += '\n';
   }
@@ -187,10 +188,9 @@ std::string to_text(const Messages& messages, std::size_t which, std::string_vie
                   path == "-" ? std::string("FILE") : text::shell_word(std::string(path)));
   }
   if (messages.not_failures > 0)
-    out += '\n' + wrapped(format("A library asked {} time{}, was refused, and went on without: no "
+    out += '\n' + wrapped(format("A library asked {}, was refused, and went on without: no "
                                  "failure, as the log says.",
-                                 text::grouped(messages.not_failures),
-                                 messages.not_failures == 1 ? "" : "s"),
+                                 text::counted(messages.not_failures, "time")),
                           kWidth);
   out += "\nTo know more\n";
   if (message.chunks && path != "-") {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocators/pytorch/policy.hpp"
+#include "base/counted.hpp"
 #include "base/text.hpp"
 
 namespace emm::trial {
@@ -95,9 +96,8 @@ std::string why_range_briefly(const Lateness& lateness, std::uint64_t caught) {
     words = text::format("{} of {} frees wait for other streams, which decides what is reserved.",
                          text::grouped(lateness.late), text::grouped(lateness.frees));
   } else if (caught != 0) {
-    words = text::format(
-        "The program caught {} failure{}: which requests fail decides what it reserves.",
-        text::grouped(caught), caught == 1 ? "" : "s");
+    words = text::format("The program caught {}: which requests fail decides what it reserves.",
+                         text::counted(caught, "failure"));
   }
   return words;
 }

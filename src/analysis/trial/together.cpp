@@ -79,20 +79,6 @@ Result<std::uint64_t> least_capacity(const trace::Trace& trace, const Setting& s
   return passes * kStep;
 }
 
-std::uint64_t peak_live_of(const trace::Trace& trace) {
-  const trace::Lifetimes lifetimes(trace);
-  std::uint64_t live = 0, most = 0;
-  const auto change = [&](AllocId id, bool begins) {
-    const auto& each = lifetimes[id];
-    if (each.what != trace::Lifetime::What::device) return;
-    live = begins ? live + each.size : live - std::min(live, each.size);
-  };
-  lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
-                         [&](std::uint32_t, AllocId id) { change(id, false); },
-                         [&](std::uint32_t) { most = std::max(most, live); });
-  return most;
-}
-
 bool has_times(const trace::Trace& trace) {
   return trace.size() > 0 && trace[trace.size() - 1].time_ns != 0;
 }
@@ -154,7 +140,7 @@ Result<Together> together(
                               [](const trace::Trace* trace) { return has_times(*trace); });
   for (const auto* trace : traces) {
     out.traces.push_back(trace->source());
-    out.peak_live.push_back(peak_live_of(*trace));
+    out.peak_live.push_back(trace::Lifetimes(*trace).peak_of(trace::Lifetime::What::device));
     out.need += out.peak_live.back();
   }
   std::uint64_t done = 0;

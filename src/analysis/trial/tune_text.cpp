@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/counted.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "format/columns.hpp"
@@ -145,11 +146,11 @@ std::string late_words(const Tuning& tuning) {
   auto words = why_range(tuning.lateness);
   if (tuning.caught != 0) {
     words += text::format(
-        "{}The program caught {} failure{}. Under another setting others may fail, and what it "
+        "{}The program caught {}. Under another setting others may fail, and what it "
         "does "
         "then is not recorded: it reserves at least what it did until then, and at most the limit. "
         "Without a limit it may reserve more than is shown.",
-        words.empty() ? "" : " ", text::grouped(tuning.caught), tuning.caught == 1 ? "" : "s");
+        words.empty() ? "" : " ", text::counted(tuning.caught, "failure"));
   }
   if (tuning.lateness.late == 0) return words;
   words += " What is lost, retries and calls are those of frees that complete as recorded.";

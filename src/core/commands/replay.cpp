@@ -286,8 +286,9 @@ class Replay final : public CommandRun {
       if (auto written = write(map_svg_, words[1]); !written) return written;
     }
     if (!svg_.empty() && !summary.course.empty()) {
-      const auto picture = log::replay_picture(summary, trace, capacity_of(summary),
-                                               trace::Lifetimes(trace).peak_of_backing());
+      const auto picture =
+          log::replay_picture(summary, trace, capacity_of(summary),
+                              trace::Lifetimes(trace).peak_of(trace::Lifetime::What::backing));
       if (auto written = write(svg_, picture); !written) return written;
     }
     return {};

@@ -27,11 +27,11 @@ bool is_refused(const Event& event) noexcept {
   return asks && event.recorded() == Outcome::oom && may_work && !event.has(event_flag::backing);
 }
 
-std::uint64_t Lifetimes::peak_of_backing() const {
+std::uint64_t Lifetimes::peak_of(Lifetime::What what) const {
   std::uint64_t held = 0, most = 0;
   const auto size_of = [&](AllocId id) {
     const auto& each = lifetimes_[index(id)];
-    return each.what == Lifetime::What::backing ? each.size : 0;
+    return each.what == what ? each.size : 0;
   };
   walk_moments([&](std::uint32_t, AllocId id) { held += size_of(id); },
                [&](std::uint32_t, AllocId id) { held -= size_of(id); },

@@ -63,8 +63,9 @@ class Lifetimes {
   /// lifetimes add sizes without a check.
   Status can_be_summed() const;
 
-  /// Returns the most bytes that the recorded manager held at once. 0 if the trace does not tell.
-  std::uint64_t peak_of_backing() const;
+  /// Returns the most bytes of `what` that exist after an event. For `backing`, this is what the
+  /// recorded manager held at most; 0 if the trace does not tell.
+  std::uint64_t peak_of(Lifetime::What what) const;
 
   const Trace& trace() const noexcept { return trace_; }
   const std::vector<Lifetime>& all() const noexcept { return lifetimes_; }

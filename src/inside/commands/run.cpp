@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/shell_word.hpp"
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
@@ -115,11 +116,6 @@ Result<std::string> manager_options(const std::string& spec) {
   auto options = text::format("name={}", entry->name);
   if (spec.size() > entry->name.size() + 1) options += "," + spec.substr(entry->name.size() + 1);
   return options;
-}
-
-/// "1 request", "2 requests".
-std::string counted(std::uint64_t count, std::string_view what) {
-  return text::format("{} {}{}", text::grouped(count), what, count == 1 ? "" : "s");
 }
 
 /// Is the program one that starts ranks?
@@ -412,15 +408,15 @@ class RunProgram final : public CommandRun {
 
   /// What the manager did, in one line.
   std::string served_words() const {
-    auto words =
-        text::format("--manager {} served {} with {} for memory", manager_,
-                     counted(said_.served, "request"), counted(said_.driver_calls, "driver call"));
+    auto words = text::format("--manager {} served {} with {} for memory", manager_,
+                              text::counted(said_.served, "request"),
+                              text::counted(said_.driver_calls, "driver call"));
     if (said_.peak_live != 0)
       words += text::format("; at most {} live", units::bytes(said_.peak_live));
     if (said_.peak_reserved != 0)
       words += text::format(", {} reserved", units::bytes(said_.peak_reserved));
     const auto more = [&](std::uint64_t count, std::string_view what, std::string_view rest) {
-      if (count != 0) words += text::format("; {} {}", counted(count, what), rest);
+      if (count != 0) words += text::format("; {} {}", text::counted(count, what), rest);
     };
     more(said_.waits, "free", "waited for the device");
     more(said_.refused, "request", "found no memory");
