@@ -27,7 +27,7 @@ ASKED = {
     "check": ["{}"], "convert": ["{} o.pickle", "{} o.csv", "{} o.emmb", "{} o.json --to chrome-trace", "{} o.dsa --to dsa-csv"],
     "inspect": ["{} --json o.json --svg o.svg", "{} --limit", "{} --map 1", "{} --gap 1 --in-passes"],
     "explain": ["{}", "{} --capacity 1GiB", "{} --event 1"], "ranks": ["{} {}"], "diff": ["{} {}"],
-    "fit": ["{} --manager cudart", "{} --manager pool"], "tune": ["{}", "{} --capacity 1TiB"], "minimize": ["{} --manager cudart --capacity 1GiB -o o.jsonl"],
+    "fit": ["{} --manager cudart", "{} --manager pool"], "tune": ["{}", "{} --capacity 1TiB"], "plan": ["{} -o o.plan.json"], "minimize": ["{} --manager cudart --capacity 1GiB -o o.jsonl"],
     "compare": ["{} --device sim --manager cudart --manager rmm-pool"], "sweep": ["-o swept --trace {} --manager cudart --capacity 1GiB"],
     "report": ["{} --manager cudart -o o.html"], "view": ["{}"], "top": ["{}"],
     "adversary": ["o.jsonl --manager cudart --trials 3 --requests 20 --max-size 1099511627776", "o.jsonl --manager cudart --trials 3 --requests 20 --max-size 18446744073709551615"],

@@ -35,6 +35,7 @@ BUSY = {
     "diff": (["big.jsonl", "big.jsonl", "--json", "OUT"],),
     "fit": (["big.jsonl", "--manager", "pool", "--json", "OUT"],),
     "tune": (["big.jsonl", "--json", "OUT"],),
+    "plan": (["big.jsonl", "-o", "OUT"],),
     "minimize": (["big.jsonl", "--manager", "pool", "--capacity", "64MiB", "-o", "OUT"],),
     "compare": (["big.jsonl", "--device", "sim", "--json", "OUT"],),
     "sweep": (["-o", "swept", "--trace", "big.jsonl", "--manager", "pool", "--manager", "cudart", "--capacity", "30GiB", "--capacity", "31GiB"],),
