@@ -85,6 +85,12 @@ def finalizer_of_memory(memory):
     return found
 
 
+def free_bytes():
+    free = COUNT()
+    ctypes.CDLL("libcuda.so.1").cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(COUNT()))
+    return free.value
+
+
 def place_of(function):
     code = getattr(getattr(function, "func", function), "__code__", None)
     return "%s:%d" % (os.path.basename(code.co_filename), code.co_firstlineno) if code else "?"
@@ -186,6 +192,7 @@ def resets_at_any_time(made):
         memory = tried("memalloc(4096), after reset()", lambda: context.memalloc(4096), "memory")
         tried("reset(), while memory lives", manager.reset)
         del memory
+        tried("reset(), the end of memory of before it, then memalloc(4096)", lambda: context.memalloc(4096), "memory")
         tried("reset(), a second time", manager.reset)
         tried("memalloc(4096), after initialize(), reset() twice and initialize()",
               lambda: context.prepare_for_use() or context.memalloc(4096), "memory")
@@ -323,6 +330,50 @@ def ends_with_its_object(made):
         raise Broken("memalloc(4096), then the end of its last reference",
                      "it lives%s: %s keeps it" % (", and its finalizer has not run" if finalizer else "",
                                                   " and ".join(words[:2]) if words else "something"), "the memory ends")
+
+
+@contextlib.contextmanager
+def but_for(room):
+    """The device but for `room` bytes is taken."""
+    libcuda, taken, size = ctypes.CDLL("libcuda.so.1"), [], free_bytes()
+    while free_bytes() > room and size >= 1 << 20:
+        size, block = min(size, free_bytes() - room), U64()
+        if libcuda.cuMemAlloc_v2(ctypes.byref(block), COUNT(size)) == SUCCESS:
+            taken.append(block)
+        else:
+            size //= 2
+    try:
+        yield
+    finally:
+        for block in taken:
+            libcuda.cuMemFree_v2(block)
+
+
+@question("class/room")
+def room_serves_other_sizes(made, room=64 << 20):
+    def fill(sizes):
+        """The bytes of blocks that are had until memory is out. All of them end."""
+        held, bytes_held = [], 0
+        try:
+            while bytes_held < 4 * room:
+                size = sizes[len(held) % len(sizes)]
+                held.append(made.context.memalloc(size))
+                bytes_held += size
+        except Exception:
+            pass  # what is raised is asked elsewhere
+        held.clear()
+        gc.collect(0)
+        return bytes_held
+    with but_for(room):
+        first = min(fill((100 << 10, 36 << 10, 7 << 10)), room)
+        if first < room // 4:
+            raise NotAsked("it gives %d bytes where the device has %d" % (first, room))
+        done = "blocks of 7 to 100 KiB until memory is out, and the end of them all, then "
+        again = fill((200 << 10, 20 << 10))
+        if again < first // 2:
+            raise Broken(done + "blocks of 20 and 200 KiB", "%d bytes where there were %d" % (again, first),
+                         "about as many: nothing else lives")
+        tried(done + "memalloc(%d), a quarter" % (first // 4), lambda: made.context.memalloc(first // 4), "memory: nothing else lives")
 
 
 @contextlib.contextmanager
@@ -688,7 +739,7 @@ def retry_is_told(made):
 
 @question("class/ipc_handle")
 def ipc_handle_is_whole(made):
-    memory = some_memory(made)
+    memory = some_memory(made, 1000)  # a size that a block's may be rounded up from
     handle = offered(lambda: made.context.get_ipc_handle(memory))
     if not isinstance(handle, drv.IpcHandle):
         raise Broken("get_ipc_handle(memory)", repr(type(handle).__name__), "a numba.cuda.IpcHandle")
@@ -700,6 +751,19 @@ def ipc_handle_is_whole(made):
             raise Broken("get_ipc_handle(memory), pickled", "%s %r" % (name, getattr(content, name)), repr(getattr(handle, name)))
     if handle.source_info is not None and dict(handle.source_info) != dict(made.device.get_device_identity()):
         raise Broken("get_ipc_handle(memory).source_info", repr(handle.source_info), repr(made.device.get_device_identity()))
+    for number in range(drv.driver.get_device_count()):
+        if number == made.device.id:
+            continue
+        device = drv.driver.get_device(number)
+        with another_context(made, device) as context:
+            context.push()
+            there = tried("memalloc(4096) on another device", lambda: context.memalloc(4096), "memory")
+            told = context.get_ipc_handle(there).source_info
+            del there
+            context.pop()
+        if told is not None and dict(told) != dict(device.get_device_identity()):
+            raise Broken("get_ipc_handle(memory).source_info, on another device", repr(told), repr(device.get_device_identity()))
+        break
     finalizer = finalizer_of_memory(memory)
     del memory
     gc.collect()

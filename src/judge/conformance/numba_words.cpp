@@ -10,6 +10,8 @@ constexpr std::string_view kFinalizer =
     "The finalizer of a MemoryPointer frees its memory, once, when the pointer ends.";
 constexpr std::string_view kMemalloc =
     "memalloc(size) allocates size bytes in the context and gives a MemoryPointer to them.";
+constexpr std::string_view kMempin =
+    "mempin(owner, pointer, size, mapped) pins size bytes at pointer, and maps them if mapped.";
 constexpr std::string_view kInfo =
     "get_memory_info() gives the free and the total bytes, in this order.";
 constexpr std::string_view kIpc =
@@ -56,6 +58,8 @@ constexpr NumbaWords kWords[] = {
      "A MemoryPointer frees when it ends, an AutoFreePointer when no reference by own() is left."},
     {"class/end", "del array frees nothing. Memory runs out after a while.",
      "The finalizer may not keep the pointer: it would never end."},
+    {"class/room", "Memory is out although nearly nothing lives. The program grows until it ends.",
+     kMemalloc},
     {"class/collected", "After each cuda.close() one manager more stays, with what it holds.",
      "Each context has a manager of its own."},
     {"deferral/nests",
@@ -118,6 +122,24 @@ constexpr NumbaWords kWords[] = {
      "memhostalloc() gives MappedMemory if mapped, else PinnedMemory."},
     {"live/overlap_address", "Two arrays overwrite each other.", kMemalloc},
     {"live/overlap_content", "Two arrays overwrite each other.", kMemalloc},
+    {"suite/alignment", "Kernels that read vectors end in \"misaligned address\".", kMemalloc},
+    {"suite/sizes", "Kernels write beyond an array's memory, into that of others.", kMemalloc},
+    {"suite/size_zero", "An empty array shares the memory of another, and frees it when it ends.",
+     kMemalloc},
+    {"suite/too_large", "An array that no device can hold is given, or is waited for without end.",
+     kMemalloc},
+    {"errors/callbacks", "After an error of the device, arrays are given that are no memory.",
+     kMemalloc},
+    {"random/program", "A program ends in an error, or reads what it did not write.", kMemalloc},
+    {"deferral/threads",
+     "While one thread is in cuda.defer_cleanup(), others free, or wait without end.", kGuard},
+    {"deferral/reset", "After cuda.close() inside cuda.defer_cleanup() frees wait for ever.",
+     kGuard},
+    {"flags/mempin", "cuda.mapped() gives an array that kernels cannot read.", kMempin},
+    {"flags/region", "cuda.pinned() page-locks other bytes than the array's.", kMempin},
+    {"PIN-7", "The end of one cuda.pinned() unpins what another holds.", kMempin},
+    {"PIN-10", "cuda.pinned() of an array fails where it was pinned before.",
+     "The end of a pinned region gives it up at once, not with the frees that wait."},
     {"accounts/balance", "The device's memory is gone until the program ends.", kFinalizer},
     {"DEV-11",
      "An array that ends after cuda.close() prints an exception, or frees memory of others.",

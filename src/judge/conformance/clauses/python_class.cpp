@@ -54,6 +54,8 @@ constexpr Clause kPythonClassClauses[] = {
     of_class(
         "class/end", Level::must, "NBEP 7, MemoryPointer; PTR-2",
         "Memory ends with its last reference: neither its finalizer nor the manager keeps it."),
+    of_class("class/room", Level::must, "NBEP 7, memalloc; RMM, pool_mr_tests",
+             "Where all memory has ended, its room serves requests of other sizes."),
     of_class("class/devices", Level::must, "NBEP 7, memalloc; DEV-1",
              "Memory is of the device whose context asks, also where another device's was freed."),
     of_class("class/contexts", Level::must, "NBEP 7; BASE-6",

@@ -1381,12 +1381,14 @@ struct ChildStep {
   void (*run)(Bench& bench, std::vector<BenchMemory>& blocks, HostRange region);
   /// It may wait for what other threads do, as a reset for a flush that is under way.
   bool waits_for_others = false;
+  bool is_end = false;  ///< It ends memory, as the garbage collector may.
 };
 constexpr ChildStep kChildSteps[] = {
     {"free()",
      [](Bench&, std::vector<BenchMemory>& blocks, HostRange) {
        while (blocks.size() > 1) blocks.pop_back();
-     }},
+     },
+     false, true},
     {"flush()",
      [](Bench& b, auto&, HostRange) { static_cast<void>(b.manager().flush().has_value()); }},
     {"memalloc()",
@@ -1478,7 +1480,11 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
     // What needs memory of the parent comes in its place.
     for (std::size_t i = 0; i < std::size(kChildSteps); ++i) {
       const auto number = (first + i) % std::size(kChildSteps);
-      if (!is_alone && kChildSteps[number].waits_for_others) continue;
+      // NBEP 7 lets a class's methods hold a lock, as Numba's own calls do. An end of memory, which
+      // the garbage collector may make in a child that asks nothing of CUDA, waits for none.
+      if (!is_alone && (kChildSteps[number].waits_for_others ||
+                        (b.subject().is_class && !kChildSteps[number].is_end)))
+        continue;
       *step = number;
       kChildSteps[number].run(b, blocks, region);
     }
