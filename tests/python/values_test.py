@@ -107,6 +107,29 @@ class Following(unittest.TestCase):
             self.given([9])
         self.assertLess(len(self.values._entries), 1200)
 
+    def test_what_a_kernel_writes_is_not_known(self):
+        counts, out = self.given([3, 4]), self.call("empty", 2, device="cuda")
+        self.assertEqual(self.value(out), [0, 0])
+        self.values.written_by_kernel((counts, out, 2), ("in_ptr0", "out_ptr0", "xnumel"))
+        self.assertEqual((self.value(counts), self.value(out)), ([3, 4], None))
+        self.values.written_by_kernel((counts,), ("in_ptr0",), ("in_ptr0",))
+        self.assertIsNone(self.value(counts))
+
+    def test_a_kernel_that_nobody_describes_writes_to_what_is_empty(self):
+        counts, out = self.given([3, 4]), self.call("empty", 2, device="cuda")
+        self.values.written_by_kernel((counts, out, 2))
+        self.assertEqual((self.value(counts), self.value(out)), ([3, 4], None))
+
+    def test_a_replay_writes_what_was_captured(self):
+        before = self.given([1, 2])
+        self.values.capture_begins()
+        within = self.given([5])
+        written = self.values.capture_ends()
+        after = self.given([7])
+        self.assertEqual(self.value(within), [5])
+        self.values.replayed(written)
+        self.assertEqual((self.value(before), self.value(within), self.value(after)), ([1, 2], None, [7]))
+
     def test_what_is_large_is_not_followed(self):
         self.assertIsNone(self.value(self.call("arange", (1 << 20) + 1, device="cuda")))
         self.assertEqual(self.values.known(self.call("arange", 1 << 20, device="cuda"))[0].array[-1], (1 << 20) - 1)

@@ -287,8 +287,7 @@ format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::siz
 format::Brief brief(const Tuning& tuning, const trace::Trace& trace) {
   std::size_t best = 3;
   auto made = brief_of(tuning, trace, best);
-  while (best > 1 && words_of(made) > format::Brief::kWords)
-    made = brief_of(tuning, trace, --best);
+  while (best > 1 && words_of(made) > format::Brief::kWords) made = brief_of(tuning, trace, --best);
   return made;
 }
 

@@ -45,8 +45,8 @@ std::string to_text(const Brief& brief) {
 
 std::size_t words_of(const Brief& brief) {
   std::istringstream words(to_text(brief));
-  return static_cast<std::size_t>(
-      std::distance(std::istream_iterator<std::string>(words), std::istream_iterator<std::string>()));
+  return static_cast<std::size_t>(std::distance(std::istream_iterator<std::string>(words),
+                                                std::istream_iterator<std::string>()));
 }
 
 std::string file_name(std::string_view path) {

@@ -9,7 +9,7 @@ namespace emm::format {
 
 /// What a command answers by default, in one breath. A test counts its words.
 struct Brief {
-  static constexpr std::size_t kRows = 5;  ///< The entries of a list that are shown.
+  static constexpr std::size_t kRows = 5;     ///< The entries of a list that are shown.
   static constexpr std::size_t kWords = 120;  ///< What somebody reads in one breath.
 
   std::vector<std::string> answer;  ///< At most three sentences. Empty ones are left out.

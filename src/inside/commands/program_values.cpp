@@ -113,6 +113,7 @@ ProgramValues values_in(const std::string& folder) {
         if (words[1] == "stopped") found.stopped = words[2];
         if (words[1] == "cudnn") found.without_cudnn = true;
         if (words[1] == "compile") found.compiles = true;
+        if (words[1] == "compile" && words[2] == "as written") found.compiles_as_written = true;
       } else if (words.size() == 4 && words[0] == "peak") {
         found.peaks.push_back({process, number(words[1]), number(words[2]), number(words[3])});
       }
@@ -143,10 +144,14 @@ bool say_values(Console& console, const ProgramValues& values, std::string_view 
     console.say(
         "cuDNN is not stood in for, and was switched off: convolutions are PyTorch's own, whose "
         "workspaces differ");
-  if (values.compiles)
+  if (values.compiles_as_written)
     console.say(
-        "torch.compile was called: here a compiled function runs as it is written, which takes "
-        "other memory");
+        "torch.compile was called: under this PyTorch a compiled function runs as it is written, "
+        "which takes other memory");
+  else if (values.compiles)
+    console.say(
+        "torch.compile was called: its kernels are compiled for the card; where Inductor times "
+        "several to choose one, the times are not the card's");
   if (!values.stopped.empty())
     console.say(text::format(
         "an operation of PyTorch could not be followed, so that values after it may be wrong: {}",

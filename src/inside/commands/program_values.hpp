@@ -25,7 +25,7 @@ struct ProgramValues {
   std::vector<AskedPlace> places;
   std::string endless;  ///< The line of a loop that was ended.
   std::string stopped;  ///< Why an operation could not be followed.
-  bool without_cudnn = false, compiles = false;
+  bool without_cudnn = false, compiles = false, compiles_as_written = false;
   struct Peak {
     std::uint64_t process = 0, device = 0, reserved = 0, allocated = 0;
   };

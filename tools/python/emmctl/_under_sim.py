@@ -12,6 +12,7 @@ import time
 from emmctl import _absent_ranks, _values
 
 _notes = None
+_followed_values = None
 _HAS_CUDNN = bool(os.environ.get("EMM_STANDIN_CUDNN"))
 
 
@@ -138,6 +139,8 @@ def _mode_of(torch, values):
     class Following(TorchDispatchMode):
         supports_higher_order_operators = True
         __torch_dispatch__ = dispatch
+        # Under another mode torch.compile would run a function as it is written.
+        is_infra_mode = ignore_compile_internals = classmethod(lambda cls: True)
     # PyTorch puts a guard around it against its compiler, which takes seconds to import and as long as we do at each operation.
     Following.guarded = Following.__torch_dispatch__
     Following.__torch_dispatch__ = dispatch
@@ -261,14 +264,58 @@ def _note_compiled(torch, make):
 
     @functools.wraps(compile_)
     def compiled(*args, **kwargs):
-        _notes.fact("compile")
+        # Before PyTorch 2.9 it leaves a function as it is while a mode is there.
+        _notes.fact("compile", "" if hasattr(make.__mro__[1], "ignore_compile_internals") else "as written")
         make.__torch_dispatch__ = make.guarded
         return compile_(*args, **kwargs)
     torch.compile = compiled
 
 
+def _follow_graphs(torch, values):
+    """What a graph has captured is written again by each replay, of which no operation tells."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    if graph is None:
+        return
+    begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
+
+    @functools.wraps(begin)
+    def capture_begin(self, *args, **kwargs):
+        values.capture_begins()
+        return begin(self, *args, **kwargs)
+
+    @functools.wraps(end)
+    def capture_end(self, *args, **kwargs):
+        self._emmctl_written = values.capture_ends()
+        return end(self, *args, **kwargs)
+
+    @functools.wraps(replay)
+    def again(self, *args, **kwargs):
+        values.replayed(getattr(self, "_emmctl_written", ()))
+        return replay(self, *args, **kwargs)
+    graph.capture_begin, graph.capture_end, graph.replay = capture_begin, capture_end, again
+
+
+def kernels_imported(module, kind):
+    """Triton's functions, or Inductor's, which launch kernels without an operation of PyTorch's."""
+    launcher = getattr(sys.modules[module], kind, None)
+    run = getattr(launcher, "run", None)
+    if run is None or _followed_values is None:
+        return
+    values, is_inductor = _followed_values, kind == "CachingAutotuner"
+
+    @functools.wraps(run)
+    def launched(self, *args, **kwargs):
+        try:
+            names = getattr(getattr(self, "fn", None), "arg_names", None) if is_inductor else None
+            values.written_by_kernel((*args, *kwargs.values()) if names is None else args, names, getattr(self, "mutated_arg_names", None) or ())
+        except Exception:
+            values._mistake(args, kwargs)
+        return run(self, *args, **kwargs)
+    launcher.run = launched
+
+
 def torch_imported():
-    global _notes
+    global _notes, _followed_values
     import torch
     if torch.version.cuda is None:
         return  # built without CUDA
@@ -287,6 +334,7 @@ def torch_imported():
     folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
     values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,),
                             ranks=_Ranks(torch, (folder, os.path.join(os.path.dirname(os.path.abspath(__file__)), ""))))
+    _followed_values = values
     make = _mode_of(torch, values)
     mode = make()
     mode.__enter__()
@@ -294,3 +342,4 @@ def torch_imported():
     _leave_out_of_backward(torch, values, make)
     _leave_out_of_children(mode, values)
     _note_compiled(torch, make)
+    _follow_graphs(torch, values)

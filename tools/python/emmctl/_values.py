@@ -271,6 +271,7 @@ class Values:
         self._chosen = {}  # what was assumed of many elements, for the next that are as many
         self._mistakes = 0
         self._passes = 0
+        self._captured = None  # while a graph is captured: the storages that its operations have written to
         self.is_off = False
         self._thread = _Thread()
         self.is_read_in_backward = False  # the pass asks the device how many of a mask are true, and must be told
@@ -348,6 +349,39 @@ class Values:
         self._entries.pop(key, None)
         self._constants.pop(key, None)
 
+    # What is written without an operation
+
+    def written_by_kernel(self, args, names=None, mutated=()):
+        """A kernel of Triton's gets these arguments. Inductor says by its `names` which it only reads. Of another one nothing is known:
+        it is taken to write to memory that has no content yet."""
+        if not self._entries and not self._constants:
+            return
+        for position, each in enumerate(args):
+            if not isinstance(each, self._torch.Tensor):
+                continue
+            if names is not None:
+                name = names[position] if position < len(names) else ""
+                if name.startswith("in_ptr") and name not in mutated:
+                    continue
+            else:
+                entry = self._entries.get(self._key(each))
+                if entry is not None and isinstance(entry.base, self._torch.Tensor):
+                    continue
+            self._forget(each)
+
+    def capture_begins(self):
+        self._captured = set()
+
+    def capture_ends(self):
+        """Returns what the graph's replays write to."""
+        written, self._captured = self._captured or set(), None
+        return written
+
+    def replayed(self, written):
+        for key in written:
+            self._entries.pop(key, None)
+            self._constants.pop(key, None)
+
     def constant(self, tensor):
         """True or False where all of an unknown mask is taken to be so; else None."""
         found = self._constants.get(self._key(tensor))
@@ -376,6 +410,8 @@ class Values:
                 self._host(tensor, entry).copy_(host)
         entry.version, entry.passes = _version_of(tensor), self._passes
         self._entries[storage._cdata] = entry
+        if self._captured is not None:
+            self._captured.add(storage._cdata)
         self._made += 1
         if self._made % 512 == 0:
             for key, old in list(self._entries.items()):
@@ -872,6 +908,8 @@ class _Step:
         for tensor in targets:
             entry = values._entry(tensor)
             if entry is not None:
+                if values._captured is not None:
+                    values._captured.add(values._key(tensor))
                 entry.version, entry.passes = _version_of(tensor) + 1, values._passes  # PyTorch counts it when we have returned
                 entry.level = self.level if tensor is self.target and values._covers(tensor) else max(entry.level, self.level)
         computed = list(values._tensors((self.computed,) if not isinstance(self.computed, (list, tuple)) else self.computed))

@@ -23,6 +23,10 @@ def _package():
         _module("emmctl", os.path.join(folder, "__init__.py"), folder)
 
 
+# Modules whose classes launch kernels.
+_LAUNCHERS = {"triton.runtime.jit": "JITFunction", "torch._inductor.runtime.triton_heuristics": "CachingAutotuner"}
+
+
 def _framework(name):
     """`name` was imported."""
     if name == "torch" and os.environ.get("EMM_STANDIN_VALUES"):
@@ -32,6 +36,11 @@ def _framework(name):
             _under_sim.torch_imported()
         except Exception as error:  # the program is not to suffer
             sys.stderr.write("emmctl: --device sim: PyTorch's values are not followed: %s: %s\n" % (type(error).__name__, error))
+    if name in _LAUNCHERS:
+        if "emmctl" in sys.modules and os.environ.get("EMM_STANDIN_VALUES"):
+            from emmctl import _under_sim
+            _under_sim.kernels_imported(name, _LAUNCHERS[name])
+        return
     if not os.environ.get("EMM_RECORD_REQUESTS"):
         return
     try:
@@ -74,7 +83,7 @@ class _Waiting:
     """Finds the modules of the frameworks as everybody does, and hears of their import."""
 
     def __init__(self):
-        self._modules = {"numba.cuda.cudadrv.driver": "numba", "cupy": "cupy", "torch": "torch"}
+        self._modules = {"numba.cuda.cudadrv.driver": "numba", "cupy": "cupy", "torch": "torch", **{name: name for name in _LAUNCHERS}}
 
     def find_spec(self, name, path=None, target=None):
         framework = self._modules.pop(name, None)
