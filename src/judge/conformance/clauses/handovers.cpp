@@ -532,8 +532,10 @@ void check_handovers(Bench& b) {
       if (b.is_numba() && way.words.find("reset") != std::string_view::npos) continue;
       b.apart([&](Bench& on) {
         hand_over_all(on, room, way, has_past);
-        // The driver has refused waits, and events.
-        if (!way.may_lose && !on.is_numba() && !on.decided() && on.watch().total() != 0)
+        // The driver has refused waits and events; in a past also frees, and keeps what these were
+        // of.
+        if (!way.may_lose && !has_past && !on.is_numba() && !on.decided() &&
+            on.watch().total() != 0)
           on.expect_balance(text::format("{} {}; then the manager's end", room.words, way.words));
       });
     }
