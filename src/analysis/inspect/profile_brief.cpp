@@ -72,7 +72,7 @@ std::string finding_words(const trace::Trace& trace, const Profile& profile, con
   }
   if (profile.leaked.count != 0) {
     return text::format(
-        "{} of {} never freed{}.", counted(profile.leaked.count, "allocation"),
+        "{} of {} still live at the end{}.", counted(profile.leaked.count, "allocation"),
         short_bytes(profile.leaked.bytes) + (profile.leaked.count == 1 ? " is" : " in all are"),
         most_from(trace, profile.leaked.by_site));
   }

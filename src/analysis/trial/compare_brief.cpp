@@ -44,9 +44,13 @@ std::string served(Row row) {
   return words.empty() ? "served" : text::join(words);
 }
 
+bool is_simulated(Row row) { return row->device.starts_with("sim"); }
+
 std::string time_of(Row row) {
-  if (!row->timed || row->warm.median == 0) return "-";
   const auto ns = row->warm.median;
+  // A manager that keeps its memory calls the driver no more once it is warm.
+  if (row->timed && ns == 0 && is_simulated(row)) return "0";
+  if (!row->timed || ns == 0) return "-";
   return text::fixed(ns, ns < 10 ? 2 : ns < 100 ? 1 : 0);
 }
 
@@ -64,13 +68,36 @@ std::vector<Group> groups_of(const std::vector<ComparedRow>& rows) {
   return groups;
 }
 
-/// The managers that ran, the best first.
+/// What reserves at most so much more than the least counts as equal, as in tune.
+constexpr double kAboutLeast = 1.03;
+/// A manager that is not at least so much faster is not worth a byte.
+constexpr double kWorthMore = 2;
+
+/// The managers that ran, the best first: the fastest of those that reserve about the least.
 Group ranked(const Group& group) {
   Group ran;
   std::copy_if(group.begin(), group.end(), std::back_inserter(ran),
                [](Row row) { return row->timed; });
   std::stable_sort(ran.begin(), ran.end(), is_better);
+  if (ran.empty() || !serves_all(ran.front())) return ran;
+  const auto most = kAboutLeast * static_cast<double>(ran.front()->peak_reserved);
+  const auto alike = std::find_if(ran.begin(), ran.end(), [&](Row row) {
+    return !serves_all(row) || static_cast<double>(row->peak_reserved) > most;
+  });
+  const auto fastest = std::min_element(
+      ran.begin(), alike, [](Row a, Row b) { return a->warm.median < b->warm.median; });
+  if (kWorthMore * (*fastest)->warm.median < ran.front()->warm.median)
+    std::rotate(ran.begin(), fastest, fastest + 1);
   return ran;
+}
+
+/// Says why the first is not the one that reserves least. Empty if it is.
+std::string why_first(const Group& ran) {
+  const auto least = std::min_element(ran.begin(), ran.end(), is_better);
+  if (*least == ran.front()) return {};
+  return text::format("{} reserves {} and takes {} ns of {} an event, not {}.", (*least)->manager,
+                      short_bytes((*least)->peak_reserved), time_of(*least),
+                      is_simulated(*least) ? "driver calls" : "time", time_of(ran.front()));
 }
 
 std::string answer(const Group& ran) {
@@ -92,7 +119,10 @@ std::string answer(const Group& ran) {
     return text::format("{} managers reserve {} for {}{}.",
                         ran.size() == 2 ? std::string("Both") : text::format("All {}", ran.size()),
                         bytes, name, times);
-  return text::format("{} reserves least for {}: {}{}.", best->manager, name, bytes, times);
+  const auto why = why_first(ran);
+  return text::format("{} reserves {} for {}: {}{}.{}", best->manager,
+                      why.empty() ? "least" : "about the least", name, bytes, times,
+                      why.empty() ? why : " " + why);
 }
 
 std::string who_does_not(const Group& ran) {
@@ -109,7 +139,7 @@ std::string who_does_not(const Group& ran) {
 }
 
 void add_managers(const Group& group, format::Brief& out) {
-  const bool simulated = group.front()->device.starts_with("sim");
+  const bool simulated = is_simulated(group.front());
   out.sides = "lrrrl";
   out.rows = {{"manager", "reserved", "/live", simulated ? "driver ns" : "ns/event", ""}};
   auto rows = ranked(group);
