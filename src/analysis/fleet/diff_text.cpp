@@ -157,15 +157,35 @@ format::Brief brief(const Diff& diff, const Sites& sites) {
   format::Brief out;
   out.answer.push_back(first_line(diff, units::short_bytes));
   if (diff.is_nothing()) return out;
+  const auto words = [&](const Finding& each) {
+    return text::format("{}: {}", signed_bytes(each.bytes, units::short_bytes),
+                        finding_words(each, sites));
+  };
+  std::size_t told = 0;
   if (!diff.findings.empty()) {
     const auto& most = diff.findings.front();
-    out.answer.push_back(text::format("{}: {}.", signed_bytes(most.bytes, units::short_bytes),
-                                      finding_words(most, sites)));
+    auto changes = words(most);
+    // What one change adds another one may take away.
+    const auto against =
+        std::find_if(diff.findings.begin(), diff.findings.end(), [&](const Finding& each) {
+          return (each.bytes < 0) != (most.bytes < 0) &&
+                 2 * std::abs(each.bytes) >= std::abs(most.bytes);
+        });
+    const bool has_other = against != diff.findings.end();
+    if (has_other) changes += "; and " + words(*against);
+    out.answer.push_back(changes + '.');
+    told = has_other ? 2 : 1;
   }
-  if (const auto others = diff.findings.size(); others > 1)
-    out.answer.push_back(text::format(
-        "{} smaller than that.", others == 2 ? std::string("Another change is")
-                                             : text::format("{} other changes are", others - 1)));
+  const auto shorter = std::min(diff.a.allocations.size(), diff.b.allocations.size());
+  if (2 * diff.matched < shorter)
+    out.answer.push_back(text::format("Only {} of {} match: the runs are hardly alike.",
+                                      text::grouped(diff.matched),
+                                      inspect::counted(shorter, "request")));
+  else if (const auto others = diff.findings.size(); others > told)
+    out.answer.push_back(text::format("{} smaller than that.",
+                                      others == told + 1
+                                          ? std::string("Another change is")
+                                          : text::format("{} other changes are", others - told)));
   out.sides = "lrrr";
   out.rows = table(diff, units::short_bytes);
   out.more = "each change, and what is live at the peaks";
