@@ -6,6 +6,7 @@
 #include "base/units.hpp"
 #include "inspect/report_parts.hpp"
 #include "trial/compare_rows.hpp"
+#include "trial/tune.hpp"
 
 namespace emm::trial {
 namespace {
@@ -68,8 +69,6 @@ std::vector<Group> groups_of(const std::vector<ComparedRow>& rows) {
   return groups;
 }
 
-/// What reserves at most so much more than the least counts as equal, as in tune.
-constexpr double kAboutLeast = 1.03;
 /// A manager that is not at least so much faster is not worth a byte.
 constexpr double kWorthMore = 2;
 
@@ -80,7 +79,7 @@ Group ranked(const Group& group) {
                [](Row row) { return row->timed; });
   std::stable_sort(ran.begin(), ran.end(), is_better);
   if (ran.empty() || !serves_all(ran.front())) return ran;
-  const auto most = kAboutLeast * static_cast<double>(ran.front()->peak_reserved);
+  const auto most = kAlike * static_cast<double>(ran.front()->peak_reserved);
   const auto alike = std::find_if(ran.begin(), ran.end(), [&](Row row) {
     return !serves_all(row) || static_cast<double>(row->peak_reserved) > most;
   });

@@ -248,9 +248,6 @@ class CapacitySearch {
 /// The number of settings that are searched closely, besides today's.
 constexpr std::size_t kBest = 5;
 
-/// Within this factor of the best, a figure is as good as the best.
-constexpr double kAlike = 1.03;
-
 /// Leaves those of `some` whose figure is as good as the best one's.
 template <class Figure>
 void keep_best(std::vector<const Tuned*>& some, const Figure& figure, double alike) {

@@ -265,7 +265,7 @@ format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::siz
     auto name = one->manager;
     if (name.starts_with("pytorch:")) name.erase(0, std::string_view("pytorch:").size());
     auto names = name.size() > kWide ? lines_of(name) : std::vector<std::string>{name};
-    for (auto& each : names) each = text::printable(each, one->is_today ? kWide - 8 : kWide);
+    for (auto& line : names) line = text::printable(line, one->is_today ? kWide - 8 : kWide);
     if (one->is_today) names.back() += " (today)";
     made.rows.push_back(
         {limited || !one->served ? served_words(*one, trace) : "",

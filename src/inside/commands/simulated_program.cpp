@@ -529,7 +529,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  // Of those that share a device; ranks of several nodes have a device of that number each.
+  // Ranks share a device on one node alone: each node has a device of that number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, Device> devices;
   std::uint64_t tables = 0, taken = 0;
   std::vector<std::vector<std::string>> rows{

@@ -362,7 +362,7 @@ std::string Sweeping::table_of_ranges() const {
   return format::columns(sides, rows);
 }
 
-/// Of each program that was swept, the least card on which it fits.
+/// Names the least card on which the program fits, for each program that was swept.
 void Sweeping::say_least_card() const {
   std::vector<std::vector<Setting>> programs;
   for (const auto& search : searches_) {
