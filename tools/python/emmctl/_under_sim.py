@@ -309,7 +309,7 @@ def kernels_imported(module, kind):
             names = getattr(getattr(self, "fn", None), "arg_names", None) if is_inductor else None
             values.written_by_kernel((*args, *kwargs.values()) if names is None else args, names, getattr(self, "mutated_arg_names", None) or ())
         except Exception:
-            values._mistake(args, kwargs)
+            values.mistake(args, kwargs)
         return run(self, *args, **kwargs)
     launcher.run = launched
 

@@ -458,7 +458,7 @@ class Values:
                 if run is not func:
                     self._forget(args[0])
         except Exception:
-            step = self._mistake(args, kwargs)
+            step = self.mistake(args, kwargs)
         if step is None:
             return run(*args, **kwargs)
         name, answers, after = step
@@ -476,7 +476,7 @@ class Values:
         except Endless:
             raise
         except Exception:
-            self._mistake(args, kwargs)
+            self.mistake(args, kwargs)
             return out
 
     def _as_without_a_mode(self, name, func, args, kwargs):
@@ -508,7 +508,7 @@ class Values:
                 try:
                     self._await(result if was_called else None, tensors)
                 except Exception:
-                    self._mistake(args, kwargs)
+                    self.mistake(args, kwargs)
             return out
         return run
 
@@ -595,7 +595,7 @@ class Values:
         sizes, others = list(product.size()), list(other.size())
         return len(others) <= len(sizes) and all(one in (1, size) for one, size in zip(reversed(others), reversed(sizes)))
 
-    def _mistake(self, args, kwargs):
+    def mistake(self, args, kwargs):
         """One of ours is not the program's: what the operation had is not known any more; after many, nothing is followed."""
         self._mistakes += 1
         if self._mistakes >= MOST_MISTAKES:

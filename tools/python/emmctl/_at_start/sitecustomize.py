@@ -34,6 +34,8 @@ def _framework(name):
             _package()
             from emmctl import _under_sim
             _under_sim.torch_imported()
+            for launcher in _LAUNCHERS.keys() & sys.modules.keys():  # imported before PyTorch
+                _under_sim.kernels_imported(launcher, _LAUNCHERS[launcher])
         except Exception as error:  # the program is not to suffer
             sys.stderr.write("emmctl: --device sim: PyTorch's values are not followed: %s: %s\n" % (type(error).__name__, error))
     if name in _LAUNCHERS:
