@@ -115,6 +115,16 @@ def test_cudnn_with_a_workspace():
     has(run("sim", "true", extra=("--cudnn-workspace", "much")), ["--cudnn-workspace much: expected none, or a size as 64MiB"], 2)
 
 
+def test_compiled_kernels_stay_here():
+    """A run on a card must not find kernels that were chosen without one."""
+    own = os.path.join(folder.name, "own")
+    script = 'for each in "$TORCHINDUCTOR_CACHE_DIR" "$TRITON_CACHE_DIR"; do mkdir -p "$each/x" && touch "$each/x/kernel" && echo "$each"; done'
+    places = run("sim", "sh", "-c", script, TORCHINDUCTOR_CACHE_DIR=own, TRITON_CACHE_DIR=own).stdout.split()
+    expect(len(places), 2, "folders for compiled kernels")
+    expect([place for place in places if place.startswith(own) or os.path.exists(place)], [], "kernels that are left")
+    expect(os.path.exists(own), False, "the program's own folder was written")
+
+
 def test_growth():
     """What is made and ended leaves nothing: 10^6 of each were tried by hand."""
     has(run("sim:capacity=64MiB", options.client, "growth", "20000"), ["no growth"])

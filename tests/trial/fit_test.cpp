@@ -246,6 +246,25 @@ TEST(Fit, AnInterruptLeavesWhatIsKnown) {
   EXPECT_EQ(fit->trials, 3u);
 }
 
+TEST(Fit, OfManagersThatNeedTheSameTheFastestComesFirst) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += alloc(text::format("b{}", i), 4_MiB) + free(text::format("b{}", i));
+  const auto trace = Lines(lines).trace();
+  std::vector<Fitted> all;
+  for (const auto* name : {"cudart", "pool"})
+    all.push_back({.fit = fit_of(trace, with(name)),
+                   .shown = {.trace = trace, .manager = name, .needs = needs(trace)}});
+
+  const auto& [slow, fast] = std::pair(all[0].fit.driver_ns, all[1].fit.driver_ns);
+  const auto shown = brief(all);
+
+  ASSERT_TRUE(slow && fast);
+  EXPECT_EQ(all[0].fit.answer.capacity, all[1].fit.answer.capacity);
+  EXPECT_GT(*slow, 5 * *fast) << "twenty driver calls, not one";
+  EXPECT_EQ(shown.answer.front(), "pool serves the trace with least: 4.00 MiB.");
+}
+
 TEST(Fit, TheAnswerTellsNeedAndWasteApart) {
   const auto trace = Lines(alloc("a", 3_MiB) + alloc("b", 3_MiB)).trace();
   const auto fit = fit_of(trace, with("cudart"));

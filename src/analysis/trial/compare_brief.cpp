@@ -69,9 +69,6 @@ std::vector<Group> groups_of(const std::vector<ComparedRow>& rows) {
   return groups;
 }
 
-/// A manager that is not at least so much faster is not worth a byte.
-constexpr double kWorthMore = 2;
-
 /// The managers that ran, the best first: the fastest of those that reserve about the least.
 Group ranked(const Group& group) {
   Group ran;

@@ -51,9 +51,12 @@ struct Fit {
   std::optional<log::Summary> below;
   std::optional<log::Summary> above;  ///< How the trial at `fails_from` failed.
   std::uint64_t peak_reserved = 0;    ///< In the trial at the answer.
-  std::uint64_t trials = 0;           ///< Count of replays for both questions.
-  bool judged_nothing = false;        ///< There was nothing to judge at any capacity.
-  bool interrupted = false;  ///< The search was interrupted; the answers hold what is known.
+  /// What the driver's calls take at the answer, in nanoseconds of an H200's. Empty if the manager
+  /// calls another driver than the simulated device's.
+  std::optional<std::uint64_t> driver_ns;
+  std::uint64_t trials = 0;     ///< Count of replays for both questions.
+  bool judged_nothing = false;  ///< There was nothing to judge at any capacity.
+  bool interrupted = false;     ///< The search was interrupted; the answers hold what is known.
   /// Set if a call of a foreign manager did not return, which ended the search.
   std::optional<log::Abnormal> hung;
 

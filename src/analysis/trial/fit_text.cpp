@@ -241,16 +241,50 @@ std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept 
   return most;
 }
 
+namespace {
+
+std::string time_words(const Fit& fit) {
+  return fit.driver_ns ? units::ns(static_cast<double>(*fit.driver_ns)) : "-";
+}
+
+/// The one that needs least first, and of equal ones the fastest.
+bool needs_less(const Fitted* a, const Fitted* b) {
+  constexpr auto kUnknown = ~std::uint64_t{0};
+  const auto place = [&](const Fitted* each) {
+    return std::pair(each->fit.answer.capacity.value_or(kUnknown),
+                     each->fit.driver_ns.value_or(kUnknown));
+  };
+  return place(a) < place(b);
+}
+
+/// Of managers that need about the least, one that is much faster comes first. `order` is by
+/// capacity.
+void put_fastest_first(std::vector<const Fitted*>& order) {
+  const auto& least = order.front()->fit;
+  if (!least.answer.capacity || !least.driver_ns) return;
+  const auto most = kAlike * static_cast<double>(*least.answer.capacity);
+  const auto alike = std::find_if(order.begin(), order.end(), [&](const Fitted* each) {
+    return !each->fit.answer.capacity || static_cast<double>(*each->fit.answer.capacity) > most;
+  });
+  const auto ns = [](const Fitted* each) {
+    return static_cast<double>(each->fit.driver_ns.value_or(~std::uint64_t{0}));
+  };
+  const auto fastest = std::min_element(
+      order.begin(), alike, [&](const auto* a, const auto* b) { return ns(a) < ns(b); });
+  if (kWorthMore * ns(*fastest) < ns(order.front()))
+    std::rotate(order.begin(), fastest, fastest + 1);
+}
+
+}  // namespace
+
 format::Brief brief(const std::vector<Fitted>& all) {
   format::Brief out;
   const auto write = units::short_bytes;
   std::vector<const Fitted*> order;
   for (const auto& each : all) order.push_back(&each);
-  const auto capacity_of = [](const Fitted* each) {
-    return each->fit.answer.capacity.value_or(~std::uint64_t{0});
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* a, const auto* b) { return capacity_of(a) < capacity_of(b); });
+  std::stable_sort(order.begin(), order.end(), needs_less);
+  const auto* const least = order.front();
+  put_fastest_first(order);
   const auto& [fit, shown] = *order.front();
   const auto name = format::file_name(shown.trace.source());
   const auto path = text::shell_word(shown.trace.source());
@@ -265,38 +299,45 @@ format::Brief brief(const std::vector<Fitted>& all) {
     const auto capacity = *fit.answer.capacity;
     out.answer.push_back(all.size() == 1
                              ? served_words(fit, shown, write)
-                             : text::format("{} serves {} with least: {}{}.", shown.manager,
-                                            asked_words(fit), write(capacity), each_of(shown)));
+                             : text::format("{} serves {} with {}: {}{}.", shown.manager,
+                                            asked_words(fit),
+                                            least == order.front() ? "least" : "about least",
+                                            write(capacity), each_of(shown)));
+    if (least != order.front())
+      out.answer.back() +=
+          text::format(" {} needs {}, and its driver calls take {}, not {}.", least->shown.manager,
+                       write(*least->fit.answer.capacity), time_words(least->fit), time_words(fit));
     out.answer.push_back(waste(fit, shown, write));
     out.answer.push_back(doubts(fit, shown, write));
     out.command = text::format("emmctl replay {}{} --device sim:capacity={}MiB", path,
                                shown.chosen_by, capacity >> 20);
   }
-  out.sides = "lrrr";
-  out.rows = {{"", "capacity", "of live", "reserved"}};
+  out.sides = "lrrrr";
+  out.rows = {{"", "capacity", "of live", "reserved", "driver time"}};
   const auto times = [&](std::uint64_t bytes) {
     return need == 0 ? std::string("-")
                      : text::fixed(static_cast<double>(bytes) / static_cast<double>(need), 3);
   };
-  if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-"});
-  if (no_wait > need) out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-"});
+  if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-", "-"});
+  if (no_wait > need)
+    out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-", "-"});
   constexpr std::size_t kManagersShown = 6;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [each, of] = *order[i];
     if (i == kManagersShown) {
-      out.rows.push_back({text::format("{} more", order.size() - i), "", "", ""});
+      out.rows.push_back({text::format("{} more", order.size() - i), "", "", "", ""});
       break;
     }
     const auto capacity = each.answer.capacity;
     out.rows.push_back({of.manager, capacity ? write(*capacity) : "none found",
                         capacity ? times(*capacity) : "-",
-                        capacity ? write(each.peak_reserved) : "-"});
+                        capacity ? write(each.peak_reserved) : "-", time_words(each)});
     if (all.size() != 1 || each.refused == 0) continue;
     const bool asked_all = each.asked == trace::Asked::all;
     const auto* other = each.of(asked_all ? trace::Asked::served : trace::Asked::all);
     if (other != nullptr && other->capacity)
       out.rows.push_back({asked_all ? "as recorded" : "all requests", write(*other->capacity),
-                          times(*other->capacity), "-"});
+                          times(*other->capacity), "-", "-"});
   }
   out.more = "what fails with 2 MiB less, and the capacities that were tried";
   return out;
@@ -354,6 +395,7 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   if (fit.below) fails_at = found.capacity ? *found.capacity - kStep : kCapacityMost;
   json.member("waste_bytes", waste_bytes);
   json.member("peak_reserved_bytes", fit.peak_reserved);
+  json.member("driver_ns", fit.driver_ns);
   json.member("refused", fit.refused).member("refused_again", fit.refused_again);
   json.member("fails_at_bytes", fails_at);
   log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);

@@ -265,7 +265,8 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
         text::grouped(lateness.late), text::grouped(lateness.longest));
   if (!advice.tuning.pool_untried.empty()) words += text::format(" {}", advice.tuning.pool_untried);
   out += format::wrapped(words, static_cast<std::size_t>(width));
-  if (!first.is_today && !first.how.empty()) out += text::format("First try:\n{}\n", first.how);
+  if (!first.is_today && !first.how.empty())
+    out += text::format("{}:\n{}\n", first.serves ? "First try" : "What serves it", first.how);
   return out;
 }
 

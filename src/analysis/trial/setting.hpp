@@ -17,6 +17,11 @@ inline constexpr std::uint64_t kStep = std::uint64_t{2} << 20;  ///< A page of t
 inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4}
                                                << 40;  ///< No simulated device is larger.
 
+/// Within this factor of the best, a figure is as good as the best: of tune, compare and fit.
+inline constexpr double kAlike = 1.03;
+/// Of figures that are alike, the one that needs more comes first only if it is so much faster.
+inline constexpr double kWorthMore = 2;
+
 /// What all trials of a trace have in common.
 struct Setting {
   ManagerFactory manager{};

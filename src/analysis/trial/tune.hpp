@@ -18,9 +18,6 @@
 
 namespace emm::trial {
 
-/// Within this factor of the best, a figure is as good as the best: of tune and of compare.
-inline constexpr double kAlike = 1.03;
-
 namespace pytorch = allocators::pytorch;
 using allocators::Addresses;
 

@@ -349,13 +349,13 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   if (!best.served && has_capacity) {
     made.words = text::format("No setting serves the program with {}", capacity);
     const auto* const least = tuning.least();
+    // One setting is named, and its own figure: the one that is advised.
     if (least != nullptr)
-      made.words += text::format("; the least is {}", sizes(least->fit->high, tuning));
-    if (least != nullptr) made.words += text::format(", with {}", name_of(*least));
+      made.words += text::format(
+          "; the least is {}{}, with {}", least == &best || !best.fit ? "" : "about ",
+          best.fit ? need : sizes(least->fit->high, tuning), name_of(best.fit ? best : *least));
     const auto is_fraction = question.limit == Limit::fraction;
     const auto is_pool = best.manager == "pool";
-    if (least != nullptr && least != &best && best.fit)
-      made.words += text::format(", and {} with {}, which is faster", need, name_of(best));
     if (is_fraction && is_pool) made.words += "; no memory fraction limits the pool";
     made.words += '.';
     // A fraction can be raised in the program, and the device's memory cannot. It does not bind

@@ -485,6 +485,9 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
       {"LD_AUDIT", redirect},           {kFolderVariable, folder()},
       {"EMM_STANDIN_DRIVER", driver()}, {"EMM_STANDIN_DEVICE", device_},
       {"EMM_STANDIN_MAKER", maker_},    {standin::kProgramFolder, folder()}};
+  // What is compiled here was not timed on the card: no run on the card may find it.
+  all.emplace_back("TORCHINDUCTOR_CACHE_DIR", folder() + "/inductor");
+  all.emplace_back("TRITON_CACHE_DIR", folder() + "/triton");
   if (cudnn_workspace_)
     all.emplace_back("EMM_STANDIN_CUDNN", text::format("{}", *cudnn_workspace_));
   if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());

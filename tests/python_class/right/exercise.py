@@ -2,7 +2,10 @@
 import ctypes
 
 from numba import cuda
+from numba.cuda.cudadrv import driver as drv
 
+# Numba wants NVIDIA's pointers where it calls the driver by NVIDIA's bindings, and those of ctypes elsewhere.
+device_pointer = drv.binding.CUdeviceptr if getattr(drv, "binding", None) else ctypes.c_size_t
 cudart = ctypes.CDLL("libcudart.so")
 
 
@@ -22,8 +25,8 @@ def finalizer_of(address):
 
 class ExerciseManager(cuda.GetIpcHandleMixin, cuda.HostOnlyCUDAMemoryManager):
     def memalloc(self, size):
-        pointer = take(size)
-        return cuda.MemoryPointer(self.context, pointer, size, finalizer=finalizer_of(pointer.value))
+        address = take(size).value
+        return cuda.MemoryPointer(self.context, device_pointer(address), size, finalizer=finalizer_of(address))
 
     def initialize(self):
         pass
