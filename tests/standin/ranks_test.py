@@ -17,7 +17,7 @@ import tempfile
 import time
 
 parser = argparse.ArgumentParser()
-for name in ("emmctl", "ranks"):
+for name in ("emmctl", "ranks", "nccl"):
     parser.add_argument("--" + name, required=True)
 parser.add_argument("tests", nargs="*")
 options = parser.parse_args()
@@ -208,17 +208,17 @@ def test_named_ranks():
     """Some ranks of a program run, and the others are answered for."""
     done = some_of("0,3 of 8", "named", extra=["--json", "named.json"])
     unknown = "it is not known which ranks a communicator has, of which some do not run"
-    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
-            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
+    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 4", "from each 1 1 1 4 1 1 1 1", "exchanged 100 101 102 400 104 105 106 107", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
+            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 4", "from each 1 4 4 4 4 4 4 4", "exchanged 103 401 402 403 404 405 406 407", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
                 "pair 8"]}
     expect(lines(done), sorted("rank %d: %s" % (rank, row) for rank in rows for row in rows[rank]), "what ranks got: " + done.stderr)
     # A split cannot be answered for, which the answer says.
     has(done, ["so far it fits on each of 2 ranks that ran, of 8: rank 3, the tightest, takes at most 38.00 MiB",
-               "ranks that do not run were answered for: 7 small collectives took a rank's own values for theirs, 16 receives or roots of theirs gave nothing",
+               "ranks that do not run were answered for: 11 small collectives took a rank's own values for theirs, 4 receives or roots of theirs gave nothing",
                "CommSplit among ranks of which some do not run"], 3)
     with open(folder.name + "/named.json") as file:
         answer = json.load(file)
-    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 7, "nothing": 16}, "the absent ranks in JSON")
+    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 11, "nothing": 4}, "the absent ranks in JSON")
     expect([(one["rank"], one["device"]) for one in answer["ranks"]], [(3, 1), (0, 0)], "the ranks in JSON")
 
 
@@ -232,6 +232,58 @@ def test_named_ranks_of_many():
     has(some_of("0..1 of 2", "values", size=2), ["rank 0: 0 wrong", "rank 1: 0 wrong", "it fits on each of 2 ranks that ran, of 2"])
     has(some_of("1,3 of 4", "fails", size=4), ["rank 3 ended with exit code 7"], 7)
     has(some_of("0 of 2", "nothing", extra=["--sweep", "capacity=1GiB"], size=2), ["exit code 2, and not for want of memory"], 3)
+
+
+def torch_ranks(ranks, what, patience="60", launcher=None, code_of=None):
+    """Ranks of a torch.distributed that waits where PyTorch's does; all of them, by a launcher."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "torch_of_ranks")
+    meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+    more = {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1", "MEET": meet, "NCCL": options.nccl, "EMM_STANDIN_STUCK": patience,
+            "EMM_PYTHON_PACKAGE": os.path.join(place, "../../../../tools/python/emmctl")}
+    which, program = ["--ranks", ranks], [sys.executable, os.path.join(place, "program.py"), what]
+    if launcher is not None:
+        which, program = [], ["sh", "-c", launcher, *program]
+    done = subprocess.run([options.emmctl, "run", "--device", "sim:devices=8", *which, "--", *program], cwd=folder.name,
+                          env={**environment, **more}, text=True, capture_output=True, timeout=120)
+    clean()
+    return done
+
+
+def test_ranks_of_pytorch():
+    """Nobody waits for a rank that does not run: not for it to come to the store, nor for what it would leave there."""
+    begun = time.monotonic()
+    done = torch_ranks("0,7,63 of 64", "ddp")
+    # A rank brings its own for each of 61 that do not run.
+    expect(lines(done), ["rank %d: [%d, 64]" % (rank, 70 + 61 * rank) for rank in (0, 63, 7)], "DDP: " + done.stderr)
+    has(done, ["it fits on each of 3 ranks that ran, of 64"])
+    done = torch_ranks("7,63 of 64", "ddp")
+    expect(lines(done), ["rank %d: [%d, 64]" % (rank, 70 + 62 * rank) for rank in (63, 7)], "DDP without rank 0: " + done.stderr)
+    done = torch_ranks("0,1,6,62 of 64", "both")
+    expect(lines(done), ["rank 0: [1, 32]", "rank 1: [1, 32]", "rank 62: [124, 32]", "rank 6: [12, 32]"], "two sorts of groups: " + done.stderr)
+    done = torch_ranks("0,6,7,63 of 64", "pipeline")
+    expect(lines(done), ["rank 0: [0, 0]", "rank 63: [-63]", "rank 6: [-6, 700]", "rank 7: [6, -7]"], "a pipeline: " + done.stderr)
+    has(done, ["receives or roots of theirs gave nothing"])
+    expect(time.monotonic() - begun < 60, True, "that nothing waits")
+
+
+def test_waits_that_cannot_be_answered():
+    """They end with the call and the line, and do not hang."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "torch_of_ranks", "program.py")) as file:
+        source = file.read().splitlines()
+
+    def place(words, number):
+        return "program.py:%d" % [at for at, line in enumerate(source, 1) if words in line][number]
+    done = torch_ranks("0,7 of 64", "awaits", "2")
+    has(done, ["no rank went on for 2 s"], 3)
+    for rank in (0, 7):
+        row = r"%d +\d+ +PrefixStore.get, in \S+ +\S*%s" % (rank, place("word of rank 1", 0))
+        expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("0,7 of 64", "crossed", "2")
+    has(done, ["no rank went on for 2 s"], 3)
+    for row in (r"0 +\d+ +PrefixStore.get, in \S+ +\S*" + place("word of rank 1", 1), r"7 +\d+ +all_reduce, in \S+ +\S*" + place("dist.all_reduce(torch.Tensor([1]))", 0)):
+        expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("0,7 of 64", "objects")
+    has(done, ["--ranks: broadcast_object_list at", place("broadcast_object_list", 0) + " takes objects from rank 1, which does not run, and cannot be answered for: --ranks must name it, too\nemmctl: "], 3)
 
 
 def test_late_rank():

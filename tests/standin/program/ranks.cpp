@@ -563,6 +563,10 @@ int named() {
   }
   MUST(ncclGroupEnd());
   say("from each", read(to, 32));
+  auto* const rows = memory(
+      row(kInt32, 8, [](std::size_t i) { return 100.0 * (rank + 1) + static_cast<double>(i); }));
+  MUST(ncclAlltoAll(rows, to, 1, kInt32, comm, stream));
+  say("exchanged", read(to, 32));
   void* large = nullptr;
   must(cudaMalloc(&large, 4 << 20), "cudaMalloc");
   MUST(ncclAllReduce(large, large, 1 << 20, kFloat, 0, comm, stream));
