@@ -498,12 +498,12 @@ int stuck() {
 }
 
 /// Each rank more than the one before it.
-int takes() {
+int takes(std::size_t each_mib) {
   auto* const comm = enter();
   auto* const own = integers(1, rank);
   MUST(ncclAllReduce(own, own, 1, kInt32, 0, comm, stream));
   void* more = nullptr;
-  const int code = cudaMalloc(&more, static_cast<std::size_t>(8 * (rank + 1)) << 20);
+  const int code = cudaMalloc(&more, each_mib * static_cast<std::size_t>(rank + 1) << 20);
   MUST(ncclCommDestroy(comm));
   return code != 0;
 }
@@ -656,7 +656,7 @@ int main(int count, char** words) {
   if (what == "ordered") return ordered();
   if (what == "ends") return ends(words[2]);
   if (what == "stuck") return stuck();
-  if (what == "takes") return takes();
+  if (what == "takes") return takes(count > 2 ? std::strtoul(words[2], nullptr, 10) : 8);
   if (what == "forks") return forks();
   if (what == "named") return named();
   if (what == "pairs") return pairs();
