@@ -50,6 +50,9 @@ def run(size, *words, timeout=120, **how):
 
 
 def clean():
+    until = time.monotonic() + 10  # a daemon may end a little after the launcher
+    while glob.glob(folder.name + "/emmctl-*") and time.monotonic() < until:
+        time.sleep(0.01)
     expect(glob.glob(folder.name + "/emmctl-*"), [], "what is left in the temporary folder")
     for meet in glob.glob(folder.name + "/meet*"):
         shutil.rmtree(meet)
@@ -177,6 +180,26 @@ def test_answer():
     has(done, ["it does not fit as it is: rank 2 was refused 1 request for want of memory; the first was of 24.00 MiB (25,165,824 bytes), when it held 2.00 MiB of 20.00 MiB "
                "(20,971,520 bytes) of device 2, a simulated NVIDIA H200: it lacked 6.00 MiB"], 1)
     clean()
+
+
+def test_launchers():
+    """The rank of a process is that of the launcher, and its device the one that it takes, by the launcher's number or alone."""
+    stub = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "launcher.py")
+    for kind in ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec.hydra", "mpirun_rsh", "srun", "srun --gpus-per-task=1", "flux", "jsrun"):
+        name = kind.replace(" --gpus-per-task=1", "")
+        start = 'exec %s %s "%s" $SIZE "$0" "$@"' % (sys.executable, stub, kind)
+        done = run(3, "takes", "8", start=start, extra=["--json", "launched.json"])
+        has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200"])
+        with open(folder.name + "/launched.json") as file:
+            answer = json.load(file)
+        expect([(one["rank"], one["device"], one["peak_bytes"] >> 20) for one in answer["ranks"]], [(2, 2, 26), (1, 1, 18), (0, 0, 10)], kind)
+        refused = subprocess.run([options.emmctl, "run", "--device", "sim", "--ranks", "0 of 2", "--", name, "train"], env=environment, text=True, capture_output=True)
+        if name != "mpirun_rsh":
+            expect("without %s: the ranks are started without a launcher" % name in refused.stderr, True, refused.stderr)
+    # A rank that fails ends the others, and the code is its.
+    start = 'exec %s %s torchrun $SIZE "$0" "$@"' % (sys.executable, stub)
+    done = run(4, "fails", start=start)
+    expect(done.returncode, 7, "the code of the rank that fails: " + done.stderr)
 
 
 def test_memory_of_nccl():

@@ -637,16 +637,25 @@ int wrong_calls() {
 
 int main(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "";
-  const auto number = [](const char* name, int otherwise) {
-    const char* const given_one = std::getenv(name);
-    return given_one != nullptr ? std::atoi(given_one) : otherwise;
+  // Of what launchers give, the first that is there.
+  const auto number = [](const std::vector<const char*>& names, int otherwise) {
+    for (const auto* name : names) {
+      if (const char* const given_one = std::getenv(name)) return std::atoi(given_one);
+    }
+    return otherwise;
   };
   setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
-  rank = number("RANK", 0);
-  size = number("SIZE", 1);
+  rank = number({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
+                 "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK"},
+                0);
+  size = number({"SIZE"}, 1);
+  const int local = number(
+      {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+       "SLURM_LOCALID", "FLUX_TASK_LOCAL_ID", "JSM_NAMESPACE_LOCAL_RANK"},
+      rank);
   int devices = 0;
   must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  must(cudaSetDevice(rank % devices), "cudaSetDevice");
+  must(cudaSetDevice(local % devices), "cudaSetDevice");
   must(cudaStreamCreateWithFlags(&stream, 1), "stream");
   if (what == "values") return values();
   if (what == "sends") return sends();
