@@ -137,6 +137,62 @@ def test_ends():
     expect("a send and its receive differ: Send of 4 int32 at rank 0" in done.stdout, True, done.stdout)
 
 
+def test_ends_before_it_enters():
+    """A rank that dies before it is in any communicator: the others end, and do not wait for ever."""
+    start = START.replace('RANK=$r "$0"', 'WORLD_SIZE=$SIZE RANK=$r "$0"')
+    done = run(3, "ends", "never", start=start, environ={"EMM_STANDIN_STUCK": "4"})
+    has(done, ["has ended, and rank", "waits for it in CommInitRank of ranks 0, 1 and 2"], 137)
+    expect(re.search(r"emmctl: rank 2 \(process \d+\) has ended, and rank [01] ", done.stderr) is not None, True, done.stderr)
+    expect(done.stderr.count("CommInitRank") >= 1 and "no rank went on" not in done.stderr, True, done.stderr)
+    # PyTorch's ranks: one was killed; the other waits for it in NCCL, or in the store.
+    done = torch_ranks("0,63 of 64", "dies", "4")
+    has(done, ["rank 63 ended with exit code 137", "has ended, and rank 0"], 137)
+    done = torch_ranks("0,1 of 2", "dies_first", "2")
+    has(done, ["rank 0 ended with exit code 137", "no rank went on for", "all_reduce, in "], 3)
+
+
+def test_signals():
+    """A rank is killed, and a terminal interrupts all: nothing is left, neither processes nor files."""
+    shared = set(os.listdir("/dev/shm"))
+    done = some_of("0,1,2 of 3", "ends", "killed", size=3)
+    has(done, ["rank 2 ended with exit code 137", "rank 2 (process", "has ended, and rank"], 137)
+    expect(done.stdout.count("remote process exited or there was a network error; rank 2 (process"), 2, done.stdout)
+    for number, start in ((signal.SIGINT, None), (signal.SIGTERM, None), (signal.SIGTERM, "torchrun"), (signal.SIGINT, "torchrun"), (signal.SIGINT, "mpirun")):
+        meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+        program = [options.ranks, "ends", "sleeps"]
+        if start is not None:
+            program = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "launcher.py"), start, "3", *program]
+        line = [options.emmctl, "run", "--device", "sim:devices=3", *(["--ranks", "0..2 of 3"] if start is None else []), "--", *program]
+        process = subprocess.Popen(line, cwd=folder.name, env={**environment, "SIZE": "3", "MEET": meet}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        until = time.monotonic() + 60
+        while len(glob.glob(folder.name + "/emmctl-sim-*/waits.*")) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        os.killpg(process.pid, number)  # as a terminal does it
+        out, err = process.communicate(timeout=60)
+        expect(time.monotonic() - begun < 20, True, "that it ends soon: " + err)
+        clean()
+        left = [words for words in commands() if meet in words[1]]
+        expect(left, [], "processes that are left after %s of %s" % (number, start))
+        expect(process.returncode in (128 + number, -number, 1, 3), True, "%s: %s %s" % (process.returncode, out, err))
+    expect(set(os.listdir("/dev/shm")) - shared, set(), "/dev/shm")
+    expect([name for name in os.listdir(folder.name) if not name.endswith(".json")], [], "files in TMPDIR")
+
+
+def commands():
+    """(number, environment) of all processes."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%d/environ" % int(name), errors="replace") as file:
+                found.append((int(name), file.read()))
+        except (OSError, ValueError):
+            pass
+    return found
+
+
 def test_deadlock():
     """Each rank's wait is named, and the program ended."""
     done = run(4, "stuck", environ={"EMM_STANDIN_STUCK": "2"}, extra=["--json", "stuck.json"])

@@ -451,6 +451,10 @@ int wait_for_error(void* comm) {
 }
 
 int ends(const std::string& how) {
+  if (how == "never" && rank == size - 1) {  // after it has begun with its device
+    (void)integers(1, 1);
+    std::raise(SIGKILL);
+  }
   auto* const comm = enter();
   auto* const own = integers(4, rank);
   MUST(ncclAllReduce(own, own, 4, kInt32, 0, comm, stream));

@@ -65,7 +65,14 @@ def dies():
     dist.all_reduce(torch.Tensor([1]))
 
 
+def dies_first():
+    """Before it has made the id for which the others wait."""
+    if RANK == 0:
+        os.kill(os.getpid(), 9)
+    dist.all_reduce(torch.Tensor([1]))
+
+
 dist.init_process_group("nccl")
-found = {one.__name__: one for one in (ddp, both, pipeline, awaits, crossed, objects, dies)}[sys.argv[1]]()
+found = {one.__name__: one for one in (ddp, both, pipeline, awaits, crossed, objects, dies, dies_first)}[sys.argv[1]]()
 os.write(1, ("rank %d: %s\n" % (RANK, found)).encode())
 dist.destroy_process_group()

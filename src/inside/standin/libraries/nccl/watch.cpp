@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -105,14 +106,17 @@ int started_ranks() {
   return found;
 }
 
-/// The kernels that the program's processes launched.
-std::uint64_t kernels_of(const std::string& path) {
+/// The head of a process's report, and the kernels that it launched.
+bool report_of(const std::string& path, ProcessReport& report) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  ProcessReport report;
+  if (file < 0) return false;
   const auto got = ::read(file, &report, offsetof(ProcessReport, device));
   ::close(file);
-  return got > 0 && report.version == ProcessReport::kVersion ? report.kernels : 0;
+  return got > 0 && report.version == ProcessReport::kVersion;
+}
+std::uint64_t kernels_of(const std::string& path) {
+  ProcessReport report;
+  return report_of(path, report) ? report.kernels : 0;
 }
 
 /// Hundredths of a second that the process has computed, and what it has read and written.
@@ -176,6 +180,7 @@ class Watch {
   std::map<std::string, Page*> pages_;
   std::int64_t last_look_ms_ = 0, quiet_since_ms_ = 0;
   std::uint64_t steps_ = 0;
+  int gone_ = 0;  // ranks that have ended
   std::map<int, Effort> efforts_;
 };
 
@@ -183,6 +188,7 @@ class Watch {
 std::vector<Waiter> Watch::waiters() {
   std::vector<Waiter> found;
   std::uint64_t steps = 0;
+  std::set<int> gone;
   DIR* const folder = opendir(program_folder().c_str());
   if (folder == nullptr) return found;
   while (const auto* entry = readdir(folder)) {
@@ -193,7 +199,10 @@ std::vector<Waiter> Watch::waiters() {
     if (page == nullptr) page = map_page(path, false);
     if (page == nullptr || page->version.load(std::memory_order_acquire) != kVersion) continue;
     steps += page->steps.load(std::memory_order_relaxed);
-    if (!is_alive(page->process)) continue;
+    if (!is_alive(page->process)) {
+      gone.insert(page->shown);
+      continue;
+    }
     Waiter one{.page = page};
     for (const auto& wait : page->entries) {
       if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
@@ -205,6 +214,8 @@ std::vector<Waiter> Watch::waiters() {
   closedir(folder);
   if (steps != steps_) quiet_since_ms_ = now_ms();
   steps_ = steps;
+  for (const auto& one : found) gone.erase(one.page->shown);
+  gone_ = static_cast<int>(gone.size());
   // A rank's own processes, such as those that load its data, have its variables, and came later.
   const auto all = found;
   std::erase_if(found, [&](const Waiter& one) {
@@ -252,7 +263,7 @@ void Watch::look() {
   if (is_first || (works && !all_wait)) quiet_since_ms_ = now;
   const auto quiet_ms = now - quiet_since_ms_;
   // A rank that waits in nothing of NCCL's may wait for others all the same, which it says then.
-  const bool is_complete = static_cast<int>(all.size()) >= started_ranks();
+  const bool is_complete = static_cast<int>(all.size()) >= started_ranks() - gone_;
   const auto half_ms = patience_ms() / 2;
   const bool all_stand = is_complete && std::all_of(all.begin(), all.end(), [&](const Waiter& one) {
                            return one.stands(quiet_since_ms_ + half_ms);
@@ -371,6 +382,41 @@ void Waiting::look(const std::function<std::string()>& missing) {
   }
   watch().look();
   if (is_ended()) leave();
+}
+
+std::int64_t patience_with_ended_ms() { return patience_ms() / 2; }
+
+std::map<int, int> ended_ranks() {
+  std::map<int, int> ended;
+  std::set<int> alive;
+  const auto add = [&](const ProcessName& process, int rank) {
+    if (is_alive(process)) {
+      alive.insert(rank);
+    } else {
+      ended[rank] = process.number;
+    }
+  };
+  DIR* const folder = opendir(program_folder().c_str());
+  if (folder == nullptr) return ended;
+  while (const auto* entry = readdir(folder)) {
+    const std::string name = entry->d_name, path = program_folder() + "/" + name;
+    if (name.starts_with("waits.")) {
+      auto* const page = map_page(path, false);
+      if (page == nullptr) continue;
+      const bool is_rank = page->version.load(std::memory_order_acquire) == kVersion &&
+                           (page->is_followed.load() != 0 || page->is_member.load() != 0);
+      if (is_rank) add(page->process, page->shown);
+      munmap(page, sizeof(Page));
+    } else if (name.starts_with("process.")) {
+      ProcessReport report;
+      const auto process = report_of(path, report) ? static_cast<int>(report.process) : 0;
+      if (process != 0 && report.ranks > 1)
+        add({process, began_of(process)}, static_cast<int>(report.rank));
+    }
+  }
+  closedir(folder);
+  for (const int rank : alive) ended.erase(rank);
+  return ended;
 }
 
 void went_on() noexcept {
