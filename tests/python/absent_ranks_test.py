@@ -128,7 +128,8 @@ class AbsentRanks(unittest.TestCase):
     def test_the_first_that_runs_serves_the_store_and_nobody_waits_for_the_others(self):
         for own, is_master in ((5, True), (9, False)):
             rank = self.rank(own, "5,9/64")
-            rank.rendezvous._create_c10d_store("node17", 29500, own, 64, "a while", use_libuv=True)
+            made = rank.rendezvous._create_c10d_store("node17", 29500, own, 64, "a while", use_libuv=True)
+            self.assertIsInstance(made, rank.distributed.TCPStore)
             args, kwargs = rank.store_arguments
             self.assertEqual(args, ("127.0.0.1", 29500, None, is_master))
             self.assertEqual(kwargs, {"timeout": "a while", "wait_for_workers": False, "multi_tenant": True})

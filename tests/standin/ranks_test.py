@@ -287,17 +287,17 @@ def test_named_ranks():
     """Some ranks of a program run, and the others are answered for."""
     done = some_of("0,3 of 8", "named", extra=["--json", "named.json"])
     unknown = "it is not known which ranks a communicator has, of which some do not run"
-    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 4", "from each 1 1 1 4 1 1 1 1", "exchanged 100 101 102 400 104 105 106 107", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
-            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 4", "from each 1 4 4 4 4 4 4 4", "exchanged 103 401 402 403 404 405 406 407", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
+    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 4", "from each 1 1 1 4 1 1 1 1", "exchanged 100 101 102 400 104 105 106 107", "piece 1100", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
+            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 4", "from each 1 4 4 4 4 4 4 4", "exchanged 103 401 402 403 404 405 406 407", "piece 2924", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
                 "pair 8"]}
     expect(lines(done), sorted("rank %d: %s" % (rank, row) for rank in rows for row in rows[rank]), "what ranks got: " + done.stderr)
     # A split cannot be answered for, which the answer says.
     has(done, ["so far it fits on each of 2 ranks that ran, of 8: rank 3, the tightest, takes at most 38.00 MiB",
-               "ranks that do not run were answered for: 11 small collectives took a rank's own values for theirs, 4 receives or roots of theirs gave nothing",
+               "ranks that do not run were answered for: 13 small collectives took a rank's own values for theirs, 6 receives or roots of theirs gave nothing",
                "CommSplit among ranks of which some do not run"], 3)
     with open(folder.name + "/named.json") as file:
         answer = json.load(file)
-    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 11, "nothing": 4}, "the absent ranks in JSON")
+    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 13, "nothing": 6}, "the absent ranks in JSON")
     expect([(one["rank"], one["device"]) for one in answer["ranks"]], [(3, 1), (0, 0)], "the ranks in JSON")
 
 
@@ -361,6 +361,8 @@ def test_waits_that_cannot_be_answered():
     has(done, ["no rank went on for 2 s"], 3)
     for row in (r"0 +\d+ +PrefixStore.get, in \S+ +\S*" + place("word of rank 1", 1), r"7 +\d+ +all_reduce, in \S+ +\S*" + place("dist.all_reduce(torch.Tensor([1]))", 0)):
         expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("0,7 of 64", "mutes", "1")
+    has(done, ["no rank went on for 2 s", "a call that holds Python's lock"], 3)
     done = torch_ranks("0,7 of 64", "objects")
     has(done, ["--ranks: broadcast_object_list at", place("broadcast_object_list", 0) + " takes objects from rank 1, which does not run, and cannot be answered for: --ranks must name it, too\nemmctl: "], 3)
 

@@ -571,9 +571,14 @@ int named() {
       row(kInt32, 8, [](std::size_t i) { return 100.0 * (rank + 1) + static_cast<double>(i); }));
   MUST(ncclAlltoAll(rows, to, 1, kInt32, comm, stream));
   say("exchanged", read(to, 32));
+  MUST(ncclReduceScatter(rows, to, 1, kInt32, 0, comm, stream));
+  say("piece", read(to, 4));
   void* large = nullptr;
   must(cudaMalloc(&large, 4 << 20), "cudaMalloc");
   MUST(ncclAllReduce(large, large, 1 << 20, kFloat, 0, comm, stream));
+  MUST(ncclAllGather(large, large, 1 << 17, kFloat, comm, stream));
+  MUST(ncclReduceScatter(large, large, 1 << 17, kFloat, 0, comm, stream));
+  MUST(ncclRecv(large, 1 << 20, kFloat, 5, comm, stream));
   int without[] = {5};
   void *fewer = nullptr, *half = nullptr;
   MUST(ncclCommShrink(comm, without, 1, &fewer, nullptr, 0));

@@ -243,12 +243,15 @@ def install(named, own, distributed, c10d, rendezvous, tell_who_asks, refuse):
     groups = Groups(named, own, distributed.PrefixStore)
     make = c10d._new_process_group_helper
     signature = inspect.signature(make)
-    store = distributed.TCPStore
     show_waits(distributed)
+    store = store_of_those_that_run(distributed.TCPStore, named, own)
+    for module in (distributed, c10d, rendezvous):
+        if hasattr(module, "TCPStore"):
+            module.TCPStore = store
 
     def create_store(hostname, port, rank, world_size, timeout, *_, **__):
         """That of the ranks that run, which all run here: the first of them serves it, and waits for nobody."""
-        return store("127.0.0.1", port, None, rank == named.run[0], timeout=timeout, wait_for_workers=False, multi_tenant=True)
+        return store("127.0.0.1", port, None, rank == named.run[0], timeout=timeout, multi_tenant=True)
 
     def make_group(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
@@ -294,11 +297,6 @@ def install(named, own, distributed, c10d, rendezvous, tell_who_asks, refuse):
     for name in OF_OBJECTS:
         if hasattr(c10d, name):
             put(name, objects.followed(name, getattr(c10d, name)))
-    if isinstance(store, type):
-        shared = store_of_those_that_run(store, named, own)
-        for module in (distributed, c10d, rendezvous):
-            if hasattr(module, "TCPStore"):
-                module.TCPStore = shared
     function = ASK(ask)
     install.kept = function  # the stand-in calls it as long as the process lives
     tell_who_asks(function)

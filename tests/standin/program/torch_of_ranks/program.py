@@ -1,4 +1,5 @@
 """Ranks of a training: program.py WHAT."""
+import ctypes
 import os
 import sys
 
@@ -72,7 +73,12 @@ def dies_first():
     dist.all_reduce(torch.Tensor([1]))
 
 
+def mutes():
+    """Waits with Python's lock."""
+    ctypes.PyDLL(None).sleep(60)
+
+
 dist.init_process_group("nccl")
-found = {one.__name__: one for one in (ddp, both, pipeline, awaits, crossed, objects, dies, dies_first)}[sys.argv[1]]()
+found = {one.__name__: one for one in (ddp, both, pipeline, awaits, crossed, objects, dies, dies_first, mutes)}[sys.argv[1]]()
 os.write(1, ("rank %d: %s\n" % (RANK, found)).encode())
 dist.destroy_process_group()

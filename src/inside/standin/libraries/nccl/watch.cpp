@@ -160,6 +160,10 @@ struct Waiter {
   bool stands(std::int64_t since_ms) const {
     return waits || (has_answered(since_ms) && page->call[0] != '\0');
   }
+  /// It was asked and says nothing, though Python is there: a call holds Python's lock.
+  bool is_mute(std::int64_t since_ms) const {
+    return !has_answered(since_ms) && page->is_followed.load() != 0;
+  }
 };
 
 void ask(const std::vector<Waiter>& all) {
@@ -265,9 +269,11 @@ void Watch::look() {
   // A rank that waits in nothing of NCCL's may wait for others all the same, which it says then.
   const bool is_complete = static_cast<int>(all.size()) >= started_ranks() - gone_;
   const auto half_ms = patience_ms() / 2;
-  const bool all_stand = is_complete && std::all_of(all.begin(), all.end(), [&](const Waiter& one) {
-                           return one.stands(quiet_since_ms_ + half_ms);
-                         });
+  const bool all_stand =
+      is_complete && std::all_of(all.begin(), all.end(), [&](const Waiter& one) {
+        const auto since_ms = quiet_since_ms_ + half_ms;
+        return one.stands(since_ms) || (quiet_ms >= 4 * half_ms && one.is_mute(since_ms));
+      });
   if (quiet_ms >= half_ms && is_complete) ask(all);
   const bool any_waits =
       std::any_of(all.begin(), all.end(), [](const Waiter& one) { return one.waits; });
@@ -304,7 +310,8 @@ void Watch::end(const std::vector<Waiter>& all, std::int64_t quiet_ms) {
       add(wait.shown, wait.what, has_missing ? wait.missing : "");
       is_named = true;
     }
-    if (!is_named) add(page.shown, is_known ? page.call : "", "");
+    const auto* const otherwise = one.is_mute(asked_ms) ? "a call that holds Python's lock" : "";
+    if (!is_named) add(page.shown, is_known ? page.call : otherwise, "");
   }
   (void)!::write(file, text.data(), text.size());
   ::close(file);
