@@ -313,17 +313,15 @@ def test_named_ranks_of_many():
     has(some_of("0 of 2", "nothing", extra=["--sweep", "capacity=1GiB"], size=2), ["exit code 2, and not for want of memory"], 3)
 
 
-def torch_ranks(ranks, what, patience="60", launcher=None, code_of=None):
-    """Ranks of a torch.distributed that waits where PyTorch's does; all of them, by a launcher."""
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "torch_of_ranks")
+def torch_ranks(ranks, what, patience="60"):
+    """Ranks of a torch.distributed that waits where PyTorch's does: some of them, or as many as a launcher starts."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program")
     meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
-    more = {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1", "MEET": meet, "NCCL": options.nccl, "EMM_STANDIN_STUCK": patience,
-            "EMM_PYTHON_PACKAGE": os.path.join(place, "../../../../tools/python/emmctl")}
-    which, program = ["--ranks", ranks], [sys.executable, os.path.join(place, "program.py"), what]
-    if launcher is not None:
-        which, program = [], ["sh", "-c", launcher, *program]
-    done = subprocess.run([options.emmctl, "run", "--device", "sim:devices=8", *which, "--", *program], cwd=folder.name,
-                          env={**environment, **more}, text=True, capture_output=True, timeout=120)
+    more = {"PYTHONPATH": place + "/torch_of_ranks", "PYTHONDONTWRITEBYTECODE": "1", "MEET": meet, "NCCL": options.nccl, "EMM_STANDIN_STUCK": patience,
+            "EMM_PYTHON_PACKAGE": place + "/../../../tools/python/emmctl"}
+    before = ["--ranks", ranks, "--"] if " of " in ranks else ["--", sys.executable, place + "/launcher.py", "torchrun", ranks]
+    done = subprocess.run([options.emmctl, "run", "--device", "sim:devices=8", *before, sys.executable, place + "/torch_of_ranks/program.py", what],
+                          cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120)
     clean()
     return done
 
@@ -361,6 +359,9 @@ def test_waits_that_cannot_be_answered():
     has(done, ["no rank went on for 2 s"], 3)
     for row in (r"0 +\d+ +PrefixStore.get, in \S+ +\S*" + place("word of rank 1", 1), r"7 +\d+ +all_reduce, in \S+ +\S*" + place("dist.all_reduce(torch.Tensor([1]))", 0)):
         expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("2", "crossed", "2")  # likewise of ranks that all run
+    has(done, ["no rank went on for 2 s", place("word of rank 1", 1)], 3)
+    expect(lines(torch_ranks("3", "ddp")), ["rank 0: [3, 3]", "rank 1: [3, 3]", "rank 2: [3, 3]"], "all ranks of a launcher")
     done = torch_ranks("0,7 of 64", "mutes", "1")
     has(done, ["no rank went on for 2 s", "a call that holds Python's lock"], 3)
     done = torch_ranks("0,7 of 64", "objects")
