@@ -1,6 +1,8 @@
 """Ranks of PyTorch's that do not run: what they would have left in the store, on a torch.distributed that is made up for it. Its group
 helper and store have the signatures and keys of PyTorch 2.11's."""
+import collections
 import ctypes
+import sys
 import types
 import unittest
 
@@ -37,16 +39,23 @@ class PrefixStore(Store):
         return self.store.check([self.prefix + "/" + key for key in keys])
 
 
+class Refused(Exception):
+    pass
+
+
 class Rank:
     """A process, whose torch.distributed is answered for."""
 
-    def __init__(self, words, own, shared):
-        self.own, self.made, self.barriers = own, [], 0
+    def __init__(self, words, own, shared, device="cpu"):
+        self.own, self.made, self.barriers, self.on_device = own, [], 0, []
         self.store = Store(shared)
 
-        def tcp_store(*args, **kwargs):
-            self.store_arguments = args, kwargs
-            return self.store
+        class TcpStore(Store):
+            arguments = collections.deque(maxlen=1)
+
+            def __init__(self, *args, **kwargs):
+                super().__init__(shared)
+                self.arguments.append((args, kwargs))
 
         def helper(group_size, group_rank, global_ranks_in_group, backend, store, group_name, backend_options=None, timeout=None, pg_tag=None,
                    device_id=None, group_desc=None):
@@ -55,10 +64,45 @@ class Rank:
 
         def barrier(*_):
             self.barriers += 1
-        self.c10d = types.SimpleNamespace(_new_process_group_helper=helper, _store_based_barrier=barrier, Backend=str)
-        self.rendezvous = types.SimpleNamespace(_create_c10d_store=None)
-        _absent_ranks.install(_absent_ranks.Named(words), own, types.SimpleNamespace(TCPStore=tcp_store, PrefixStore=PrefixStore),
-                              self.c10d, self.rendezvous, self.take)
+
+        def new_group(ranks, timeout=None, pg_options=None, group_desc=None):
+            return tuple(ranks)
+
+        def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+            self.on_device.append("broadcast")
+
+        def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None):
+            self.on_device.append("scatter")
+
+        def all_gather_object(object_list, obj, group=None):
+            self.on_device.append("all_gather")
+
+        def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+            self.on_device.append("gather")
+
+        def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+            self.on_device.append("send")
+
+        def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+            self.on_device.append("recv")
+        of_objects = {one.__name__: one for one in (broadcast_object_list, scatter_object_list, all_gather_object, gather_object,
+                                                    send_object_list, recv_object_list)}
+        everybody = tuple(range(_absent_ranks.Named(words).count))
+        self.c10d = types.SimpleNamespace(
+            _new_process_group_helper=helper, _store_based_barrier=barrier, monitored_barrier=barrier, Backend=str, split_group=None,
+            _create_process_group_wrapper=None, _get_object_coll_device=lambda group: device, _get_default_store=lambda: self.store,
+            _get_default_group=lambda: everybody, _rank_not_in_group=lambda group: group is not None and own not in group, **of_objects)
+        self.rendezvous = types.SimpleNamespace(_create_c10d_store=None, TCPStore=TcpStore)
+        self.distributed = types.SimpleNamespace(TCPStore=TcpStore, PrefixStore=PrefixStore, monitored_barrier=barrier, new_group=new_group,
+                                                 get_process_group_ranks=lambda group: list(group or everybody), **of_objects)
+
+        def refuse(call, why):
+            raise Refused("%s %s" % (call, why))
+        _absent_ranks.install(_absent_ranks.Named(words), own, self.distributed, self.c10d, self.rendezvous, self.take, refuse)
+
+    @property
+    def store_arguments(self):
+        return self.distributed.TCPStore.arguments[-1]
 
     def take(self, ask):
         self.ask = ask
@@ -84,12 +128,107 @@ class AbsentRanks(unittest.TestCase):
     def test_the_first_that_runs_serves_the_store_and_nobody_waits_for_the_others(self):
         for own, is_master in ((5, True), (9, False)):
             rank = self.rank(own, "5,9/64")
-            rank.rendezvous._create_c10d_store("node17", 29500, own, 64, "a while", use_libuv=True)
+            made = rank.rendezvous._create_c10d_store("node17", 29500, own, 64, "a while", use_libuv=True)
+            self.assertIsInstance(made, rank.distributed.TCPStore)
             args, kwargs = rank.store_arguments
             self.assertEqual(args, ("127.0.0.1", 29500, None, is_master))
             self.assertEqual(kwargs, {"timeout": "a while", "wait_for_workers": False, "multi_tenant": True})
             rank.c10d._store_based_barrier(own, rank.store, "0", 64, "a while")
             self.assertEqual(rank.barriers, 0)
+
+    def test_a_store_of_the_programs_own_waits_for_nobody(self):
+        for words, own, is_master, serves in (("0,7/64", 0, True, True), ("0,7/64", 7, False, False), ("5,9/64", 5, False, True),
+                                              ("5,9/64", 9, False, False)):
+            rank = self.rank(own, words)
+            self.assertIs(rank.rendezvous.TCPStore, rank.distributed.TCPStore)
+            rank.distributed.TCPStore("node17", 29501, 64, is_master, "a while", use_libuv=True)
+            self.assertEqual(rank.store_arguments, (("127.0.0.1", 29501, None, serves, "a while"), {"use_libuv": True, "wait_for_workers": False}))
+            rank.distributed.TCPStore(host_name="node17", port=29501, world_size=64, is_master=is_master)
+            self.assertEqual(rank.store_arguments, (("127.0.0.1", 29501, None, serves), {"wait_for_workers": False}))
+            rank.distributed.TCPStore("node17", 29501, 64, is_master, "a while", True)
+            self.assertEqual(rank.store_arguments[0], ("127.0.0.1", 29501, None, serves, "a while", False))
+
+    def test_the_module_and_not_the_function_of_its_name(self):
+        """torch.distributed has `from .rendezvous import rendezvous`."""
+        package, c10d, rendezvous = (types.ModuleType("torch.distributed" + name) for name in ("", ".distributed_c10d", ".rendezvous"))
+        package.rendezvous = rendezvous.rendezvous = lambda url: None
+        package.distributed_c10d = c10d
+        modules = {one.__name__: one for one in (types.ModuleType("torch"), package, c10d, rendezvous)}
+        before = {name: sys.modules.get(name) for name in modules}
+        sys.modules.update(modules)
+        try:
+            self.assertEqual(_absent_ranks.modules_of_ranks(), [package, c10d, rendezvous])
+        finally:
+            for name, module in before.items():
+                if module is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = module
+
+    def test_nobody_waits_at_a_barrier_of_the_host(self):
+        rank = self.rank(7)
+        rank.distributed.monitored_barrier(None)
+        rank.c10d.monitored_barrier(None)
+        self.assertEqual(rank.barriers, 0)
+        wrapped = object()  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+        self.assertIs(rank.c10d._create_process_group_wrapper(wrapped_pg=wrapped, store_prefix="0", rank=7), wrapped)
+
+    def test_a_group_is_split_by_making_groups(self):
+        rank = self.rank(7)
+        self.assertEqual(rank.c10d.split_group(split_ranks=[[0, 1, 2, 3], [4, 5, 6, 7]]), (4, 5, 6, 7))
+        self.assertEqual(rank.c10d.split_group((1, 3, 5, 7), [[0, 1], [2, 3]]), (5, 7))
+        self.assertIsNone(rank.c10d.split_group((1, 3, 5, 7), [[0, 1]]))
+
+    def test_objects_of_absent_ranks_are_refused(self):
+        for device in ("cpu", "cuda"):
+            rank = Rank("0,7/64", 7, self.shared, device)
+            with self.assertRaisesRegex(Refused, "broadcast_object_list takes objects from rank 3, which does not run"):
+                rank.distributed.broadcast_object_list([None], 3)
+            with self.assertRaisesRegex(Refused, "broadcast_object_list takes objects from rank 6"):
+                rank.distributed.broadcast_object_list([None], group=(4, 6, 7), group_src=1)
+            with self.assertRaisesRegex(Refused, "recv_object_list takes objects from rank 6"):
+                rank.c10d.recv_object_list([None], src=6)
+            with self.assertRaisesRegex(Refused, "recv_object_list takes objects from any rank"):
+                rank.c10d.recv_object_list([None])
+            with self.assertRaisesRegex(Refused, "scatter_object_list takes objects from rank 1"):
+                rank.c10d.scatter_object_list([None], None, 1)
+        without = self.rank(7, "5,7/64")
+        with self.assertRaisesRegex(Refused, "takes objects from rank 0"):
+            without.distributed.broadcast_object_list([None])
+
+    def test_objects_of_those_that_run_go_through_the_store(self):
+        """Where the group's backend is of the host; NCCL's go through the device."""
+        one, other = self.rank(0), self.rank(7)
+        settings, given = [{"width": 5}, "b"], [None, None]
+        one.distributed.broadcast_object_list(settings, 0)
+        other.distributed.broadcast_object_list(given, 0)
+        self.assertEqual(given, [{"width": 5}, "b"])
+        one.distributed.broadcast_object_list(["again", 1], 0)
+        other.distributed.broadcast_object_list(given, 0)
+        self.assertEqual(given, ["again", 1])
+        piece, rows = [None], [["of %d" % rank] for rank in range(64)]
+        one.c10d.scatter_object_list([None], rows, 0)
+        other.c10d.scatter_object_list(piece, None, 0)
+        self.assertEqual(piece, [["of 7"]])
+        pair = (0, 3, 7)
+        self.shared["emmctl/all_gather/0,3,7/1/0"] = _absent_ranks.pickle.dumps("zero")
+        gathered = [None] * 3
+        other.c10d.all_gather_object(gathered, "seven", pair)
+        self.assertEqual(gathered, ["zero", "seven", "seven"], "an absent rank's is a copy")
+        other.c10d.send_object_list([4, 5], 0)
+        received = [None, None]
+        self.assertEqual(one.c10d.recv_object_list(received, 7), 7)
+        self.assertEqual(received, [4, 5])
+        other.c10d.gather_object("of seven", None, 0, (0, 7))
+        gathered = [None] * 2
+        one.c10d.gather_object("of zero", gathered, 0, (0, 7))
+        self.assertEqual(gathered, ["of zero", "of seven"])
+        self.assertEqual((one.on_device, other.on_device), ([], []))
+        card = Rank("0,7/64", 7, self.shared, "cuda")
+        card.distributed.broadcast_object_list([None], 0)
+        card.distributed.all_gather_object([None] * 64, 1)
+        card.distributed.gather_object(1, None, 3)
+        self.assertEqual(card.on_device, ["broadcast", "all_gather", "gather"])
 
     def test_a_group_is_made_as_it_was_asked_for_and_without_a_split(self):
         rank = self.rank(7)

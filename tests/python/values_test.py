@@ -2,6 +2,7 @@
 import gc
 import linecache
 import os
+import sys
 import tempfile
 import unittest
 
@@ -455,6 +456,30 @@ class Ranks:
     def read(self, address, size):
         data = self.memory.get(address)
         return data if data is not None and len(data) == size else None
+
+
+class CallsOfRanks(unittest.TestCase):
+    """In which call of PyTorch's a rank waits for others."""
+
+    def call_of(self, *frames):
+        """Each of (file, name) calls the next; what is said of the innermost."""
+        code = {"say": lambda: found.append(_values.call_of_ranks(("/site/torch/", "/site/emmctl/"), sys._getframe(1)))}
+        found, inner = [], "say()"
+        for file, name in reversed(frames):
+            exec(compile("def %s(): %s" % (name, inner), file, "exec"), code)
+            inner = name + "()"
+        exec(inner, code)
+        return found[0]
+
+    def test_calls(self):
+        c10d, ddp = "/site/torch/distributed/distributed_c10d.py", "/site/torch/nn/parallel/distributed.py"
+        self.assertEqual(self.call_of(("/home/train.py", "main"), (c10d, "barrier")), "barrier")
+        self.assertEqual(self.call_of(("/home/train.py", "main"), ("/site/torch/distributed/c10d_logger.py", "wrapper"), (c10d, "init_process_group"),
+                                      ("/site/emmctl/_absent_ranks.py", "create_store")), "init_process_group, in create_store")
+        self.assertEqual(self.call_of((ddp, "forward"), ("/site/torch/nn/modules/module.py", "call")), "forward, in call")
+        # It computes, or waits in a function of its own.
+        self.assertEqual(self.call_of(("/home/train.py", "main"), ("/site/torch/nn/modules/module.py", "call")), "")
+        self.assertEqual(self.call_of((c10d, "barrier"), ("/home/train.py", "hook")), "")
 
 
 if __name__ == "__main__":

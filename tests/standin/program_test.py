@@ -7,6 +7,7 @@ tests also shows that the loader was led past them.
 import argparse
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,17 @@ def test_fits_or_not():
     has(run("sim:gpu=t4", options.client, "take", "14000"), ["it fits", "of the simulated Tesla T4"])
     has(run("sim:gpu=t4", options.client, "take", "16000"), ["CUDA_ERROR_OUT_OF_MEMORY", "a context takes memory of a real card, which is not counted here"], 1)
     has(run("sim:gpu=h200", options.client, "take", "16000"), ["526.81 MiB of 139.80 GiB are never free"])
+
+
+def test_an_engine_that_takes_the_rest():
+    """What it asks for fits: free memory is what the card has less its context and what the process holds."""
+    for device, context in (("sim:gpu=l4", 0), ("sim:capacity=24GiB", 0), ("sim", 552402944), ("sim:gpu=t4", 0)):
+        done = run(device, options.client, "serves", "100")
+        has(done, ["blocks of", "it fits"])
+        blocks, whole, free = (int(number) for number in re.findall(r"(\d+) blocks of (\d+), then (\d+) free", done.stdout)[0])
+        others = whole - free - (100 << 20) - (blocks << 21)
+        expect(blocks, (whole // 10 * 9 - (300 << 20) - others) >> 21, device + ": blocks, as the engine counts them")
+        expect((others, whole - free <= whole), (context or others, True), device + ": what others have")
 
 
 def test_processes_devices_threads():

@@ -17,7 +17,7 @@ import tempfile
 import time
 
 parser = argparse.ArgumentParser()
-for name in ("emmctl", "ranks"):
+for name in ("emmctl", "ranks", "nccl"):
     parser.add_argument("--" + name, required=True)
 parser.add_argument("tests", nargs="*")
 options = parser.parse_args()
@@ -50,6 +50,9 @@ def run(size, *words, timeout=120, **how):
 
 
 def clean():
+    until = time.monotonic() + 10  # a daemon may end a little after the launcher
+    while glob.glob(folder.name + "/emmctl-*") and time.monotonic() < until:
+        time.sleep(0.01)
     expect(glob.glob(folder.name + "/emmctl-*"), [], "what is left in the temporary folder")
     for meet in glob.glob(folder.name + "/meet*"):
         shutil.rmtree(meet)
@@ -134,6 +137,62 @@ def test_ends():
     expect("a send and its receive differ: Send of 4 int32 at rank 0" in done.stdout, True, done.stdout)
 
 
+def test_ends_before_it_enters():
+    """A rank that dies before it is in any communicator: the others end, and do not wait for ever."""
+    start = START.replace('RANK=$r "$0"', 'WORLD_SIZE=$SIZE RANK=$r "$0"')
+    done = run(3, "ends", "never", start=start, environ={"EMM_STANDIN_STUCK": "4"})
+    has(done, ["has ended, and rank", "waits for it in CommInitRank of ranks 0, 1 and 2"], 137)
+    expect(re.search(r"emmctl: rank 2 \(process \d+\) has ended, and rank [01] ", done.stderr) is not None, True, done.stderr)
+    expect(done.stderr.count("CommInitRank") >= 1 and "no rank went on" not in done.stderr, True, done.stderr)
+    # PyTorch's ranks: one was killed; the other waits for it in NCCL, or in the store.
+    done = torch_ranks("0,63 of 64", "dies", "4")
+    has(done, ["rank 63 ended with exit code 137", "has ended, and rank 0"], 137)
+    done = torch_ranks("0,1 of 2", "dies_first", "2")
+    has(done, ["rank 0 ended with exit code 137", "no rank went on for", "all_reduce, in "], 3)
+
+
+def test_signals():
+    """A rank is killed, and a terminal interrupts all: nothing is left, neither processes nor files."""
+    shared = set(os.listdir("/dev/shm"))
+    done = some_of("0,1,2 of 3", "ends", "killed", size=3)
+    has(done, ["rank 2 ended with exit code 137", "rank 2 (process", "has ended, and rank"], 137)
+    expect(done.stdout.count("remote process exited or there was a network error; rank 2 (process"), 2, done.stdout)
+    for number, start in ((signal.SIGINT, None), (signal.SIGTERM, None), (signal.SIGTERM, "torchrun"), (signal.SIGINT, "torchrun"), (signal.SIGINT, "mpirun")):
+        meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+        program = [options.ranks, "ends", "sleeps"]
+        if start is not None:
+            program = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "launcher.py"), start, "3", *program]
+        line = [options.emmctl, "run", "--device", "sim:devices=3", *(["--ranks", "0..2 of 3"] if start is None else []), "--", *program]
+        process = subprocess.Popen(line, cwd=folder.name, env={**environment, "SIZE": "3", "MEET": meet}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        until = time.monotonic() + 60
+        while len(glob.glob(folder.name + "/emmctl-sim-*/waits.*")) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        begun = time.monotonic()
+        os.killpg(process.pid, number)  # as a terminal does it
+        out, err = process.communicate(timeout=60)
+        expect(time.monotonic() - begun < 20, True, "that it ends soon: " + err)
+        clean()
+        left = [words for words in commands() if meet in words[1]]
+        expect(left, [], "processes that are left after %s of %s" % (number, start))
+        expect(process.returncode in (128 + number, -number, 1, 3), True, "%s: %s %s" % (process.returncode, out, err))
+    expect(set(os.listdir("/dev/shm")) - shared, set(), "/dev/shm")
+    expect([name for name in os.listdir(folder.name) if not name.endswith(".json")], [], "files in TMPDIR")
+
+
+def commands():
+    """(number, environment) of all processes."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%d/environ" % int(name), errors="replace") as file:
+                found.append((int(name), file.read()))
+        except (OSError, ValueError):
+            pass
+    return found
+
+
 def test_deadlock():
     """Each rank's wait is named, and the program ended."""
     done = run(4, "stuck", environ={"EMM_STANDIN_STUCK": "2"}, extra=["--json", "stuck.json"])
@@ -179,6 +238,26 @@ def test_answer():
     clean()
 
 
+def test_launchers():
+    """The rank of a process is that of the launcher, and its device the one that it takes, by the launcher's number or alone."""
+    stub = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "launcher.py")
+    for kind in ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec.hydra", "mpirun_rsh", "srun", "srun --gpus-per-task=1", "flux", "jsrun"):
+        name = kind.replace(" --gpus-per-task=1", "")
+        start = 'exec %s %s "%s" $SIZE "$0" "$@"' % (sys.executable, stub, kind)
+        done = run(3, "takes", "8", start=start, extra=["--json", "launched.json"])
+        has(done, ["it fits on each of 3 ranks: rank 2, the tightest, takes at most 26.00 MiB (27,262,976 bytes) of the 139.29 GiB of device 2, a simulated NVIDIA H200"])
+        with open(folder.name + "/launched.json") as file:
+            answer = json.load(file)
+        expect([(one["rank"], one["device"], one["peak_bytes"] >> 20) for one in answer["ranks"]], [(2, 2, 26), (1, 1, 18), (0, 0, 10)], kind)
+        refused = subprocess.run([options.emmctl, "run", "--device", "sim", "--ranks", "0 of 2", "--", name, "train"], env=environment, text=True, capture_output=True)
+        if name != "mpirun_rsh":
+            expect("without %s: the ranks are started without a launcher" % name in refused.stderr, True, refused.stderr)
+    # A rank that fails ends the others, and the code is its.
+    start = 'exec %s %s torchrun $SIZE "$0" "$@"' % (sys.executable, stub)
+    done = run(4, "fails", start=start)
+    expect(done.returncode, 7, "the code of the rank that fails: " + done.stderr)
+
+
 def test_memory_of_nccl():
     """It is that of a table, by the card, the ranks of a communicator, the channels and what it was used for; else it is not known."""
     done = run(3, "pairs", extra=["--json", "pairs.json"])
@@ -208,17 +287,17 @@ def test_named_ranks():
     """Some ranks of a program run, and the others are answered for."""
     done = some_of("0,3 of 8", "named", extra=["--json", "named.json"])
     unknown = "it is not known which ranks a communicator has, of which some do not run"
-    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
-            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 0", "from each 1 0 0 4 0 0 0 0", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
+    rows = {0: ["sum 11", "all 1 1 1 4 1 1 1 1", "of 3 4", "of 5 4", "from 5 4", "from each 1 1 1 4 1 1 1 1", "exchanged 100 101 102 400 104 105 106 107", "piece 1100", "fewer 10", unknown, "of 8, 0 of 2 on node 0 of 4"],
+            3: ["sum 29", "all 1 4 4 4 4 4 4 4", "of 3 4", "of 5 4", "from 5 4", "from each 1 4 4 4 4 4 4 4", "exchanged 103 401 402 403 404 405 406 407", "piece 2924", "fewer 25", unknown, "of 8, 1 of 2 on node 1 of 4",
                 "pair 8"]}
     expect(lines(done), sorted("rank %d: %s" % (rank, row) for rank in rows for row in rows[rank]), "what ranks got: " + done.stderr)
     # A split cannot be answered for, which the answer says.
     has(done, ["so far it fits on each of 2 ranks that ran, of 8: rank 3, the tightest, takes at most 38.00 MiB",
-               "ranks that do not run were answered for: 7 small collectives took a rank's own values for theirs, 16 receives or roots of theirs gave nothing",
+               "ranks that do not run were answered for: 13 small collectives took a rank's own values for theirs, 6 receives or roots of theirs gave nothing",
                "CommSplit among ranks of which some do not run"], 3)
     with open(folder.name + "/named.json") as file:
         answer = json.load(file)
-    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 7, "nothing": 16}, "the absent ranks in JSON")
+    expect(answer["absent"], {"of": 8, "not_run": 6, "copies": 13, "nothing": 6}, "the absent ranks in JSON")
     expect([(one["rank"], one["device"]) for one in answer["ranks"]], [(3, 1), (0, 0)], "the ranks in JSON")
 
 
@@ -232,6 +311,61 @@ def test_named_ranks_of_many():
     has(some_of("0..1 of 2", "values", size=2), ["rank 0: 0 wrong", "rank 1: 0 wrong", "it fits on each of 2 ranks that ran, of 2"])
     has(some_of("1,3 of 4", "fails", size=4), ["rank 3 ended with exit code 7"], 7)
     has(some_of("0 of 2", "nothing", extra=["--sweep", "capacity=1GiB"], size=2), ["exit code 2, and not for want of memory"], 3)
+
+
+def torch_ranks(ranks, what, patience="60"):
+    """Ranks of a torch.distributed that waits where PyTorch's does: some of them, or as many as a launcher starts."""
+    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program")
+    meet = tempfile.mkdtemp(prefix="meet", dir=folder.name)
+    more = {"PYTHONPATH": place + "/torch_of_ranks", "PYTHONDONTWRITEBYTECODE": "1", "MEET": meet, "NCCL": options.nccl, "EMM_STANDIN_STUCK": patience,
+            "EMM_PYTHON_PACKAGE": place + "/../../../tools/python/emmctl"}
+    before = ["--ranks", ranks, "--"] if " of " in ranks else ["--", sys.executable, place + "/launcher.py", "torchrun", ranks]
+    done = subprocess.run([options.emmctl, "run", "--device", "sim:devices=8", *before, sys.executable, place + "/torch_of_ranks/program.py", what],
+                          cwd=folder.name, env={**environment, **more}, text=True, capture_output=True, timeout=120)
+    clean()
+    return done
+
+
+def test_ranks_of_pytorch():
+    """Nobody waits for a rank that does not run: not for it to come to the store, nor for what it would leave there."""
+    begun = time.monotonic()
+    done = torch_ranks("0,7,63 of 64", "ddp")
+    # A rank brings its own for each of 61 that do not run.
+    expect(lines(done), ["rank %d: [%d, 64]" % (rank, 70 + 61 * rank) for rank in (0, 63, 7)], "DDP: " + done.stderr)
+    has(done, ["it fits on each of 3 ranks that ran, of 64"])
+    done = torch_ranks("7,63 of 64", "ddp")
+    expect(lines(done), ["rank %d: [%d, 64]" % (rank, 70 + 62 * rank) for rank in (63, 7)], "DDP without rank 0: " + done.stderr)
+    done = torch_ranks("0,1,6,62 of 64", "both")
+    expect(lines(done), ["rank 0: [1, 32]", "rank 1: [1, 32]", "rank 62: [124, 32]", "rank 6: [12, 32]"], "two sorts of groups: " + done.stderr)
+    done = torch_ranks("0,6,7,63 of 64", "pipeline")
+    expect(lines(done), ["rank 0: [0, 0]", "rank 63: [-63]", "rank 6: [-6, 700]", "rank 7: [6, -7]"], "a pipeline: " + done.stderr)
+    has(done, ["receives or roots of theirs gave nothing"])
+    expect(time.monotonic() - begun < 60, True, "that nothing waits")
+
+
+def test_waits_that_cannot_be_answered():
+    """They end with the call and the line, and do not hang."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "program", "torch_of_ranks", "program.py")) as file:
+        source = file.read().splitlines()
+
+    def place(words, number):
+        return "program.py:%d" % [at for at, line in enumerate(source, 1) if words in line][number]
+    done = torch_ranks("0,7 of 64", "awaits", "2")
+    has(done, ["no rank went on for 2 s"], 3)
+    for rank in (0, 7):
+        row = r"%d +\d+ +PrefixStore.get, in \S+ +\S*%s" % (rank, place("word of rank 1", 0))
+        expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("0,7 of 64", "crossed", "2")
+    has(done, ["no rank went on for 2 s"], 3)
+    for row in (r"0 +\d+ +PrefixStore.get, in \S+ +\S*" + place("word of rank 1", 1), r"7 +\d+ +all_reduce, in \S+ +\S*" + place("dist.all_reduce(torch.Tensor([1]))", 0)):
+        expect(re.search(row, done.stderr) is not None, True, "%s in %s" % (row, done.stderr))
+    done = torch_ranks("2", "crossed", "2")  # likewise of ranks that all run
+    has(done, ["no rank went on for 2 s", place("word of rank 1", 1)], 3)
+    expect(lines(torch_ranks("3", "ddp")), ["rank 0: [3, 3]", "rank 1: [3, 3]", "rank 2: [3, 3]"], "all ranks of a launcher")
+    done = torch_ranks("0,7 of 64", "mutes", "1")
+    has(done, ["no rank went on for 2 s", "a call that holds Python's lock"], 3)
+    done = torch_ranks("0,7 of 64", "objects")
+    has(done, ["--ranks: broadcast_object_list at", place("broadcast_object_list", 0) + " takes objects from rank 1, which does not run, and cannot be answered for: --ranks must name it, too\nemmctl: "], 3)
 
 
 def test_late_rank():

@@ -79,6 +79,52 @@ def test_ranks():
     has(done, "the least on which all ranks fit is capacity=40MiB: at most 26.00 MiB of 40.00 MiB on rank 2")
 
 
+def test_devices_of_ranks():
+    """The number of devices is that of ranks; of equal cards the fewest."""
+    start = 'all=; SIZE={devices}; export SIZE; MEET=$(mktemp -d); export MEET; r=0; while [ $r -lt $SIZE ]; do RANK=$r WORLD_SIZE=$SIZE "$0" takes 8 & all="$all $!"; ' \
+            'r=$((r+1)); done; code=0; for p in $all; do wait $p || code=$?; done; rm -r "$MEET"; exit $code'
+    answer, done = sweep("sim", "--sweep", "devices=4,2", "--sweep", "capacity=20MiB,40MiB", program=("sh", "-c", start, options.ranks))
+    expect(outcomes(answer), {("4", "20MiB"): "too small", ("4", "40MiB"): "fits", ("2", "20MiB"): "fits", ("2", "40MiB"): "fits"}, "devices and cards")
+    has(done, "the least on which all ranks fit is devices=2, capacity=20MiB: at most 18.00 MiB of 20.00 MiB on rank 1")
+    answer, done = sweep("sim:capacity=40MiB", "--sweep", "devices=4,2", program=("sh", "-c", start, options.ranks))
+    has(done, "the least on which all ranks fit is devices=2: at most 18.00 MiB of 40.00 MiB on rank 1")
+
+
+def test_named_ranks():
+    """--ranks with cards, and with the largest number of a range."""
+    environment.update(SIZE="8", FIRST="1", MEET=tempfile.mkdtemp(dir=folder.name))
+    start = 'MEET=$MEET/$MASTER_PORT; export MEET; mkdir -p "$MEET"; exec "$0" "$@"'  # each run has its own
+
+    def of_ranks(*words, device="sim:devices=8", **how):
+        return sweep(device, "--ranks", "1,6 of 8", *words, program=("sh", "-c", start, options.ranks, "takes", "{mib}"), **how)
+    answer, done = of_ranks("--sweep", "capacity=32MiB,64MiB,128MiB", "--sweep", "mib=8")
+    expect(outcomes(answer), {("32MiB", "8"): "too small", ("64MiB", "8"): "fits", ("128MiB", "8"): "fits"}, "cards")
+    expect([cell["rank"] for cell in answer["cells"]], [6, 6, 6], "the tightest rank, and the one that is refused")
+    has(done, "mib=8: the least on which all ranks fit is capacity=64MiB: at most 58.00 MiB of 64.00 MiB on rank 6")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
+    expect([row[-1] for row in rows], ["rank", "6", "6", "6"], "the rows of " + done.stdout)
+    answer, done = of_ranks("--sweep", "capacity=64MiB,9MiB", "--sweep", "mib=1..20")
+    expect([(one["largest_that_fits"], one["least_that_does_not"]) for one in answer["ranges"]], [(8, 9), (None, 1)], "the largest")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("  ")]
+    expect([(row[1], row[-1]) for row in rows[1:]], [("8", "6"), ("none", "6")], "the rows of " + done.stdout)
+
+
+def test_ports():
+    """Runs beside one another have ports of their own, where the user gives none."""
+    ports = folder.name + "/ports"
+    program = ("sh", "-c", 'echo $PET_MASTER_PORT $MASTER_PORT >> %s; exec "$CLIENT" take {x}' % ports)
+    sweep("sim", "--sweep", "x=1,2,3", program=program)
+    with open(ports) as file:
+        found = file.read().split()
+    expect((len(found), len(set(found))), (6, 6), "ports")
+    os.unlink(ports)
+    environment["MASTER_PORT"] = "29500"
+    sweep("sim", "--sweep", "x=1,2", program=program)
+    del environment["MASTER_PORT"]
+    with open(ports) as file:
+        expect([line.split()[1] for line in file], ["29500", "29500"], "the user's port")
+
+
 def test_largest():
     answer, done = sweep("sim", "--sweep", "gpu=l4,t4", "--sweep", "mib=1..30000", program=(options.client, "take", "{mib}"))
     # The free memory of each card is a whole number of pages of 2 MiB.

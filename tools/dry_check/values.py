@@ -163,8 +163,77 @@ def threads():
         raise failed[0]
 
 
+class Served(nn.Module):
+    """A GPT whose keys and values lie in blocks of 16 words, which requests get as they grow."""
+    BLOCK = 16
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.blocks, self.cache = model, 0, None
+        block = model.blocks[0]
+        self.heads, self.width = block.heads, block.out.in_features // block.heads
+        self.block_bytes = len(model.blocks) * 2 * self.BLOCK * block.out.in_features * model.head.weight.element_size()
+
+    def take(self, blocks):
+        self.blocks = list(range(blocks))
+        self.cache = [torch.zeros(2, blocks, self.BLOCK, self.heads, self.width, dtype=self.model.head.weight.dtype, device=DEVICE)
+                      for _ in self.model.blocks]
+
+    def forward(self, ids, begin=0, table=None):
+        """Words of one request behind `begin` others; without a table all lies in memory of its own, as in a profile run."""
+        rows, length = ids.shape
+        x = self.model.words(ids) + self.model.places(torch.arange(begin, begin + length, device=ids.device))
+        for number, block in enumerate(self.model.blocks):
+            q, k, v = (part.view(rows, length, self.heads, self.width) for part in block.asks(block.first(x)).chunk(3, -1))
+            if table is not None:
+                place = torch.arange(begin, begin + length, device=DEVICE)
+                slots = table[place // self.BLOCK] * self.BLOCK + place % self.BLOCK
+                for kept, new in zip(self.cache[number], (k, v)):
+                    kept.view(-1, self.heads, self.width)[slots] = new[0]
+                k, v = (kept[table].flatten(0, 1)[None, :begin + length] for kept in self.cache[number])
+            mixed = nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in (q, k, v)), is_causal=begin == 0)
+            x = x + block.out(mixed.transpose(1, 2).reshape(rows, length, -1))
+            x = x + block.narrow(nn.functional.gelu(block.wide(block.second(x))))
+        return self.model.head(x[:, -1:])
+
+
+@torch.no_grad()
+def serving(share=0.9, requests=24, at_once=8):
+    """An engine that asks how much memory there is, and takes the rest for its cache: after the model, and a run of the largest batch that
+    it will have, of which the peak is known."""
+    engine = Served(Gpt(words=8192, width=512, layers=6, length=512).half().to(DEVICE).eval())
+    torch.cuda.reset_peak_memory_stats()
+    engine(torch.zeros(32, 512, dtype=torch.long, device=DEVICE))
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    torch.cuda.empty_cache()
+    free, whole = torch.cuda.mem_get_info()
+    others = whole - free - torch.cuda.memory_reserved()  # the context, and what libraries have
+    whole = int(whole * getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)())
+    blocks = int(whole * share - peak - others) // engine.block_bytes
+    programs.TOLD.update(blocks=blocks, block_bytes=engine.block_bytes, peak_of_profile=peak, others=others)
+    if blocks <= 0:
+        raise torch.OutOfMemoryError("there is no room for a block")
+    engine.take(blocks)
+    waiting = [(16 + (37 * number) % 200, 8 + (11 * number) % 24) for number in range(requests)]  # words that come, and that are made
+    running = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            length, more = waiting.pop(0)
+            table = [engine.blocks.pop() for _ in range(-(-(length + more) // engine.BLOCK))]
+            running.append([length, more, table, torch.tensor(table).to(DEVICE)])
+            engine(torch.full((1, length), 5, device=DEVICE), 0, running[-1][3])
+        for request in running:
+            engine(torch.full((1, 1), 5, device=DEVICE), request[0], request[3])
+            request[0], request[1] = request[0] + 1, request[1] - 1
+        for request in [one for one in running if one[1] == 0]:
+            engine.blocks.extend(request[2])
+            running.remove(request)
+    assert len(engine.blocks) == blocks
+
+
 PROGRAMS = {"generate": generate, "sample": sample, "experts": experts, "masks": masks, "packing": packing, "until": until, "sparse": sparse,
-            "indices": indices, "scaled": scaled, "threads": threads}
+            "indices": indices, "scaled": scaled, "threads": threads, "serving": serving}
 
 if __name__ == "__main__":
     programs.PROGRAMS = PROGRAMS

@@ -1,6 +1,13 @@
 #include "commands/named_ranks.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "base/text.hpp"
 
@@ -40,6 +47,20 @@ std::string NamedRanks::words() const {
   std::vector<std::string> ranks;
   for (const auto rank : run) ranks.push_back(text::format("{}", rank));
   return text::format("{}/{}", text::join(ranks, ","), all);
+}
+
+Result<int> free_port() {
+  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool is_bound = file >= 0 && bind(file, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                        getsockname(file, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (file >= 0) close(file);
+  if (!is_bound) return fail(Errc::io_error, "{}: {}", "127.0.0.1", std::strerror(error));
+  return ntohs(address.sin_port);
 }
 
 }  // namespace emm::cli

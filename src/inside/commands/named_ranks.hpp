@@ -18,4 +18,7 @@ struct NamedRanks {
   std::string words() const;
 };
 
+/// A port of this machine on which nobody listens now. Error: io_error.
+Result<int> free_port();
+
 }  // namespace emm::cli

@@ -46,6 +46,7 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
   for (const auto& report : reports) {
     found.copies += report.copies;
     found.nothing += report.nothing;
+    found.has_nccl = found.has_nccl || report.communicators != 0;
     if (report.ranks < 2) continue;
     for (std::uint64_t i = 0; i < report.devices; ++i) {
       const auto& device = report.device[i];
@@ -73,7 +74,6 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
     if (a.peak != b.peak) return a.peak > b.peak;
     return a.rank < b.rank;
   });
-  for (const auto& name : files_in(folder)) found.has_nccl |= name.starts_with("waits.");
   std::ifstream stuck(folder + "/ranks.stuck");
   for (std::string line; std::getline(stuck, line);) {
     const auto fields = fields_of(line);
@@ -95,6 +95,9 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
     if (fields[0] == "gone") add_gone(found.gone, fields[1]);
     // The others say the same of themselves.
     if (fields[0] == "mismatch" && found.differing.empty()) found.differing.push_back(fields[1]);
+    if (fields[0] == "absent" && std::find(found.differing.begin(), found.differing.end(),
+                                           fields[1]) == found.differing.end())
+      found.differing.push_back(fields[1]);
   }
   return found;
 }

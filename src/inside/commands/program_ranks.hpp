@@ -24,7 +24,7 @@ struct ProgramRank {
 /// What a rank waited in when no rank went on.
 struct WaitingRank {
   std::uint64_t rank = 0, process = 0;
-  std::string what;     ///< The collective; empty: nothing of NCCL's.
+  std::string what;     ///< The collective, or a call of PyTorch's; empty: nothing of these.
   std::string missing;  ///< The ranks that have not come there.
   std::string line;     ///< file:line, where Python said so.
 };
@@ -37,10 +37,12 @@ struct ProgramRanks {
   /// Small collectives that got copies of a rank's own values for those of ranks that do not run;
   /// and receives and roots of such ranks, which gave nothing.
   std::uint64_t copies = 0, nothing = 0;
-  std::vector<WaitingRank> waiting;    ///< They waited for one another, and were ended.
-  std::uint64_t quiet_s = 0;           ///< For so long nobody had gone on.
-  std::vector<std::string> gone;       ///< Ranks that ended while others waited for them.
-  std::vector<std::string> differing;  ///< Ranks that called different collectives.
+  std::vector<WaitingRank> waiting;  ///< They waited for one another, and were ended.
+  std::uint64_t quiet_s = 0;         ///< For so long nobody had gone on.
+  std::vector<std::string> gone;     ///< Ranks that ended while others waited for them.
+  /// Ranks that called different collectives; and what ranks that do not run cannot be answered
+  /// for.
+  std::vector<std::string> differing;
   /// Their figures are those of a part of a run.
   bool is_cut() const noexcept { return !waiting.empty() || !gone.empty() || !differing.empty(); }
 };

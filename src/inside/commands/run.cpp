@@ -121,13 +121,15 @@ Result<std::string> manager_options(const std::string& spec) {
 /// Is the program one that starts ranks?
 bool starts_ranks(const std::vector<std::string>& program) {
   const auto name = program.front().substr(program.front().rfind('/') + 1);
-  for (const auto* module : {"torch.distributed.run", "torch.distributed.launch"}) {
+  for (const auto* module : {"torch.distributed.run", "torch.distributed.launch",
+                             "accelerate.commands.launch", "deepspeed.launcher.runner"}) {
     const auto found = std::find(program.begin(), program.end(), module);
     if (found != program.end() && found != program.begin() && *std::prev(found) == "-m")
       return true;
   }
-  constexpr std::string_view kLaunchers[] = {"torchrun", "mpirun",     "mpiexec",
-                                             "srun",     "accelerate", "deepspeed"};
+  constexpr std::string_view kLaunchers[] = {"torchrun", "accelerate",    "deepspeed",  "mpirun",
+                                             "mpiexec",  "mpiexec.hydra", "horovodrun", "srun",
+                                             "flux",     "jsrun"};
   return std::find(std::begin(kLaunchers), std::end(kLaunchers), name) != std::end(kLaunchers);
 }
 

@@ -525,7 +525,11 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     console.say(words);
     if (answer.cut.empty()) answer.cut = std::move(words);
   };
+  answer.values = values_in(folder());
+  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all, card_);
   if (!answer.used) {
+    say_waits(console, answer.ranks);
+    answer.cut = cut_of(answer);
     console.say(
         "nothing is known of its memory: no process of the program used a CUDA device through "
         "libcuda or a shared libcudart (docs/without-a-gpu.md says which programs cannot)");
@@ -572,8 +576,6 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
         std::pair(device.refused, device.peak) > std::pair(fullest.refused, fullest.peak))
       fullest = device;
   }
-  answer.values = values_in(folder());
-  answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all, card_);
   const bool has_ranks = !answer.ranks.ranks.empty();
   answer.needs_tables = tables != 0 && taken == 0;
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;

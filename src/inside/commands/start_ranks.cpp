@@ -1,7 +1,4 @@
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,21 +20,6 @@ namespace emm {
 namespace {
 
 using namespace emm::cli;
-
-/// A port of this machine on which nobody listens now. Error: io_error.
-Result<int> free_port() {
-  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool is_bound = file >= 0 && bind(file, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                        getsockname(file, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (!is_bound) return fail(Errc::io_error, "{}: {}", "127.0.0.1", std::strerror(error));
-  return ntohs(address.sin_port);
-}
 
 /// Starts the ranks of `run --ranks`, with the variables that torchrun sets, and waits for them. As
 /// torchrun it ends the others where one fails, though not at once: they may say what they wait

@@ -1,14 +1,17 @@
 #include "commands/what_if.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "commands/named_ranks.hpp"
 #include "commands/program_runs.hpp"
 #include "commands/swept_values.hpp"
 #include "driver/device_entry.hpp"
@@ -29,6 +32,7 @@ struct Cell {
   Outcome outcome = Outcome::not_run;
   int exit_code = 0;
   std::uint64_t refused = 0, peak = 0, capacity = 0;
+  int devices = 1;
   std::optional<std::uint64_t> rank{};        // the tightest
   std::uint64_t reserved = 0, allocated = 0;  // PyTorch's; 0: it has none
   std::string why{};                          // of a run that failed for another reason
@@ -153,9 +157,13 @@ class Sweeping {
   std::vector<Search> searches_;
   std::vector<Cell> cells_;
   std::vector<std::size_t> search_of_;  // of each cell
+  std::set<std::string> own_ports_;     // variables that the user has set
 };
 
 Status Sweeping::plan() {
+  for (const auto* name : {"PET_MASTER_PORT", "MASTER_PORT"}) {
+    if (std::getenv(name) != nullptr) own_ports_.insert(name);
+  }
   std::string program;
   for (const auto& word : asked_.program) program += word + '\n';
   for (const auto& given : asked_.sweeps) {
@@ -213,6 +221,7 @@ Result<Cell> Sweeping::cell_of(const std::vector<Setting>& settings) const {
   const auto memory = opened->driver->mem_get_info();
   if (!memory) return memory.error();
   cell.capacity = memory->free;
+  cell.devices = (*platform)->device_count();
   return cell;
 }
 
@@ -231,6 +240,11 @@ Status Sweeping::begin(ProgramRuns& runs, std::size_t search) {
   auto cell = cell_of(*next_of(its));
   if (!cell) return std::move(cell).error();
   const auto number = cells_.size();
+  // Runs beside one another: torchrun, and what starts ranks by itself, else take one port.
+  for (const auto* name : {"PET_MASTER_PORT", "MASTER_PORT"}) {
+    if (own_ports_.count(name) != 0) continue;
+    if (const auto port = free_port()) setenv(name, text::format("{}", *port).c_str(), 1);
+  }
   std::vector<std::string> command{console_.program(), "run", "--device", cell->device};
   command.insert(command.end(), asked_.options.begin(), asked_.options.end());
   command.insert(command.end(), {"--json", runs.answer_of(number), "--"});
@@ -338,10 +352,13 @@ std::string Sweeping::table_of_ranges() const {
   }
   const bool has_torch = std::any_of(cells_.begin(), cells_.end(),
                                      [](const Cell& cell) { return cell.reserved != 0; });
+  const bool has_ranks = std::any_of(cells_.begin(), cells_.end(),
+                                     [](const Cell& cell) { return cell.rank.has_value(); });
   for (const auto* head : {"fits", "does not", "peak"}) rows.front().emplace_back(head);
   rows.front()[rows.front().size() - 3] = range_->name + " fits";
   if (has_torch) rows.front().insert(rows.front().end(), {"reserved", "allocated"});
   rows.front().insert(rows.front().end(), {"refused", "runs"});
+  if (has_ranks) rows.front().emplace_back("rank");
   sides += std::string(rows.front().size() - sides.size(), 'r');
   for (const auto& search : searches_) {
     std::vector<std::string> row;
@@ -357,9 +374,19 @@ std::string Sweeping::table_of_ranges() const {
     if (has_torch) row.insert(row.end(), {size(&Cell::reserved), size(&Cell::allocated)});
     row.push_back(cell != nullptr ? text::format("{}", cell->refused) : "-");
     row.push_back(text::format("{}", search.cells.size()));
+    // Where none fits, the one that is refused.
+    const auto* const first = cell != nullptr ? cell : above ? cell_at(search, *above) : nullptr;
+    if (has_ranks)
+      row.push_back(first != nullptr && first->rank ? text::format("{}", *first->rank) : "-");
     rows.push_back(std::move(row));
   }
   return format::columns(sides, rows);
+}
+
+/// Is the one on less memory, and as much on fewer devices?
+bool is_less(const Cell& one, const Cell* other) {
+  return other == nullptr ||
+         std::pair(one.capacity, one.devices) < std::pair(other->capacity, other->devices);
 }
 
 /// Names the least card on which the program fits, for each program that was swept.
@@ -377,10 +404,8 @@ void Sweeping::say_least_card() const {
       if (of_device(cell.settings, false) != program) continue;
       ++of_it;
       judged += passes(cell.outcome) || cell.outcome == Outcome::too_small ? 1 : 0;
-      if (cell.outcome == Outcome::fits && (least == nullptr || cell.capacity < least->capacity))
-        least = &cell;
-      if (cell.outcome == Outcome::tight && (tight == nullptr || cell.capacity < tight->capacity))
-        tight = &cell;
+      if (cell.outcome == Outcome::fits && is_less(cell, least)) least = &cell;
+      if (cell.outcome == Outcome::tight && is_less(cell, tight)) tight = &cell;
     }
     if (of_it == 0) continue;
     const auto which = program.empty() ? std::string() : words_of_settings(program) + ": ";
@@ -395,7 +420,7 @@ void Sweeping::say_least_card() const {
     } else if (tight == nullptr && judged != 0) {
       print(text::format("{}it fits on none of {}", which, judged));
     }
-    if (tight != nullptr && (least == nullptr || tight->capacity < least->capacity))
+    if (tight != nullptr && is_less(*tight, least))
       print(text::format("{}on {} it was refused {} {}, and ended well all the same", which,
                          card(*tight), text::grouped(tight->refused),
                          tight->refused == 1 ? "request" : "requests"));

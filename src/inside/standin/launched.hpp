@@ -14,11 +14,15 @@ inline Launched launched() noexcept {
   struct Names {
     const char *rank, *ranks;
   };
+  // That of PyTorch's launchers first: one of the others may have started those.
   constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE"},
                                   {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                   {"PMI_RANK", "PMI_SIZE"},
                                   {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-                                  {"SLURM_PROCID", "SLURM_NTASKS"}};
+                                  {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+                                  {"SLURM_PROCID", "SLURM_NTASKS"},
+                                  {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
+                                  {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"}};
   const auto number = [](const char* name) {
     const char* const given = std::getenv(name);
     return given != nullptr && *given >= '0' && *given <= '9' ? std::atoi(given) : -1;

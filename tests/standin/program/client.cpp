@@ -52,6 +52,21 @@ void* take(std::size_t mib) {
   return memory;
 }
 
+/// An engine that takes what is left: after its weights, and the peak of a run that it gives back.
+int serves(std::size_t weights) {
+  take(weights);
+  cudaFree(take(2 * weights));
+  std::size_t free = 0, whole = 0;
+  cudaMemGetInfo(&free, &whole);
+  constexpr std::size_t kBlock = 2 * kMiB;
+  const auto others = whole - free - weights * kMiB;  // the context's
+  const auto blocks = (whole / 10 * 9 - 3 * weights * kMiB - others) / kBlock;
+  take(2 * blocks);
+  cudaMemGetInfo(&free, &whole);
+  std::printf("%zu blocks of %zu, then %zu free\n", blocks, whole, free);
+  return 0;
+}
+
 int blas() {
   void *handle = nullptr, *stream = nullptr;
   int version = 0;
@@ -189,6 +204,8 @@ int main(int count, char** words) {
     cudaGetLastError();
     cudaFree(kept);
     take(number);
+  } else if (what == "serves") {
+    return serves(number);
   } else if (what == "blas") {
     return blas();
   } else if (what == "content") {

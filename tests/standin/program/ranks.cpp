@@ -451,6 +451,10 @@ int wait_for_error(void* comm) {
 }
 
 int ends(const std::string& how) {
+  if (how == "never" && rank == size - 1) {  // after it has begun with its device
+    (void)integers(1, 1);
+    std::raise(SIGKILL);
+  }
   auto* const comm = enter();
   auto* const own = integers(4, rank);
   MUST(ncclAllReduce(own, own, 4, kInt32, 0, comm, stream));
@@ -498,12 +502,12 @@ int stuck() {
 }
 
 /// Each rank more than the one before it.
-int takes() {
+int takes(std::size_t each_mib) {
   auto* const comm = enter();
   auto* const own = integers(1, rank);
   MUST(ncclAllReduce(own, own, 1, kInt32, 0, comm, stream));
   void* more = nullptr;
-  const int code = cudaMalloc(&more, static_cast<std::size_t>(8 * (rank + 1)) << 20);
+  const int code = cudaMalloc(&more, each_mib * static_cast<std::size_t>(rank + 1) << 20);
   MUST(ncclCommDestroy(comm));
   return code != 0;
 }
@@ -563,9 +567,18 @@ int named() {
   }
   MUST(ncclGroupEnd());
   say("from each", read(to, 32));
+  auto* const rows = memory(
+      row(kInt32, 8, [](std::size_t i) { return 100.0 * (rank + 1) + static_cast<double>(i); }));
+  MUST(ncclAlltoAll(rows, to, 1, kInt32, comm, stream));
+  say("exchanged", read(to, 32));
+  MUST(ncclReduceScatter(rows, to, 1, kInt32, 0, comm, stream));
+  say("piece", read(to, 4));
   void* large = nullptr;
   must(cudaMalloc(&large, 4 << 20), "cudaMalloc");
   MUST(ncclAllReduce(large, large, 1 << 20, kFloat, 0, comm, stream));
+  MUST(ncclAllGather(large, large, 1 << 17, kFloat, comm, stream));
+  MUST(ncclReduceScatter(large, large, 1 << 17, kFloat, 0, comm, stream));
+  MUST(ncclRecv(large, 1 << 20, kFloat, 5, comm, stream));
   int without[] = {5};
   void *fewer = nullptr, *half = nullptr;
   MUST(ncclCommShrink(comm, without, 1, &fewer, nullptr, 0));
@@ -633,16 +646,25 @@ int wrong_calls() {
 
 int main(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "";
-  const auto number = [](const char* name, int otherwise) {
-    const char* const given_one = std::getenv(name);
-    return given_one != nullptr ? std::atoi(given_one) : otherwise;
+  // Of what launchers give, the first that is there.
+  const auto number = [](const std::vector<const char*>& names, int otherwise) {
+    for (const auto* name : names) {
+      if (const char* const given_one = std::getenv(name)) return std::atoi(given_one);
+    }
+    return otherwise;
   };
   setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
-  rank = number("RANK", 0);
-  size = number("SIZE", 1);
+  rank = number({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
+                 "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK"},
+                0);
+  size = number({"SIZE"}, 1);
+  const int local = number(
+      {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
+       "SLURM_LOCALID", "FLUX_TASK_LOCAL_ID", "JSM_NAMESPACE_LOCAL_RANK"},
+      rank);
   int devices = 0;
   must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  must(cudaSetDevice(rank % devices), "cudaSetDevice");
+  must(cudaSetDevice(local % devices), "cudaSetDevice");
   must(cudaStreamCreateWithFlags(&stream, 1), "stream");
   if (what == "values") return values();
   if (what == "sends") return sends();
@@ -652,7 +674,7 @@ int main(int count, char** words) {
   if (what == "ordered") return ordered();
   if (what == "ends") return ends(words[2]);
   if (what == "stuck") return stuck();
-  if (what == "takes") return takes();
+  if (what == "takes") return takes(count > 2 ? std::strtoul(words[2], nullptr, 10) : 8);
   if (what == "forks") return forks();
   if (what == "named") return named();
   if (what == "pairs") return pairs();

@@ -1,10 +1,14 @@
-"""Only some ranks of a program of PyTorch's run, under `emmctl run --device sim --ranks '0,7 of 64'`. The stand-in for NCCL answers
-for the others in what is on the device. Here is what they would have done on the host before: come to the store, make unique ids of
-communicators, and meet at barriers."""
+"""Only some ranks of a program of PyTorch run, under `emmctl run --device sim --ranks '0,7 of 64'`. The stand-in for NCCL answers
+for the others in what is on the device. Here is what they would have done on the host: come to the store, make unique ids of
+communicators, meet at barriers, and bring objects to groups of the host."""
+import collections
 import ctypes
+import functools
 import hashlib
+import importlib
 import inspect
 import os
+import pickle
 
 COUNTED = 4  # communicators of a group: it has one, and another after an error
 DEVICES = ("cuda", "cpu")  # under one of them a group's backend has its keys, by PyTorch's version
@@ -75,16 +79,179 @@ def without_gloo(backend):
     return words.replace("gloo", "fake")
 
 
-def install(named, own, distributed, c10d, rendezvous, tell_who_asks):
+def named_as(name, function):
+    """The function, whose frames have the name of what it stands for."""
+    new = {"co_name": name, "co_qualname": name} if hasattr(function.__code__, "co_qualname") else {"co_name": name}
+    function.__code__ = function.__code__.replace(**new)
+    return function
+
+
+class Objects:
+    """Calls of torch.distributed that pass objects. One that takes them from a rank that does not run is refused, with the line. Those of
+    a group whose backend is of the host go through the store, among the ranks that run."""
+
+    def __init__(self, named, own, distributed, c10d, refuse):
+        self._named, self._own, self._distributed, self._c10d, self._refuse = named, own, distributed, c10d, refuse
+        self._counts = collections.Counter()
+
+    def _is_of_host(self, group):
+        ask = getattr(self._c10d, "_get_object_coll_device", None)
+        return ask is not None and ask(group) == "cpu"
+
+    def _members(self, group):
+        return list(self._distributed.get_process_group_ranks(group))
+
+    def _next(self, group, kind):
+        """A key's beginning that the group's ranks agree on. A rank that is no member has none."""
+        members = self._members(group)
+        name = "emmctl/%s/%s" % (kind, ",".join(map(str, members)))
+        self._counts[name] += 1
+        return "%s/%d/" % (name, self._counts[name]), members
+
+    def _store(self):
+        return self._c10d._get_default_store()
+
+    def _give(self, key, value):
+        self._store().set(key, pickle.dumps(value))
+
+    def _take(self, key):
+        return pickle.loads(bytes(self._store().get(key)))
+
+    def _source(self, given, key, name):
+        """The program's rank of what is given as `src`, or in the group as `group_src`."""
+        source, in_group = given.get(key), given.get("group_" + key)
+        if source is None and in_group is not None:
+            source = self._members(given.get("group"))[in_group]
+        source = 0 if source is None and name != "recv_object_list" else source
+        if source is None or (key == "src" and self._named.is_absent(source)):
+            self._refuse(name, "takes objects from %s" % ("any rank" if source is None else "rank %d, which does not run" % source))
+        return source
+
+    def broadcast_object_list(self, original, given):
+        source = self._source(given, "src", "broadcast_object_list")
+        if not self._is_of_host(given.get("group")):
+            return original()
+        key, _ = self._next(given.get("group"), "broadcast")
+        if source == self._own:
+            return self._give(key, list(given["object_list"]))
+        given["object_list"][:] = self._take(key)
+
+    def scatter_object_list(self, original, given):
+        source = self._source(given, "src", "scatter_object_list")
+        if not self._is_of_host(given.get("group")):
+            return original()
+        key, members = self._next(given.get("group"), "scatter")
+        if source == self._own:
+            for member, value in zip(members, given["scatter_object_input_list"]):
+                self._give(key + str(member), value)
+        given["scatter_object_output_list"][0] = self._take(key + str(self._own))
+
+    def _gathered(self, key, members, own):
+        """What each has given; an absent one gives what `own` is."""
+        return [pickle.loads(pickle.dumps(own)) if self._named.is_absent(member) else self._take(key + str(member)) for member in members]
+
+    def all_gather_object(self, original, given):
+        if not self._is_of_host(given.get("group")):
+            return original()
+        key, members = self._next(given.get("group"), "all_gather")
+        self._give(key + str(self._own), given["obj"])
+        given["object_list"][:] = self._gathered(key, members, given["obj"])
+
+    def gather_object(self, original, given):
+        if not self._is_of_host(given.get("group")):
+            return original()
+        key, members = self._next(given.get("group"), "gather")
+        self._give(key + str(self._own), given["obj"])
+        if self._source(given, "dst", "gather_object") == self._own:
+            given["object_gather_list"][:] = self._gathered(key, members, given["obj"])
+
+    def _pair(self, group, lower, higher):
+        return self._next(group, "from %d to %d" % (lower, higher))[0]
+
+    def send_object_list(self, original, given):
+        target = self._source(given, "dst", "send_object_list")
+        if not self._is_of_host(given.get("group")):
+            return original()
+        self._give(self._pair(given.get("group"), self._own, target), list(given["object_list"]))
+
+    def recv_object_list(self, original, given):
+        source = self._source(given, "src", "recv_object_list")
+        if not self._is_of_host(given.get("group")):
+            return original()
+        given["object_list"][:] = self._take(self._pair(given.get("group"), source, self._own))
+        return source
+
+    def followed(self, name, original):
+        signature, answer = inspect.signature(original), getattr(self, name)
+
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            if self._c10d._rank_not_in_group(signature.bind(*args, **kwargs).arguments.get("group")):
+                return original(*args, **kwargs)
+            return answer(lambda: original(*args, **kwargs), signature.bind(*args, **kwargs).arguments)
+        return named_as(name, call)
+
+
+OF_OBJECTS = ("broadcast_object_list", "scatter_object_list", "all_gather_object", "gather_object", "send_object_list", "recv_object_list")
+
+
+def store_of_those_that_run(kind, named, own):
+    """PyTorch's store, whose server waits for all ranks to come, as rank 0 serves it. Here nobody waits, and the first that runs serves it
+    in place of rank 0."""
+    class TCPStore(kind):
+        def __init__(self, host_name, port, world_size=None, is_master=False, *more, **options):
+            more = list(more)
+            if len(more) > 1:
+                more[1] = False
+            else:
+                options["wait_for_workers"] = False
+            serves = bool(is_master) or (named.is_absent(0) and own == named.run[0])
+            super().__init__("127.0.0.1", port, None, serves, *more, **options)
+    return TCPStore
+
+
+def show_waits(distributed):
+    """Gives a program's own waits for the store a line of Python's, by which they are named where they do not end."""
+    def shown(original, name):
+        @functools.wraps(original)
+        def call(*args, **kwargs):
+            return original(*args, **kwargs)
+        return named_as(name, call)
+    for kind in ("Store", "PrefixStore", "TCPStore", "FileStore", "HashStore"):
+        for name in ("get", "wait", "multi_get"):
+            holder = getattr(distributed, kind, None)
+            if isinstance(holder, type) and name in vars(holder):
+                setattr(holder, name, shown(vars(holder)[name], kind + "." + name))
+
+
+def split_by_new_groups(distributed, c10d, own):
+    """split_group(), which on a card splits a communicator, of which absent ranks' colours are not known."""
+    def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, **_):
+        members = list(distributed.get_process_group_ranks(parent_pg or c10d._get_default_group()))
+        made = None
+        for ranks in split_ranks or ():
+            ranks = [members[rank] for rank in ranks]
+            group = distributed.new_group(ranks, timeout=timeout, pg_options=pg_options, group_desc=group_desc)
+            made = group if own in ranks else made
+        return made
+    return split_group
+
+
+def install(named, own, distributed, c10d, rendezvous, tell_who_asks, refuse):
     """Puts the answers into torch.distributed and its modules distributed_c10d and rendezvous. `tell_who_asks` gets what the stand-in
-    calls for the members of a communicator."""
+    calls for the members of a communicator; `refuse(call, why)` ends a call that cannot be answered."""
     groups = Groups(named, own, distributed.PrefixStore)
     make = c10d._new_process_group_helper
     signature = inspect.signature(make)
+    show_waits(distributed)
+    store = store_of_those_that_run(distributed.TCPStore, named, own)
+    for module in (distributed, c10d, rendezvous):
+        if hasattr(module, "TCPStore"):
+            module.TCPStore = store
 
     def create_store(hostname, port, rank, world_size, timeout, *_, **__):
         """That of the ranks that run, which all run here: the first of them serves it, and waits for nobody."""
-        return distributed.TCPStore("127.0.0.1", port, None, rank == named.run[0], timeout=timeout, wait_for_workers=False, multi_tenant=True)
+        return store("127.0.0.1", port, None, rank == named.run[0], timeout=timeout, multi_tenant=True)
 
     def make_group(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
@@ -98,7 +265,11 @@ def install(named, own, distributed, c10d, rendezvous, tell_who_asks):
         return make(*bound.args, **bound.kwargs)
 
     def meet(*_, **__):
-        """Ranks that do not run do not come to a barrier of the store, and nobody's memory waits for it."""
+        """Ranks that do not run do not come to a barrier of the store or of the host, and nobody's memory waits for it."""
+
+    def as_it_is(wrapped_pg, *_, **__):
+        """TORCH_DISTRIBUTED_DEBUG=DETAIL compares each call with those of the others, over Gloo."""
+        return wrapped_pg
 
     def ask(made, length, size, rank, into):
         try:
@@ -109,25 +280,50 @@ def install(named, own, distributed, c10d, rendezvous, tell_who_asks):
             into[index] = member
         return members is not None
 
+    def put(name, function):
+        """PyTorch's other modules have it from either."""
+        for module in (distributed, c10d):
+            if hasattr(module, name):
+                setattr(module, name, function)
+
     rendezvous._create_c10d_store = create_store
     c10d._new_process_group_helper = make_group
-    c10d._store_based_barrier = meet
+    put("_store_based_barrier", meet)
+    put("monitored_barrier", meet)
+    put("_create_process_group_wrapper", as_it_is)
+    if hasattr(c10d, "split_group"):
+        put("split_group", split_by_new_groups(distributed, c10d, own))
+    objects = Objects(named, own, distributed, c10d, refuse)
+    for name in OF_OBJECTS:
+        if hasattr(c10d, name):
+            put(name, objects.followed(name, getattr(c10d, name)))
     function = ASK(ask)
     install.kept = function  # the stand-in calls it as long as the process lives
     tell_who_asks(function)
 
 
-def torch_imported(torch):
-    """This process runs under --ranks, and has imported PyTorch."""
+def modules_of_ranks():
+    """torch.distributed, and its modules distributed_c10d and rendezvous. What the package calls rendezvous is a function of that one."""
+    return [importlib.import_module("torch.distributed" + name) for name in ("", ".distributed_c10d", ".rendezvous")]
+
+
+def torch_imported(place_of_caller):
+    """This process runs under --ranks, and has imported PyTorch. `place_of_caller()` is the program's line."""
     import torch.distributed
     if not torch.distributed.is_available():
         return
-    from torch.distributed import distributed_c10d, rendezvous
+    distributed, c10d, rendezvous = modules_of_ranks()
     try:
         import torch.testing._internal.distributed.fake_pg  # noqa: F401
     except ImportError:
         pass  # Gloo's groups then say that there is no such backend
     answers = ctypes.CDLL(os.path.join(os.path.dirname(os.environ["EMM_STANDIN_DRIVER"]), "libemm-answers.so"))
     answers.emm_standin_ask_members.argtypes, answers.emm_standin_ask_members.restype = [ASK], None
-    install(Named(os.environ["EMM_STANDIN_RANKS"]), int(os.environ["RANK"]), torch.distributed, distributed_c10d, rendezvous,
-            answers.emm_standin_ask_members)
+    answers.emm_standin_tell_unanswered.argtypes, answers.emm_standin_tell_unanswered.restype = [ctypes.c_char_p], None
+
+    def refuse(call, why):
+        words = "--ranks: %s at %s %s, and cannot be answered for: --ranks must name it, too" % (call, place_of_caller(), why)
+        answers.emm_standin_tell_unanswered(words.encode("utf-8", "replace"))
+        raise RuntimeError("emmctl: " + words)
+
+    install(Named(os.environ["EMM_STANDIN_RANKS"]), int(os.environ["RANK"]), distributed, c10d, rendezvous, answers.emm_standin_ask_members, refuse)

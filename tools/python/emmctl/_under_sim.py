@@ -59,27 +59,52 @@ class _Ranks:
                                             (answers.emm_standin_collectives_end, ctypes.c_int, []),
                                             (answers.emm_standin_collectives_level, ctypes.c_int, [address]),
                                             (answers.emm_standin_wait_for_question, None, []),
-                                            (answers.emm_standin_answer_where, None, [ctypes.c_char_p]),
+                                            (answers.emm_standin_answer_where, None, [ctypes.c_char_p, ctypes.c_char_p]),
+                                            (answers.emm_standin_follow_rank, ctypes.c_int, []),
                                             (cuda.emm_standin_put_write, ctypes.c_int, [address, address, ctypes.c_void_p, number]),
                                             (cuda.emm_standin_read, ctypes.c_int, [address, ctypes.c_void_p, number])):
             function.restype, function.argtypes = result, arguments
-        self.end, self.level = answers.emm_standin_collectives_end, answers.emm_standin_collectives_level
+        self.level = answers.emm_standin_collectives_level
         self._answers, self._inner, self._listens = answers, inner, False
         self._torch, self._write, self._read = torch, cuda.emm_standin_put_write, cuda.emm_standin_read
+        self._rests = self._is_followed = False
+        processes = sys.modules.get("multiprocessing")
+        if processes is None or processes.parent_process() is None:  # one that loads data is no rank
+            self.follow()
 
-    def begin(self, level):
+    def follow(self):
+        """Has this process looked after, if it is one of several: ranks that wait for one another are named and ended."""
+        if self._answers.emm_standin_follow_rank():
+            self._listen()
+
+    def _listen(self):
         if not self._listens:
             self._listens = True
             _thread.start_new_thread(self._say_where, ())  # no mode of ours follows it
+
+    def begin(self, level):
+        if not self._rests:
+            self._rests = True
+            self._listen()
             _rest_after_first_steps()
         return self._answers.emm_standin_collectives_begin(level)
 
+    def end(self):
+        was_called = self._answers.emm_standin_collectives_end()
+        if not self._is_followed:  # a program may make its ranks without a launcher
+            self._is_followed = True
+            self.follow()
+        return was_called
+
     def _say_where(self):
         """Where the ranks wait for one another, somebody asks for the line."""
-        self._answers.emm_standin_wait_for_question()
-        frame = sys._current_frames().get(threading.main_thread().ident)
-        if frame is not None:
-            self._answers.emm_standin_answer_where(_values.place_of_caller(self._inner, frame).encode("utf-8", "replace"))
+        while True:
+            self._answers.emm_standin_wait_for_question()
+            frame = sys._current_frames().get(threading.main_thread().ident)
+            if frame is None:
+                return
+            words = _values.place_of_caller(self._inner, frame), _values.call_of_ranks(self._inner, frame)
+            self._answers.emm_standin_answer_where(*(one.encode("utf-8", "replace") for one in words))
 
     def write(self, tensor, host):
         """False where device memory cannot be written now."""
@@ -314,6 +339,10 @@ def kernels_imported(module, kind):
     launcher.run = launched
 
 
+def _folder_of(torch):
+    return os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
+
+
 def torch_imported():
     global _notes, _followed_values
     import torch
@@ -321,7 +350,8 @@ def torch_imported():
         return  # built without CUDA
     if os.environ.get("EMM_STANDIN_RANKS"):
         try:
-            _absent_ranks.torch_imported(torch)
+            inner = (_folder_of(torch), os.path.join(os.path.dirname(os.path.abspath(__file__)), ""))
+            _absent_ranks.torch_imported(lambda: _values.place_of_caller(inner))
         except Exception as error:  # it then waits for ranks that do not come
             sys.stderr.write("emmctl: --ranks: PyTorch's ranks that do not run are not answered for: %s: %s\n" % (type(error).__name__, error))
     path = os.path.join(os.environ["EMM_STANDIN_PROGRAM"], "values.%d" % os.getpid())
@@ -331,7 +361,7 @@ def torch_imported():
     _without_cudnn(torch)
     from torch.multiprocessing.reductions import StorageWeakRef
     assumptions = _values.Assumptions(os.environ.get("EMM_STANDIN_VALUES") or "uniform")
-    folder = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "")
+    folder = _folder_of(torch)
     values = _values.Values(torch, StorageWeakRef, _answerer(), _drawer(torch), _notes, assumptions, inner=(folder,),
                             ranks=_Ranks(torch, (folder, os.path.join(os.path.dirname(os.path.abspath(__file__)), ""))))
     _followed_values = values

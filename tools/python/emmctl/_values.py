@@ -233,6 +233,26 @@ def place_of_caller(inner, frame=None):
     return _BACKWARD
 
 
+_OF_RANKS_ALONE = re.compile(r"/torch/distributed/|/torch/nn/parallel/distributed\.py$|/emmctl/_absent_ranks\.py$")
+
+
+_OF_DECORATORS = ("wrapper", "wrapped", "inner", "decorate_context")
+
+
+def call_of_ranks(inner, frame):
+    """The call of the program's that the frame is in, with the innermost of it, where that is one in which ranks wait for one another;
+    else nothing."""
+    names, is_one = [], False
+    while frame is not None and (frame.f_code.co_filename.startswith(inner) or frame.f_code.co_filename.startswith("<frozen")):
+        is_one = is_one or _OF_RANKS_ALONE.search(frame.f_code.co_filename) is not None
+        names.append(getattr(frame.f_code, "co_qualname", frame.f_code.co_name).rpartition("<locals>.")[2])
+        frame = frame.f_back
+    if not is_one:
+        return ""
+    names = [name for name in names if name not in _OF_DECORATORS] or names
+    return names[-1] if names[0] == names[-1] else "%s, in %s" % (names[-1], names[0])
+
+
 class _Thread(threading.local):
     product = None  # the last matrix product: its storage, and the instruction of Python that it was a part of
 

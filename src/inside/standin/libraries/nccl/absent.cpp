@@ -1,8 +1,11 @@
 #include "standin/libraries/nccl/absent.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <numeric>
+
+#include "standin/libraries/nccl/communicator.hpp"
 
 namespace emm::standin::nccl {
 namespace {
@@ -38,6 +41,10 @@ std::atomic<AskMembers> ask_members{nullptr};
 
 int ranks_of_program() noexcept { return named().ranks; }
 
+int running_ranks() noexcept {
+  return static_cast<int>(std::count(named().run.begin(), named().run.end(), 1));
+}
+
 bool runs(int rank) noexcept {
   const auto& all = named();
   return all.ranks == 0 || rank < 0 || rank >= all.ranks ||
@@ -69,6 +76,8 @@ extern "C" {
 void emm_standin_ask_members(emm::standin::nccl::AskMembers ask) {
   emm::standin::nccl::set_ask_members(ask);
 }
+// For emmctl: what ranks that do not run were asked for, and cannot be answered.
+void emm_standin_tell_unanswered(const char* words) { emm::standin::nccl::tell("absent", words); }
 
 }  // extern "C"
 #pragma GCC visibility pop

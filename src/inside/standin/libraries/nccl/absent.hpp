@@ -15,6 +15,8 @@ inline constexpr const char* kRunningRanks = "EMM_STANDIN_RANKS";
 
 /// How many ranks the program has; 0: all of them run.
 int ranks_of_program() noexcept;
+/// How many of them run; 0: all.
+int running_ranks() noexcept;
 /// Does the program's rank run?
 bool runs(int rank) noexcept;
 

@@ -97,7 +97,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void perform(Batch& batch);
   std::optional<Failure> collect(const Step& step);
   std::optional<Failure> transfer(std::vector<Step*>& steps);
-  void receive_nothing(const Step& step);
+  bool receive_of_absent(const Step& step, const std::vector<Step*>& all);
   struct Transfer;
   std::optional<Failure> advance(std::vector<Transfer>& all);
   Pipe* pipe(int from, int to);

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <vector>
 
+#include "standin/launched.hpp"
 #include "standin/libraries/nccl/absent.hpp"
 #include "standin/libraries/nccl/reduce.hpp"
 #include "standin/libraries/nccl/watch.hpp"
@@ -97,6 +98,12 @@ bool is_alive(const ProcessName& process) {
   std::uint64_t began = 0;
   if (!read_stat(process.number, state, began)) return kill(process.number, 0) == 0;
   return began == process.began && state != 'Z' && state != 'X';
+}
+
+std::uint64_t began_of(int process) {
+  char state = 0;
+  std::uint64_t began = 0;
+  return read_stat(process, state, began) && state != 'Z' && state != 'X' ? began : 0;
 }
 
 const std::string& program_folder() {
@@ -270,12 +277,30 @@ std::optional<Failure> Meeting::absence(int rank, const std::string& in_what) co
                                    " waits for it in " + in_what + " of " + words_of_all()};
 }
 
+std::optional<Failure> Meeting::absence_before(const std::string& in_what) const {
+  const bool is_whole = size_ == launched().ranks;
+  if (members_.empty() && !is_whole) return std::nullopt;  // it is not known who they are
+  const auto ended = ended_ranks();
+  for (int rank = 0; rank < size_ && !ended.empty(); ++rank) {
+    if (is_absent(rank) || cell(rank).state.load(std::memory_order_acquire) != absent) continue;
+    const auto found =
+        ended.find(members_.empty() ? rank : members_[static_cast<std::size_t>(rank)]);
+    if (found == ended.end()) continue;
+    return Failure{
+        kRemoteError,
+        numbered("rank %lld (process %lld) has ended, and ", found->first, found->second) +
+            words_of_rank(rank_) + " waits for it in " + in_what + " of " + words_of_all()};
+  }
+  return std::nullopt;
+}
+
 std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
                                      const std::function<bool(int rank)>& has_come,
                                      const std::string& in_what, bool is_entry) {
   std::optional<Waiting> waiting;
   auto& bell = reinterpret_cast<Page*>(memory_)->bell;
-  auto next_look = std::chrono::steady_clock::now() + kLook;
+  auto missing_since = std::chrono::steady_clock::now();
+  auto next_look = missing_since + kLook;
   for (;;) {
     const auto heard = bell.load(std::memory_order_acquire);
     if (is_there()) {
@@ -291,6 +316,9 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
         // What it gave before it went counts.
         if (gone && !has_come(rank)) return gone;
       }
+      auto gone = is_entry ? absence_before(in_what) : std::nullopt;
+      if (!gone) missing_since = now;
+      if (now - missing_since >= std::chrono::milliseconds(patience_with_ended_ms())) return gone;
       if (!waiting) waiting.emplace(in_what + " of " + words_of_all(), shown(rank_), is_entry);
       const auto missing = [&](int rank) { return !has_come(rank); };
       waiting->look([&] { return words_of_those(missing); });

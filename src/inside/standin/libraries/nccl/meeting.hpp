@@ -62,6 +62,8 @@ struct ProcessName {
 };
 ProcessName this_process();
 bool is_alive(const ProcessName& process);
+/// When the process of that number began; 0 if there is none.
+std::uint64_t began_of(int process);
 
 /// Why a communicator cannot go on.
 struct Failure {
@@ -129,6 +131,8 @@ class Meeting {
   std::byte* slot(std::uint64_t number, int rank) const noexcept;
   /// Why the rank will not come; nothing if it still may.
   std::optional<Failure> absence(int rank, const std::string& in_what) const;
+  /// Likewise, of one that has not entered.
+  std::optional<Failure> absence_before(const std::string& in_what) const;
 
   std::string name_, path_;
   std::vector<int> members_;

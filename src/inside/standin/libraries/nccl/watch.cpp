@@ -15,10 +15,13 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "standin/launched.hpp"
+#include "standin/libraries/nccl/absent.hpp"
 #include "standin/libraries/nccl/communicator.hpp"
 #include "standin/process_report.hpp"
 
@@ -26,7 +29,7 @@ namespace emm::standin::nccl {
 namespace {
 
 constexpr int kEntries = 8;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 struct Entry {
   std::atomic<std::uint32_t> is_used{0};
@@ -39,13 +42,17 @@ struct Entry {
 /// A file that is new is all zero, which is how each member begins.
 struct Page {
   std::atomic<std::uint32_t> version{0};
-  std::atomic<std::uint32_t> is_asked{0};  // for the line
-  std::atomic<std::uint32_t> has_line{0};
   std::atomic<std::uint32_t> is_ended{0};
+  std::atomic<std::uint32_t> is_followed{0};  // it looks for itself, too
+  std::atomic<std::uint32_t> is_member{0};    // of a communicator
   ProcessName process;
   std::atomic<std::uint64_t> steps{0};
   std::int32_t shown = 0;
+  // When somebody asked last where Python is, and which question was answered: with the line, and
+  // with the call of PyTorch's that waits for other ranks, if it is in one.
+  std::atomic<std::int64_t> asked_ms{0}, answered_ms{0};
   char line[256] = {};
+  char call[128] = {};
   Entry entries[kEntries];
 };
 
@@ -93,14 +100,23 @@ std::int64_t patience_ms() {
 /// PyTorch's own watchdog takes ten minutes.
 constexpr std::int64_t kLonger = 10;
 
-/// The kernels that the program's processes launched.
-std::uint64_t kernels_of(const std::string& path) {
+/// How many processes of the program are ranks on this machine.
+int started_ranks() {
+  static const int found = running_ranks() != 0 ? running_ranks() : launched().ranks;
+  return found;
+}
+
+/// The head of a process's report, and the kernels that it launched.
+bool report_of(const std::string& path, ProcessReport& report) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  ProcessReport report;
+  if (file < 0) return false;
   const auto got = ::read(file, &report, offsetof(ProcessReport, device));
   ::close(file);
-  return got > 0 && report.version == ProcessReport::kVersion ? report.kernels : 0;
+  return got > 0 && report.version == ProcessReport::kVersion;
+}
+std::uint64_t kernels_of(const std::string& path) {
+  ProcessReport report;
+  return report_of(path, report) ? report.kernels : 0;
 }
 
 /// Hundredths of a second that the process has computed, and what it has read and written.
@@ -135,7 +151,24 @@ Effort effort_of(int process) {
 struct Waiter {
   Page* page = nullptr;
   bool waits = false, enters = false;
+
+  /// It has said where it is since then.
+  bool has_answered(std::int64_t since_ms) const {
+    return page->answered_ms.load(std::memory_order_acquire) >= since_ms;
+  }
+  /// It waits for other ranks, be it in nothing of NCCL's.
+  bool stands(std::int64_t since_ms) const {
+    return waits || (has_answered(since_ms) && page->call[0] != '\0');
+  }
+  /// It was asked and says nothing, though Python is there: a call holds Python's lock.
+  bool is_mute(std::int64_t since_ms) const {
+    return !has_answered(since_ms) && page->is_followed.load() != 0;
+  }
 };
+
+void ask(const std::vector<Waiter>& all) {
+  for (const auto& one : all) one.page->asked_ms.store(now_ms(), std::memory_order_release);
+}
 
 /// What a look at all processes gave, and since when nothing has changed.
 class Watch {
@@ -151,6 +184,7 @@ class Watch {
   std::map<std::string, Page*> pages_;
   std::int64_t last_look_ms_ = 0, quiet_since_ms_ = 0;
   std::uint64_t steps_ = 0;
+  int gone_ = 0;  // ranks that have ended
   std::map<int, Effort> efforts_;
 };
 
@@ -158,6 +192,7 @@ class Watch {
 std::vector<Waiter> Watch::waiters() {
   std::vector<Waiter> found;
   std::uint64_t steps = 0;
+  std::set<int> gone;
   DIR* const folder = opendir(program_folder().c_str());
   if (folder == nullptr) return found;
   while (const auto* entry = readdir(folder)) {
@@ -168,7 +203,10 @@ std::vector<Waiter> Watch::waiters() {
     if (page == nullptr) page = map_page(path, false);
     if (page == nullptr || page->version.load(std::memory_order_acquire) != kVersion) continue;
     steps += page->steps.load(std::memory_order_relaxed);
-    if (!is_alive(page->process)) continue;
+    if (!is_alive(page->process)) {
+      gone.insert(page->shown);
+      continue;
+    }
     Waiter one{.page = page};
     for (const auto& wait : page->entries) {
       if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
@@ -180,6 +218,18 @@ std::vector<Waiter> Watch::waiters() {
   closedir(folder);
   if (steps != steps_) quiet_since_ms_ = now_ms();
   steps_ = steps;
+  for (const auto& one : found) gone.erase(one.page->shown);
+  gone_ = static_cast<int>(gone.size());
+  // A rank's own processes, such as those that load its data, have its variables, and came later.
+  const auto all = found;
+  std::erase_if(found, [&](const Waiter& one) {
+    return one.page->is_member.load() == 0 &&
+           std::any_of(all.begin(), all.end(), [&](const Waiter& other) {
+             return other.page != one.page && other.page->shown == one.page->shown &&
+                    (other.page->is_member.load() != 0 ||
+                     other.page->process.began < one.page->process.began);
+           });
+  });
   return found;
 }
 
@@ -209,58 +259,98 @@ void Watch::look() {
   if (now - last_look_ms_ < every) return;
   const bool is_first = last_look_ms_ == 0 || now - last_look_ms_ > 10 * kEachMs;
   const auto all = waiters();
-  const bool all_wait = std::all_of(all.begin(), all.end(),
-                                    [](const Waiter& one) { return one.waits && !one.enters; });
   const bool works = has_changed(all);
   last_look_ms_ = now;
+  const bool all_wait = std::all_of(all.begin(), all.end(),
+                                    [](const Waiter& one) { return one.waits && !one.enters; });
   // All may wait while one of them computes what it will bring later; not for long.
   if (is_first || (works && !all_wait)) quiet_since_ms_ = now;
   const auto quiet_ms = now - quiet_since_ms_;
-  const auto most = patience_ms() * (all_wait && !works ? 1 : kLonger);
-  if (quiet_ms >= most) end(all, quiet_ms);
+  // A rank that waits in nothing of NCCL's may wait for others all the same, which it says then.
+  const bool is_complete = static_cast<int>(all.size()) >= started_ranks() - gone_;
+  const auto half_ms = patience_ms() / 2;
+  const bool all_stand =
+      is_complete && std::all_of(all.begin(), all.end(), [&](const Waiter& one) {
+        const auto since_ms = quiet_since_ms_ + half_ms;
+        return one.stands(since_ms) || (quiet_ms >= 4 * half_ms && one.is_mute(since_ms));
+      });
+  if (quiet_ms >= half_ms && is_complete) ask(all);
+  const bool any_waits =
+      std::any_of(all.begin(), all.end(), [](const Waiter& one) { return one.waits; });
+  const auto most = patience_ms() * ((all_wait || all_stand) && !works ? 1 : kLonger);
+  if ((any_waits || all_stand) && quiet_ms >= most) end(all, quiet_ms);
 }
 
 void Watch::end(const std::vector<Waiter>& all, std::int64_t quiet_ms) {
   const auto path = program_folder() + "/ranks.stuck";
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return;  // another rank does it
-  for (const auto& one : all) one.page->is_asked.store(1, std::memory_order_release);
   // Python says where it is, if its lock is free.
+  const auto asked_ms = now_ms();
+  ask(all);
   constexpr int kTimes = 40;
-  const auto has_line = [](const Waiter& one) { return one.page->has_line.load() != 0; };
+  const auto has_line = [&](const Waiter& one) { return one.has_answered(asked_ms); };
   for (int i = 0; i < kTimes && !std::all_of(all.begin(), all.end(), has_line); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   std::string text = "quiet\t" + std::to_string(quiet_ms / 1000) + '\n';
   for (const auto& one : all) {
     const auto& page = *one.page;
-    const auto line = page.has_line.load(std::memory_order_acquire) != 0 ? page.line : "";
+    const bool is_known = has_line(one);
     const auto add = [&](std::int32_t rank, const char* what, const char* missing) {
       for (const auto& field :
            {std::string("rank"), std::to_string(rank), std::to_string(page.process.number),
             std::string(what), std::string(missing)})
         text += field + '\t';
-      text += std::string(line) + '\n';
+      text += std::string(is_known ? page.line : "") + '\n';
     };
     bool is_named = false;
     for (const auto& wait : page.entries) {
       if (wait.is_used.load(std::memory_order_acquire) != 1) continue;
-      const bool is_known = wait.has_missing.load(std::memory_order_acquire) != 0;
-      add(wait.shown, wait.what, is_known ? wait.missing : "");
+      const bool has_missing = wait.has_missing.load(std::memory_order_acquire) != 0;
+      add(wait.shown, wait.what, has_missing ? wait.missing : "");
       is_named = true;
     }
-    if (!is_named) add(page.shown, "", "");
+    const auto* const otherwise = one.is_mute(asked_ms) ? "a call that holds Python's lock" : "";
+    if (!is_named) add(page.shown, is_known ? page.call : otherwise, "");
   }
   (void)!::write(file, text.data(), text.size());
   ::close(file);
   for (const auto& one : all) {
     one.page->is_ended.store(1, std::memory_order_release);
-    if (!one.waits) kill(one.page->process.number, SIGTERM);
+    if (!one.waits && one.page->is_followed.load() == 0) kill(one.page->process.number, SIGTERM);
   }
 }
 
 Watch& watch() {
   static auto& made = *new Watch;
   return made;
+}
+
+std::atomic<bool> is_in_communicator{false};
+
+constexpr int kInconclusive = 3;
+bool is_ended() {
+  const auto* const page = own_page();
+  return page != nullptr && page->is_ended.load(std::memory_order_acquire) != 0;
+}
+[[noreturn]] void leave() {
+  std::fflush(nullptr);
+  _exit(kInconclusive);
+}
+
+/// Looks while the process lives, whatever its threads wait in.
+void keep_looking() {
+  for (;;) {
+    constexpr auto kEach = std::chrono::milliseconds(500);
+    std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(
+        kEach, std::chrono::milliseconds(patience_ms() / 4 + 1)));
+    watch().look();
+    if (!is_ended()) continue;
+    // A thread that waits ends the process with what is in its files; one may hold their locks.
+    constexpr auto kGrace = std::chrono::seconds(1);
+    std::this_thread::sleep_for(kGrace);
+    _exit(kInconclusive);
+  }
 }
 
 }  // namespace
@@ -298,11 +388,42 @@ void Waiting::look(const std::function<std::string()>& missing) {
     }
   }
   watch().look();
-  constexpr int kInconclusive = 3;
-  const auto* const page = own_page();
-  if (page == nullptr || page->is_ended.load(std::memory_order_acquire) == 0) return;
-  std::fflush(nullptr);
-  _exit(kInconclusive);
+  if (is_ended()) leave();
+}
+
+std::int64_t patience_with_ended_ms() { return patience_ms() / 2; }
+
+std::map<int, int> ended_ranks() {
+  std::map<int, int> ended;
+  std::set<int> alive;
+  const auto add = [&](const ProcessName& process, int rank) {
+    if (is_alive(process)) {
+      alive.insert(rank);
+    } else {
+      ended[rank] = process.number;
+    }
+  };
+  DIR* const folder = opendir(program_folder().c_str());
+  if (folder == nullptr) return ended;
+  while (const auto* entry = readdir(folder)) {
+    const std::string name = entry->d_name, path = program_folder() + "/" + name;
+    if (name.starts_with("waits.")) {
+      auto* const page = map_page(path, false);
+      if (page == nullptr) continue;
+      const bool is_rank = page->version.load(std::memory_order_acquire) == kVersion &&
+                           (page->is_followed.load() != 0 || page->is_member.load() != 0);
+      if (is_rank) add(page->process, page->shown);
+      munmap(page, sizeof(Page));
+    } else if (name.starts_with("process.")) {
+      ProcessReport report;
+      const auto process = report_of(path, report) ? static_cast<int>(report.process) : 0;
+      if (process != 0 && report.ranks > 1)
+        add({process, began_of(process)}, static_cast<int>(report.rank));
+    }
+  }
+  closedir(folder);
+  for (const int rank : alive) ended.erase(rank);
+  return ended;
 }
 
 void went_on() noexcept {
@@ -310,6 +431,8 @@ void went_on() noexcept {
 }
 
 void is_rank(int shown) noexcept {
+  is_in_communicator = true;
+  if (auto* const page = own_page()) page->is_member.store(1);
   if (auto* const page = own_page()) page->shown = shown;
 }
 
@@ -318,17 +441,36 @@ void is_rank(int shown) noexcept {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// What emmctl's Python package calls. The first returns when somebody asks where the program is.
+// What emmctl's Python package calls. From the first on, this process is looked after also where it
+// waits in nothing of NCCL's; 0 where no launcher has made it a rank of several, and it is in no
+// communicator yet. The second returns when somebody asks where the program is, and the third
+// answers: with the line, and the call of PyTorch's that waits for other ranks.
+int emm_standin_follow_rank() {
+  using namespace emm::standin;
+  static std::atomic<bool> is_followed{false};
+  const auto rank = launched();
+  if (rank.ranks < 2 && !nccl::is_in_communicator) return 0;
+  if (nccl::program_folder().empty() || is_followed.exchange(true)) return 1;
+  auto* const page = nccl::own_page();
+  if (page == nullptr) return 0;
+  if (rank.rank >= 0) page->shown = rank.rank;
+  page->is_followed.store(1);
+  nccl::on_own_thread(nccl::keep_looking);
+  return 1;
+}
 void emm_standin_wait_for_question() {
   const auto* const page = emm::standin::nccl::own_page();
-  while (page == nullptr || page->is_asked.load(std::memory_order_acquire) == 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  while (page == nullptr || page->asked_ms.load(std::memory_order_acquire) <=
+                                page->answered_ms.load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
-void emm_standin_answer_where(const char* line) {
+void emm_standin_answer_where(const char* line, const char* call) {
   auto* const page = emm::standin::nccl::own_page();
   if (page == nullptr) return;
+  const auto question = page->asked_ms.load(std::memory_order_acquire);
   std::snprintf(page->line, sizeof page->line, "%s", line);
-  page->has_line.store(1, std::memory_order_release);
+  std::snprintf(page->call, sizeof page->call, "%s", call);
+  page->answered_ms.store(question, std::memory_order_release);
 }
 
 }  // extern "C"

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "standin/libraries/nccl/meeting.hpp"
@@ -29,6 +30,11 @@ class Waiting {
   int entry_;
 };
 
+/// Ranks of the program whose processes have ended, with these: also where they were in no
+/// communicator yet, if they had begun with a device or PyTorch.
+std::map<int, int> ended_ranks();
+/// How long such a rank is waited for, in milliseconds: another process may take its place.
+std::int64_t patience_with_ended_ms();
 /// This process has gone on.
 void went_on() noexcept;
 /// This process is that rank of the program.

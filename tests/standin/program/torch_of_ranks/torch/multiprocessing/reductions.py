@@ -1,0 +1,2 @@
+class StorageWeakRef:
+    pass

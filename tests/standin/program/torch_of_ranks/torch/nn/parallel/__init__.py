@@ -1,0 +1,1 @@
+from torch.nn.parallel.distributed import DistributedDataParallel  # noqa: F401
