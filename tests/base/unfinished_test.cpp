@@ -105,6 +105,24 @@ class MadeByAnother {
   std::string path_;
 };
 
+TEST_F(UnfinishedTest, ATemporaryFolderGoesWithItsFolders) {
+  const auto kept = place_ + "/kept";
+  fs::create_directory(kept);
+  std::ofstream(kept + "/file") << "somebody else's";
+
+  and_end_suddenly([&] {
+    const auto made = Unfinished::temporary_folder("test");
+    const auto inner = (*made)->path() + "/a/b/c";
+    fs::create_directories(inner);
+    fill(inner);
+    fs::create_directory_symlink(kept, inner + "/link");
+  });
+
+  EXPECT_TRUE(fs::exists(kept + "/file")) << "a link is removed, and not what it leads to";
+  fs::remove_all(kept);
+  EXPECT_TRUE(is_empty());
+}
+
 TEST_F(UnfinishedTest, TheNextProcessRemovesFoldersWhoseMakersWereKilled) {
   MadeByAnother killed, alive;
   killed.kill_it();

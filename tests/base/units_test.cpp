@@ -58,5 +58,16 @@ TEST(Units, WritesForPeople) {
   EXPECT_EQ(ns(1500), "1.50 us");
 }
 
+TEST(Units, WhatIsEnoughIsRoundedUp) {
+  EXPECT_EQ(units::enough_bytes(6404_MiB), "6.26 GiB");
+  EXPECT_EQ(units::short_bytes(6404_MiB), "6.25 GiB");
+  EXPECT_EQ(units::enough_bytes(34_MiB), "34.0 MiB");
+  EXPECT_EQ(units::enough_bytes(34_MiB + 1), "34.1 MiB");
+  EXPECT_EQ(units::enough_bytes(9999_KiB), "9.77 MiB");
+  EXPECT_EQ(units::enough_bytes(1023_MiB), "1.00 GiB");
+  EXPECT_EQ(units::enough_bytes(1000_MiB + 1), "0.977 GiB");
+  EXPECT_EQ(units::enough_bytes(512), "512 B");
+}
+
 }  // namespace
 }  // namespace emm::units

@@ -108,11 +108,14 @@ def test_static_cudart():
 
 
 def test_cudnn():
-    """It is not stood in for: its own functions fail, and the answer says so where a program called them."""
+    """Switched off, its own functions fail, and the answer says so where a program called them."""
     asks = ("import ctypes, sys; c = ctypes.CDLL(sys.argv[1]); print('version', c.cudnnGetVersion()); h = ctypes.c_void_p()\n"
             "if len(sys.argv) > 2: print('create', c.cudnnCreate(ctypes.byref(h)))")
     library = options.fake + "/libcudnn.so.9"
-    has(run("sim", sys.executable, "-c", asks, library, "create"), ["version 91002", "create 1", "cuDNN is not stood in for, and the program called it"])
+    off = ("--cudnn-workspace", "off")
+    has(run("sim", sys.executable, "-c", asks, library, "create", extra=off),
+        ["version 91002", "create 1", "cuDNN is switched off, and the program called it"])
+    expect("cuDNN" in run("sim", sys.executable, "-c", asks, library, extra=off).stderr, False, "what is said of a library that is only loaded")
     expect("cuDNN" in run("sim", sys.executable, "-c", asks, library).stderr, False, "what is said of a library that is only loaded")
 
 
@@ -123,8 +126,12 @@ def test_cudnn_with_a_workspace():
         ["version 91002", "workspace 25165824 of 1 engine", "0 wrong", "it fits: at most 24.00 MiB",
          "each of cuDNN's plans was taken to have a workspace of 24.00 MiB, as --cudnn-workspace says", "not stood in for, and so refused: cudnnCreateRNNDescriptor"])
     has(run("sim:capacity=64MiB", *program, extra=("--cudnn-workspace", "none")), ["workspace 0 of 1 engine", "0 wrong"])
+    # Of 16 bits with its channels first, of 64 to 64 of 56x56: copies of x, y and w.
+    wanted = 2 * (2 * 32 * 64 * 56 * 56 + 64 * 64 * 9)
+    has(run("sim:capacity=64MiB", *program),
+        ["workspace %d of 1 engine" % wanted, "0 wrong", "the workspaces of cuDNN's convolutions are those of a rule that was fitted on an H200"])
     has(run("sim:capacity=16MiB", *program, extra=("--cudnn-workspace", "24MiB")), ["it does not fit as it is"], 1)
-    has(run("sim", "true", extra=("--cudnn-workspace", "much")), ["--cudnn-workspace much: expected none, or a size as 64MiB"], 2)
+    has(run("sim", "true", extra=("--cudnn-workspace", "much")), ["--cudnn-workspace much: expected fitted, none, off, or a size as 64MiB"], 2)
 
 
 def test_compiled_kernels_stay_here():
@@ -284,7 +291,12 @@ class Generator:
     def manual_seed(self, seed): return self
     def get_state(self): return None
 version = types.SimpleNamespace(cuda="13.0")
-backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(enabled=True, is_available=lambda: True), cuda=types.SimpleNamespace())
+class Cudnn:
+    enabled = True
+    def version(self): return 91900
+backends = types.SimpleNamespace(cudnn=Cudnn(), cuda=types.SimpleNamespace())
+_C = types.SimpleNamespace(_get_cudnn_enabled=lambda: backends.cudnn.enabled, _set_cudnn_enabled=lambda on: setattr(backends.cudnn, "enabled", on))
+_VF = types.SimpleNamespace(lstm=lambda *given: print("an LSTM, cudnn", backends.cudnn.enabled))
 cuda = types.SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, max_memory_reserved=lambda device: 4 << 20, max_memory_allocated=lambda device: 3 << 20)
 def compile(function): return function
 """,
@@ -310,6 +322,9 @@ from torch.utils import _python_dispatch
 mode = _python_dispatch.modes[0]
 print("cudnn", torch.backends.cudnn.enabled, "modes", len(_python_dispatch.modes), "plain", torch.version.cuda)
 thread = threading.Thread(target=lambda: print("of a thread", len(_python_dispatch.modes))); thread.start(); thread.join()
+class OnDevice: is_cuda = True
+torch._VF.lstm(OnDevice())
+print("and then", torch.backends.cudnn.enabled)
 leaf, engine = torch.Tensor(), torch.autograd.Variable._execution_engine
 import torch.utils.checkpoint
 again = torch.utils.checkpoint._CheckpointFrame(lambda: print("computed again", len(_python_dispatch.modes)), True).recompute_fn
@@ -366,11 +381,15 @@ def test_torch():
     more = {"PYTHONPATH": folder.name, "EMM_PYTHON_PACKAGE": package, "PYTHONDONTWRITEBYTECODE": "1"}
     found = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "convolve", **more)
     has(found, ["in a backward pass 0\nin a hook 1\ncomputed again 1\nin a function's backward 1\nafter it 1 queued",
-                "cudnn False modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0", "cuDNN is not stood in for, and was switched off",
+                "cudnn True modes 1", "of a thread 2", "read 7 8 0\nread 0", "in a child 0",
+                "an LSTM, cudnn False\nand then True", "PyTorch's own LSTM took the place of cuDNN's, which is not stood in for",
                 "PyTorch on device 0: at most 4.00 MiB (4,194,304 bytes) reserved, of which 3.00 MiB (3,145,728 bytes) allocated at most",
                 "1 line takes a size from values that are not known here, and got one of --unknown-sizes uniform:",
                 "moe.py:31  nonzero        1  256  0 to 1024", "the same with --unknown-sizes all"])
     expect(found.stderr.count("PyTorch on device 0"), 1, "a forked child reports nothing")
+    off = run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "convolve", extra=["--cudnn-workspace", "off"], **more)
+    has(off, ["cudnn False modes 1", "cuDNN was switched off: convolutions are PyTorch's own"])
+    expect("took the place of cuDNN's" in off.stderr, False, "said of what the user switched off")
     expect("torch.compile was called" in found.stderr, False, "nothing was compiled")
     has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "endless", **more),
         ["the loop at moe.py:40 waits for a value that is not known here, and was ended"], 3)
@@ -380,7 +399,7 @@ def test_torch():
         ["CommInitRank of ranks 0 and 1  rank 1  <string>:9"], 3)
     # Recorded as well, it is followed as well.
     has(emmctl("record", "--device", "sim:gpu=l4", "-o", folder.name + "/torch.emmb", "--", sys.executable, "-c", ASKS_TORCH, **more),
-        ["cudnn False modes 1", "moe.py:31"])
+        ["cudnn True modes 1", "moe.py:31"])
 
 
 def test_faults():

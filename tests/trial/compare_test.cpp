@@ -52,6 +52,16 @@ TEST(MedianInterval, OfFewNumbersSaysHowUnsureItIs) {
   EXPECT_DOUBLE_EQ(median_interval({1, 2}).confidence, 0.5);
 }
 
+TEST(BestOf, ALittleMoreMemoryIsWorthATenthOfTheTime) {
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 106, .ns = 2.7}}), 1u);
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 106, .ns = 8}}), 0u);
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 112, .ns = 1}}), 0u);
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 103, .ns = 30}}), 1u) << "about as much";
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 103, .ns = 40}}), 0u) << "half the time";
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 0}, {.bytes = 105, .ns = 0}}), 0u);
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 9}, {.bytes = 100, .ns = 5}}), 1u) << "equal but for time";
+}
+
 TEST(Compare, MeasuresEachManagerOnTheSameTrace) {
   const Lines lines(alloc("a", 3_MiB) + free("a") + alloc("b", 3_MiB) + free("b"));
 

@@ -93,6 +93,12 @@ std::string size_beside(std::uint64_t bytes, std::uint64_t other) {
                        : text::format("{} less than {}", units::short_bytes(other - bytes), words);
 }
 
+std::string need_beside(std::uint64_t bytes, std::uint64_t other) {
+  const bool is_told_apart = units::short_bytes(bytes) != units::short_bytes(other) &&
+                             units::enough_bytes(bytes) != units::short_bytes(other);
+  return bytes != other && is_told_apart ? units::enough_bytes(bytes) : size_beside(bytes, other);
+}
+
 std::string place_of(const trace::Trace& trace, std::uint32_t event) {
   auto out = text::format("after event {}", text::grouped(event));
   if (event >= trace.size()) return out;

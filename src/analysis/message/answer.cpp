@@ -660,9 +660,10 @@ class Judge {
                        words_of(*out_.outside), printed(What::total), name));
       return;
     }
-    out_.lead.push_back(out_.is_certain
-                            ? "No setting can help: less is idle and free than was asked for."
-                            : "No setting is likely to help: less is idle than was asked for.");
+    out_.lead.push_back(
+        out_.is_certain
+            ? "No setting can help: less is idle and free than was asked for."
+            : "No setting is likely to help: probably less is idle than was asked for.");
     out_.lead.push_back(
         format("{} asked for, {}: short by {}.", asked_words(), there, lacking_words()));
     out_.lead.push_back(

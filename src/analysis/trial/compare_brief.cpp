@@ -69,21 +69,20 @@ std::vector<Group> groups_of(const std::vector<ComparedRow>& rows) {
   return groups;
 }
 
-/// The managers that ran, the best first: the fastest of those that reserve about the least.
+/// The managers that ran, the best first.
 Group ranked(const Group& group) {
   Group ran;
   std::copy_if(group.begin(), group.end(), std::back_inserter(ran),
                [](Row row) { return row->timed; });
   std::stable_sort(ran.begin(), ran.end(), is_better);
   if (ran.empty() || !serves_all(ran.front())) return ran;
-  const auto most = kAlike * static_cast<double>(ran.front()->peak_reserved);
-  const auto alike = std::find_if(ran.begin(), ran.end(), [&](Row row) {
-    return !serves_all(row) || static_cast<double>(row->peak_reserved) > most;
-  });
-  const auto fastest = std::min_element(
-      ran.begin(), alike, [](Row a, Row b) { return a->warm.median < b->warm.median; });
-  if (kWorthMore * (*fastest)->warm.median < ran.front()->warm.median)
-    std::rotate(ran.begin(), fastest, fastest + 1);
+  std::vector<Cost> costs;
+  for (const auto* row : ran) {
+    if (!serves_all(row)) break;
+    costs.push_back({.bytes = static_cast<double>(row->peak_reserved), .ns = row->warm.median});
+  }
+  const auto best = ran.begin() + static_cast<std::ptrdiff_t>(best_of(costs));
+  std::rotate(ran.begin(), best, best + 1);
   return ran;
 }
 
@@ -94,6 +93,14 @@ std::string why_first(const Group& ran) {
   return text::format("{} reserves {} and takes {} ns of {} an event, not {}.", (*least)->manager,
                       short_bytes((*least)->peak_reserved), time_of(*least),
                       is_simulated(*least) ? "driver calls" : "time", time_of(ran.front()));
+}
+
+/// Says how much more the first reserves than the one that reserves least.
+std::string about_least(const Group& ran) {
+  const auto* const least = *std::min_element(ran.begin(), ran.end(), is_better);
+  const auto alike = kAlike * static_cast<double>(least->peak_reserved);
+  return static_cast<double>(ran.front()->peak_reserved) <= alike ? "about the least"
+                                                                  : "little more than the least";
 }
 
 std::string answer(const Group& ran) {
@@ -117,7 +124,7 @@ std::string answer(const Group& ran) {
                         bytes, name, times);
   const auto why = why_first(ran);
   return text::format("{} reserves {} for {}: {}{}.{}", best->manager,
-                      why.empty() ? "least" : "about the least", name, bytes, times,
+                      why.empty() ? std::string("least") : about_least(ran), name, bytes, times,
                       why.empty() ? why : " " + why);
 }
 

@@ -64,7 +64,7 @@ std::string asked_words(const Fit& fit) {
   return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
 }
 
-/// How a count of bytes is written: inspect::bytes_in_full() or units::short_bytes().
+/// How a count of bytes is written: inspect::bytes_in_full() or units::enough_bytes().
 using Bytes = std::string (*)(std::uint64_t);
 
 /// Says what the program needs, and what the manager takes beyond that.
@@ -85,7 +85,7 @@ std::string waste(const Fit& fit, const FitShown& shown, Bytes write) {
   }
   const auto more = capacity - need;
   const auto percent = text::fixed(100 * static_cast<double>(more) / static_cast<double>(need), 1);
-  const auto size = write == units::short_bytes ? write(more) : units::bytes(more);
+  const auto size = write == units::enough_bytes ? units::short_bytes(more) : units::bytes(more);
   return words +
          (no_wait > need
               ? text::format("; this one takes {} ({} %) more than the first.", size, percent)
@@ -257,34 +257,30 @@ bool needs_less(const Fitted* a, const Fitted* b) {
   return place(a) < place(b);
 }
 
-/// Of managers that need about the least, one that is much faster comes first. `order` is by
-/// capacity.
-void put_fastest_first(std::vector<const Fitted*>& order) {
-  const auto& least = order.front()->fit;
-  if (!least.answer.capacity || !least.driver_ns) return;
-  const auto most = kAlike * static_cast<double>(*least.answer.capacity);
-  const auto alike = std::find_if(order.begin(), order.end(), [&](const Fitted* each) {
-    return !each->fit.answer.capacity || static_cast<double>(*each->fit.answer.capacity) > most;
-  });
-  const auto ns = [](const Fitted* each) {
-    return static_cast<double>(each->fit.driver_ns.value_or(~std::uint64_t{0}));
-  };
-  const auto fastest = std::min_element(
-      order.begin(), alike, [&](const auto* a, const auto* b) { return ns(a) < ns(b); });
-  if (kWorthMore * ns(*fastest) < ns(order.front()))
-    std::rotate(order.begin(), fastest, fastest + 1);
+/// Puts the manager to recommend first. `order` is by what they need.
+void put_best_first(std::vector<const Fitted*>& order) {
+  std::vector<Cost> costs;
+  for (const auto* each : order) {
+    const auto& fit = each->fit;
+    if (!fit.answer.capacity || !fit.driver_ns) break;
+    costs.push_back({.bytes = static_cast<double>(*fit.answer.capacity),
+                     .ns = static_cast<double>(*fit.driver_ns)});
+  }
+  if (costs.empty()) return;
+  const auto best = order.begin() + static_cast<std::ptrdiff_t>(best_of(costs));
+  std::rotate(order.begin(), best, best + 1);
 }
 
 }  // namespace
 
 format::Brief brief(const std::vector<Fitted>& all) {
   format::Brief out;
-  const auto write = units::short_bytes;
+  const auto write = units::enough_bytes;
   std::vector<const Fitted*> order;
   for (const auto& each : all) order.push_back(&each);
   std::stable_sort(order.begin(), order.end(), needs_less);
   const auto* const least = order.front();
-  put_fastest_first(order);
+  put_best_first(order);
   const auto& [fit, shown] = *order.front();
   const auto name = format::file_name(shown.trace.source());
   const auto path = text::shell_word(shown.trace.source());
@@ -297,11 +293,15 @@ format::Brief brief(const std::vector<Fitted>& all) {
     out.command = text::format("emmctl replay {}{} --device sim", path, shown.chosen_by);
   } else {
     const auto capacity = *fit.answer.capacity;
+    const auto about = [&](std::uint64_t bytes) {
+      const auto alike = kAlike * static_cast<double>(*least->fit.answer.capacity);
+      return static_cast<double>(bytes) <= alike ? "about the least" : "little more than the least";
+    };
     out.answer.push_back(all.size() == 1
                              ? served_words(fit, shown, write)
                              : text::format("{} serves {} with {}: {}{}.", shown.manager,
                                             asked_words(fit),
-                                            least == order.front() ? "least" : "about least",
+                                            least == order.front() ? "least" : about(capacity),
                                             write(capacity), each_of(shown)));
     if (least != order.front())
       out.answer.back() +=

@@ -17,7 +17,7 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
-using inspect::size_beside;
+using inspect::need_beside;
 
 /// Answers whether the request of `event` and all before it were served.
 bool serves(const std::optional<std::uint64_t>& fails_at, std::uint64_t event) {
@@ -208,7 +208,7 @@ void add_advice(format::Brief& brief, const Advice& advice) {
   std::string whole;
   if (today != nullptr && today->fit && !first.says_today)
     whole = text::format("The whole run needs {} with today's setting. ",
-                         size_beside(today->fit->high, question.capacity));
+                         need_beside(today->fit->high, question.capacity));
   brief.answer.insert(brief.answer.begin(), whole + first.words);
   brief.command = first.is_today ? "" : first.how;
 }
@@ -249,7 +249,7 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
     const auto whole = more || each.serves_program ? "is served" : "fails";
     rows.push_back({each.served ? "is served" : "fails",
                     each.fit_bytes ? text::format("{}, needs {}", whole,
-                                                  size_beside(*each.fit_bytes,
+                                                  need_beside(*each.fit_bytes,
                                                               advice.tuning.question.capacity))
                                    : whole,
                     more ? text::format("{}: {}", each.what, each.how) : each.what});

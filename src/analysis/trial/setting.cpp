@@ -1,5 +1,7 @@
 #include "trial/setting.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -39,6 +41,31 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
   return run_apart(
       {.trace = trace, .manager = manager, .interrupted = setting.interrupted, .work = work},
       words);
+}
+
+std::size_t best_of(const std::vector<Cost>& costs) {
+  // Of those that take at most so many times the least memory, and less time than that.
+  const auto find = [&](double times, double ns, const auto& is_better) {
+    auto least = costs.front().bytes;
+    for (const auto& each : costs) least = std::min(least, each.bytes);
+    auto found = costs.size();
+    for (std::size_t i = 0; i < costs.size(); ++i) {
+      if (costs[i].bytes > times * least || costs[i].ns >= ns) continue;
+      if (found == costs.size() || is_better(costs[i], costs[found])) found = i;
+    }
+    return found;
+  };
+  const auto is_faster = [](const Cost& a, const Cost& b) { return a.ns < b.ns; };
+  const auto takes_less = [&](const Cost& a, const Cost& b) {
+    return a.bytes < b.bytes || (a.bytes == b.bytes && is_faster(a, b));
+  };
+  constexpr auto kAny = std::numeric_limits<double>::infinity();
+  const auto alike = find(kAlike, kAny, is_faster);
+  const auto much_faster = find(kLittleMore, costs[alike].ns / kMuchFaster, takes_less);
+  if (much_faster < costs.size()) return much_faster;
+  const auto least = find(1, kAny, takes_less);
+  constexpr double kWorthMore = 2;  // else it is not worth a byte
+  return kWorthMore * costs[alike].ns < costs[least].ns ? alike : least;
 }
 
 std::string renumbered(const trace::Trace& trace) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 #include "driver/types.hpp"
@@ -19,8 +20,16 @@ inline constexpr std::uint64_t kCapacityMost = std::uint64_t{4}
 
 /// Within this factor of the best, a figure is as good as the best: of tune, compare and fit.
 inline constexpr double kAlike = 1.03;
-/// Of figures that are alike, the one that needs more comes first only if it is so much faster.
-inline constexpr double kWorthMore = 2;
+/// So much more memory is worth it where the driver's calls then take less than a tenth.
+inline constexpr double kLittleMore = 1.1, kMuchFaster = 10;
+
+/// What a manager takes.
+struct Cost {
+  double bytes = 0, ns = 0;
+};
+/// Returns the place of the manager to recommend, of at least one: that which takes the least
+/// memory, or a faster one that takes about as much or little more.
+std::size_t best_of(const std::vector<Cost>& costs);
 
 /// What all trials of a trace have in common.
 struct Setting {

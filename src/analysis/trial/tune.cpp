@@ -259,17 +259,16 @@ void keep_best(std::vector<const Tuned*>& some, const Figure& figure, double ali
 
 /// Keeps what needs the least memory. A little more of it is worth a tenth of the time.
 void keep_least(std::vector<const Tuned*>& some, bool has_capacity) {
-  constexpr double kLittle = 1.1, kMuch = 10;
   const auto fit = [](const Tuned& each) { return each.fit_bytes().value_or(pytorch::kNoLimit); };
   if (has_capacity) return keep_best(some, fit, kAlike);  // too little memory: the least counts
   const auto lost = [](const Tuned* each) { return each->lost_ns.value_or(pytorch::kNoLimit); };
   auto near = some;
-  keep_best(near, fit, kLittle);
+  keep_best(near, fit, kLittleMore);
   keep_best(some, fit, kAlike);
   auto least_lost = pytorch::kNoLimit;
   for (const auto* each : some) least_lost = std::min(least_lost, lost(each));
   std::erase_if(near, [&](const Tuned* each) {
-    return kMuch * static_cast<double>(lost(each)) >= static_cast<double>(least_lost);
+    return kMuchFaster * static_cast<double>(lost(each)) >= static_cast<double>(least_lost);
   });
   if (near.empty()) return;
   some = near;
@@ -502,7 +501,9 @@ std::string how_of(const pytorch::Settings& settings) {
 std::string fraction_line(std::uint64_t capacity, std::uint64_t total) {
   if (total == 0)
     return text::format(
-        "torch.cuda.set_per_process_memory_fraction({} / torch.cuda.mem_get_info()[1])", capacity);
+        "torch.cuda.set_per_process_memory_fraction({} / torch.cuda.mem_get_info()[1])",
+        // PyTorch drops what the division leaves behind the point.
+        capacity + 1);
   // The fewest digits that allow as many pages of the device.
   constexpr int kFewest = 3, kMost = 12;
   const auto least = capacity / kStep * kStep;

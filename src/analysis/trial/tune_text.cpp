@@ -12,7 +12,7 @@ namespace emm::trial {
 namespace {
 
 using inspect::bytes_in_full;
-using inspect::size_beside;
+using inspect::need_beside;
 
 /// Answers whether nothing tells two settings apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
@@ -26,7 +26,7 @@ std::string time_words(const std::optional<std::uint64_t>& ns) {
 }
 
 std::string sizes(std::uint64_t bytes, const Tuning& tuning) {
-  return size_beside(bytes, tuning.question.capacity);
+  return need_beside(bytes, tuning.question.capacity);
 }
 
 bool is_range(const Tuned& one) { return one.fit && one.fit->low != one.fit->high; }
@@ -269,7 +269,7 @@ format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::siz
     if (one->is_today) names.back() += " (today)";
     made.rows.push_back(
         {limited || !one->served ? served_words(*one, trace) : "",
-         one->fit ? size_beside(one->fit->high, tuning.question.capacity) : "-",
+         one->fit ? need_beside(one->fit->high, tuning.question.capacity) : "-",
          time_words(one->lost_ns),
          range_words(one->unlimited, [](std::uint64_t bytes) { return units::short_bytes(bytes); }),
          names.front()});
@@ -390,12 +390,23 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     return made;
   }
   if (best.is_today) {
-    made.words = "No setting is better than today's";
-    if (has_capacity)
-      made.words += text::format(": it serves the program with {}", capacity);
-    else if (best.fit)
-      made.words += text::format(": it needs {}", need);
+    if (has_capacity && best.fit)
+      made.words = text::format("Today's setting needs {}, so {} are enough; none is better", need,
+                                capacity);
+    else if (has_capacity)
+      made.words =
+          text::format("Today's setting serves the program with {}; none is better", capacity);
+    else
+      made.words = text::format("No setting is better than today's{}",
+                                best.fit ? text::format(": it needs {}", need) : std::string());
     made.words += lost + '.';
+    const auto& limit = tuning.inferred_limit;
+    if (has_capacity && limit && limit->range.below <= question.capacity) {
+      made.words += text::format(" The recording failed by a limit below {}: raise it.",
+                                 units::short_bytes(limit->range.below));
+      made.how = fraction_line(question.capacity, tuning.total);
+      made.is_today = false;
+    }
     return made;
   }
   if (const auto* const today = tuning.today();

@@ -46,16 +46,28 @@ class WithoutSignals {
   sigset_t before_{};
 };
 
-/// Unlinks the files of a folder. In a signal handler too, where opendir() may not be called.
-void empty_folder(int folder) noexcept {
-  alignas(dirent64) char entries[4096];
+/// Removes what is in a folder, and follows no link out of it. In a signal handler too, where
+/// opendir() may not be called and the stack may be small.
+void empty_folder(int folder, int depth = 0) noexcept {
+  constexpr int kDeepest = 16;
+  if (depth > kDeepest) return;
+  const auto remove = [&](const char* name) {
+    if (unlinkat(folder, name, 0) == 0) return true;
+    if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) return false;
+    const int inner = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (inner < 0) return false;
+    empty_folder(inner, depth + 1);
+    close(inner);
+    return unlinkat(folder, name, AT_REMOVEDIR) == 0;
+  };
+  alignas(dirent64) char entries[1024];
   for (bool removed = true; removed;) {
     removed = false;
     lseek(folder, 0, SEEK_SET);
     for (long got; (got = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;) {
       for (long at = 0; at < got;) {
         const auto* const entry = reinterpret_cast<const dirent64*>(entries + at);
-        removed = unlinkat(folder, entry->d_name, 0) == 0 || removed;
+        removed = remove(entry->d_name) || removed;
         at += entry->d_reclen;
       }
     }

@@ -10,8 +10,9 @@
 
 namespace emm {
 
-/// A file, or a folder of files, that is removed unless it becomes whole: by the destructor, and
-/// where the process ends without destructors (base/sudden_end.hpp), for which there is room for
+/// A file, or a folder with what is in it, that is removed unless it becomes whole: by the
+/// destructor, and where the process ends without destructors (base/sudden_end.hpp), for which
+/// there is room for
 /// 64. A forked child removes nothing of its parent's.
 class Unfinished {
  public:

@@ -107,6 +107,18 @@ std::string bytes(std::uint64_t value) {
   return text::format("{} {}", text::fixed(scaled, 2), unit);
 }
 
+std::string enough_bytes(std::uint64_t value) {
+  constexpr double kThreeDigits = 1000;
+  if (exact || static_cast<double>(value) < kThreeDigits) return short_bytes(value);
+  const auto [scaled, unit] = scaled_below(kThreeDigits, value);
+  const int decimals = scaled < 1 ? 3 : scaled < 10 ? 2 : scaled < 100 ? 1 : 0;
+  const auto steps = std::pow(10.0, decimals);
+  const auto up = std::ceil(scaled * steps) / steps;
+  // What is rounded up to ten or a hundred has a digit less behind the point.
+  const int shown = up < 1 ? 3 : up < 10 ? 2 : up < 100 ? 1 : 0;
+  return text::format("{} {}", text::fixed(up, shown), unit);
+}
+
 std::string short_bytes(std::uint64_t value) {
   // 999.5 would be shown with four digits.
   constexpr double kFourDigits = 999.5;

@@ -26,7 +26,10 @@ Result<std::uint64_t> parse_ns(std::string_view text);
 std::string bytes(std::uint64_t value);
 /// Formats three digits: "1.50 GiB", "15.0 GiB", "150 GiB". For the first answer of a command.
 std::string short_bytes(std::uint64_t value);
-/// From here on bytes() and short_bytes() write "1,610,612,736 B": what --bytes asks for.
+/// Like short_bytes(), with the last digit rounded up: memory of that size is enough.
+std::string enough_bytes(std::uint64_t value);
+/// From here on bytes(), short_bytes() and enough_bytes() write "1,610,612,736 B": what --bytes
+/// asks for.
 void write_exact_bytes();
 /// Answers whether they do.
 bool writes_exact_bytes();

@@ -112,6 +112,7 @@ ProgramValues values_in(const std::string& folder) {
         if (words[1] == "endless") found.endless = words[2];
         if (words[1] == "stopped") found.stopped = words[2];
         if (words[1] == "cudnn") found.without_cudnn = true;
+        if (words[1] == "native") found.native.push_back(words[2]);
         if (words[1] == "compile") found.compiles = true;
         if (words[1] == "compile" && words[2] == "as written") found.compiles_as_written = true;
       } else if (words.size() == 4 && words[0] == "peak") {
@@ -141,9 +142,12 @@ bool say_values(Console& console, const ProgramValues& values, std::string_view 
   say_sizes(console, values.places, assumed);
   say_reads(console, values.places);
   if (values.without_cudnn)
-    console.say(
-        "cuDNN is not stood in for, and was switched off: convolutions are PyTorch's own, whose "
-        "workspaces differ");
+    console.say("cuDNN was switched off: convolutions are PyTorch's own, whose workspaces differ");
+  if (!values.native.empty())
+    console.say(text::format(
+        "PyTorch's own {} took the place of cuDNN's, which is not stood in for and takes other "
+        "memory",
+        text::join(values.native)));
   if (values.compiles_as_written)
     console.say(
         "torch.compile was called: under this PyTorch a compiled function runs as it is written, "

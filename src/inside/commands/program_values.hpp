@@ -23,8 +23,9 @@ struct AskedPlace {
 /// What emmctl's Python package noted in the processes of a program.
 struct ProgramValues {
   std::vector<AskedPlace> places;
-  std::string endless;  ///< The line of a loop that was ended.
-  std::string stopped;  ///< Why an operation could not be followed.
+  std::string endless;              ///< The line of a loop that was ended.
+  std::string stopped;              ///< Why an operation could not be followed.
+  std::vector<std::string> native;  ///< Functions that ran in the place of cuDNN's.
   bool without_cudnn = false, compiles = false, compiles_as_written = false;
   struct Peak {
     std::uint64_t process = 0, device = 0, reserved = 0, allocated = 0;

@@ -189,9 +189,9 @@ class RunProgram final : public CommandRun {
               "it fits; of a range, with the largest number that fits. Repeatable: each value of "
               "one with each of the others");
     arguments.under(OptionHeading::device)
-        .text("--cudnn-workspace", cudnn_workspace_, "none|SIZE",
-              "With --device sim: stands in for cuDNN's graph API and its convolutions, each of "
-              "which has a workspace of this size; without it cuDNN is switched off");
+        .text("--cudnn-workspace", cudnn_workspace_, "fitted|none|SIZE|off",
+              "With --device sim: the workspace of each of cuDNN's convolutions: that of a rule "
+              "fitted on an H200 (the default), none, or one size; off switches cuDNN off");
     arguments.under(OptionHeading::device)
         .text("--ranks", ranks_, "RANK,... of COUNT",
               "With --device sim: starts these ranks of the program, without a launcher, and "
@@ -356,7 +356,7 @@ class RunProgram final : public CommandRun {
     else
       next += " -o run.emmb --";
     for (; rest != program_.end(); ++rest) next += ' ' + text::shell_word(*rest);
-    // A recording is of one process, and has no cuDNN.
+    // A recording is of one process, and has cuDNN as it is by default.
     if (!ranks_.empty() || !cudnn_workspace_.empty()) next.clear();
     const auto answer = simulated->say(console, stubs_, next);
     simulated->leave_to_processes(console);

@@ -430,12 +430,14 @@ std::vector<std::string> SimulatedProgram::start_ranks(
 }
 
 Status SimulatedProgram::assume_cudnn(const std::string& workspace) {
-  if (workspace.empty()) return {};
+  has_cudnn_ = workspace != "off";
+  if (workspace.empty() || workspace == "fitted" || !has_cudnn_) return {};
   std::uint64_t bytes = 0;
   if (workspace != "none") {
     auto size = units::parse_bytes(workspace);
     if (!size)
-      return fail(Errc::usage, "--cudnn-workspace {}: expected none, or a size as 64MiB",
+      return fail(Errc::usage,
+                  "--cudnn-workspace {}: expected fitted, none, off, or a size as 64MiB",
                   workspace);
     bytes = *size;
   }
@@ -488,8 +490,9 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
   // What is compiled here was not timed on the card: no run on the card may find it.
   all.emplace_back("TORCHINDUCTOR_CACHE_DIR", folder() + "/inductor");
   all.emplace_back("TRITON_CACHE_DIR", folder() + "/triton");
-  if (cudnn_workspace_)
-    all.emplace_back("EMM_STANDIN_CUDNN", text::format("{}", *cudnn_workspace_));
+  if (has_cudnn_)
+    all.emplace_back("EMM_STANDIN_CUDNN",
+                     cudnn_workspace_ ? text::format("{}", *cudnn_workspace_) : "fitted");
   if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
@@ -581,8 +584,8 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
   if (calls_cudnn) {
     console.say(
-        "cuDNN is not stood in for, and the program called it: its functions fail, and what they "
-        "would take is not counted");
+        "cuDNN is switched off, and the program called it: its functions fail, and what they would "
+        "take is not counted");
   }
   if (answer.needs_tables) {
     if (calls_cudnn) return answer;
@@ -655,11 +658,14 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.cut.empty()) answer.cut = cut_of(answer);
-  if (cudnn_workspace_ && access((folder() + "/planned.cudnn").c_str(), F_OK) == 0) {
-    console.say(text::format(
-        "each of cuDNN's plans was taken to have a workspace of {}, as --cudnn-workspace says; on "
-        "a card each has its own",
-        units::bytes(*cudnn_workspace_)));
+  if (access((folder() + "/planned.cudnn").c_str(), F_OK) == 0) {
+    console.say(
+        cudnn_workspace_
+            ? text::format("each of cuDNN's plans was taken to have a workspace of {}, as "
+                           "--cudnn-workspace says; on a card each has its own",
+                           units::bytes(*cudnn_workspace_))
+            : std::string("the workspaces of cuDNN's convolutions are those of a rule that was "
+                          "fitted on an H200: docs/without-a-gpu.md says how far it is off"));
   }
   if (answer.kernels != 0) {
     console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",

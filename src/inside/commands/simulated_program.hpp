@@ -45,8 +45,8 @@ class SimulatedProgram {
   /// usage.
   Status assume(const std::string& unknown_sizes);
 
-  /// cuDNN is stood in for, and each of its plans has this workspace: "none", or a size. Error:
-  /// usage.
+  /// What each of cuDNN's plans takes: "fitted" (by a rule, the default), "none", or a size; "off"
+  /// switches cuDNN off. Error: usage.
   Status assume_cudnn(const std::string& workspace);
   /// Only these ranks of the program run, as start_ranks() starts them; the others are answered
   /// for.
@@ -106,7 +106,8 @@ class SimulatedProgram {
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
-  std::optional<std::uint64_t> cudnn_workspace_;  // nothing: it is not stood in for
+  bool has_cudnn_ = true;
+  std::optional<std::uint64_t> cudnn_workspace_;  // nothing: by the rule
   int devices_ = 1;                               // of each node
   NamedRanks ranks_;                              // those that run; of none where all do
 };

@@ -50,11 +50,12 @@ expect(cudnn.cudnnCreate(ctypes.byref(handle)), 0, "cudnnCreate")
 expect(cudnn.cudnnSetStream(handle, POINTER(0x77)), 0, "cudnnSetStream")
 expect((cudnn.cudnnGetStream(handle, ctypes.byref(stream)), stream.value), (0, 0x77), "cudnnGetStream")
 tensors = []
-for number, shape in enumerate(([8, 3, 32, 32], [64, 3, 3, 3], [8, 64, 32, 32])):
+for number, shape in enumerate(([32, 64, 56, 56], [64, 64, 3, 3], [32, 64, 56, 56])):
     one = make(TENSOR)
     put(one, 900, INT, [16])  # alignment
-    put(one, 901, DATA_TYPE, [0], ctypes.c_int)
+    put(one, 901, DATA_TYPE, [9], ctypes.c_int)  # bfloat16
     put(one, 902, INT, shape)
+    put(one, 903, INT, [shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1])
     put(one, 906, INT, [number])
     expect(get(one, 902, INT, 4)[0], 2000, "an attribute of a descriptor that is not whole")
     whole(one)
@@ -64,8 +65,8 @@ for number, shape in enumerate(([8, 3, 32, 32], [64, 3, 3, 3], [8, 64, 32, 32]))
     tensors.append(one)
 operation = make(OPERATION)
 convolution = whole(make(CONVOLUTION))
-put(operation, 700, DESCRIPTOR, [convolution.value], POINTER)
-for name, tensor in zip((701, 702, 703), tensors):
+put(operation, 702, DESCRIPTOR, [convolution.value], POINTER)
+for name, tensor in zip((704, 703, 705), tensors):
     put(operation, name, DESCRIPTOR, [tensor.value], POINTER)
 whole(operation)
 graph = make(GRAPH)

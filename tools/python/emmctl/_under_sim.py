@@ -1,9 +1,10 @@
 """This process runs under `emmctl run --device sim`, and has imported PyTorch: values of small tensors are followed on the host,
-and cuDNN, which is not stood in for, is off."""
+and what of cuDNN is not stood in for is off."""
 import _thread
 import atexit
 import ctypes
 import functools
+import operator
 import os
 import sys
 import threading
@@ -273,13 +274,42 @@ def _leave_out_of_children(mode, values):
     os.register_at_fork(after_in_child=in_child)
 
 
-def _without_cudnn(torch):
-    """Its convolutions are answered where a size of their workspaces is given; its attention is not."""
-    if not _HAS_CUDNN:
+def _answer_cudnn(torch):
+    """Its convolutions are stood in for, and its norms; not its RNNs and the like, nor its attention. cuDNN 8 had another interface."""
+    if not _HAS_CUDNN or (torch.backends.cudnn.version() or 0) < 90000:
         torch.backends.cudnn.enabled = False
+    else:
+        _notes.has_cudnn = True
+        _take_native_ways(torch)
     attention = getattr(torch.backends.cuda, "enable_cudnn_sdp", None)
     if attention is not None:
         attention(False)
+
+
+# What cuDNN also has, by where PyTorch calls it and what it is to a reader.
+_NATIVE = (("_VF", "lstm", "LSTM"), ("_VF", "gru", "GRU"), ("_VF", "rnn_tanh", "RNN"), ("_VF", "rnn_relu", "RNN"), ("", "ctc_loss", "CTC loss"),
+           ("", "grid_sampler", "grid sampler"), ("", "affine_grid_generator", "affine grid"), ("nn.RNNBase", "flatten_parameters", ""))
+
+
+def _take_native_ways(torch):
+    """These find cuDNN off."""
+    def without(function, what):
+        @functools.wraps(function)
+        def native(*args, **kwargs):
+            was_on = torch._C._get_cudnn_enabled()
+            if was_on and what and any(getattr(each, "is_cuda", False) for each in args):
+                _notes.fact("native", what)
+            torch._C._set_cudnn_enabled(False)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                torch._C._set_cudnn_enabled(was_on)
+        return native
+    for place, name, what in _NATIVE:
+        owner = operator.attrgetter(place)(torch) if place else torch
+        function = getattr(owner, name, None)
+        if function is not None:
+            setattr(owner, name, without(function, what))
 
 
 def _note_compiled(torch, make):
@@ -356,9 +386,8 @@ def torch_imported():
             sys.stderr.write("emmctl: --ranks: PyTorch's ranks that do not run are not answered for: %s: %s\n" % (type(error).__name__, error))
     path = os.path.join(os.environ["EMM_STANDIN_PROGRAM"], "values.%d" % os.getpid())
     _notes = _values.Notes(path)
-    _notes.has_cudnn = _HAS_CUDNN
     atexit.register(_write)
-    _without_cudnn(torch)
+    _answer_cudnn(torch)
     from torch.multiprocessing.reductions import StorageWeakRef
     assumptions = _values.Assumptions(os.environ.get("EMM_STANDIN_VALUES") or "uniform")
     folder = _folder_of(torch)

@@ -1,6 +1,6 @@
-// cuDNN 9, where `--cudnn-workspace` says what its plans take: handles, plain descriptors, and its
-// graph API as the frontend calls it. A heuristic gives one engine for each graph of operations,
-// and its plan has the workspace of the option. Nothing is computed.
+// cuDNN 9: handles, plain descriptors, and its graph API as the frontend calls it. A heuristic
+// gives one engine for each graph of operations, and its plan has the workspace that
+// `--cudnn-workspace` says: one size, or that of a rule (cudnn_workspace.hpp). Nothing is computed.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -9,10 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "standin/cudart/cudart.hpp"
+#include "standin/libraries/cudnn_workspace.hpp"
 #include "standin/libraries/handles.hpp"
 
 using namespace emm::standin;
@@ -23,15 +25,41 @@ namespace {
 constexpr Status kSuccess = 0, kNotInitialized = 1001, kBadParameter = 2000, kNotSupported = 3000;
 
 // cudnnBackendDescriptorType_t
-enum Kind : int { engine = 2, engine_config = 3, engine_heuristic = 4, execution_plan = 5 };
+enum Kind : int {
+  engine = 2,
+  engine_config = 3,
+  engine_heuristic = 4,
+  execution_plan = 5,
+  convolution_forward = 10,
+  convolution_backward_filter = 11,
+  convolution_backward_data = 12,
+  operation_graph = 15,
+  tensor = 17
+};
 // cudnnBackendAttributeName_t
 enum Attribute : int {
+  heuristic_graph = 201,
   heuristic_results = 202,
   config_engine = 300,
   config_workspace = 303,
+  plan_config = 401,
   plan_workspace = 402,
   plan_json = 405,
+  forward_w = 703,
+  forward_x = 704,
+  forward_y = 705,
+  data_w = 709,
+  data_dx = 710,
+  data_dy = 711,
+  filter_dw = 715,
+  filter_x = 716,
+  filter_dy = 717,
+  graph_operations = 801,
   graph_engines = 802,
+  tensor_type = 901,
+  tensor_sizes = 902,
+  tensor_strides = 903,
+  engine_graph = 1300,
   engine_index = 1301
 };
 
@@ -47,10 +75,12 @@ std::size_t size_of(int type) {
   return 4;
 }
 
-std::int64_t workspace() {
-  static const auto bytes = [] {
+/// What each plan takes; nothing where a rule says it.
+std::optional<std::int64_t> given_workspace() {
+  static const auto bytes = []() -> std::optional<std::int64_t> {
     const char* const given = std::getenv("EMM_STANDIN_CUDNN");
-    return given != nullptr ? std::strtoll(given, nullptr, 10) : 0LL;
+    if (given == nullptr || std::strcmp(given, "fitted") == 0) return std::nullopt;
+    return std::strtoll(given, nullptr, 10);
   }();
   return bytes;
 }
@@ -63,10 +93,91 @@ struct Descriptor {
     std::vector<std::byte> bytes{};
   };
   std::map<int, Value> values{};
+  std::int64_t workspace = 0;  ///< Of the plan of this graph, or of what this was made of.
+
+  template <class T>
+  std::vector<T> all(int name) const {
+    const auto found = values.find(name);
+    if (found == values.end()) return {};
+    std::vector<T> elements(found->second.bytes.size() / sizeof(T));
+    if (!elements.empty())
+      std::memcpy(elements.data(), found->second.bytes.data(), elements.size() * sizeof(T));
+    return elements;
+  }
+  const Descriptor* descriptor(int name) const {
+    const auto found = all<const Descriptor*>(name);
+    return found.empty() ? nullptr : found.front();
+  }
 };
 
+/// Bytes of an element of a cudnnDataType_t. What is not known is taken to have four.
+std::int64_t element_bytes(int type) {
+  constexpr int kDouble = 1, kHalf = 2, kBfloat16 = 9;
+  return type == kDouble ? 8 : type == kHalf || type == kBfloat16 ? 2 : 4;
+}
+
+ConvolutionTensor tensor_of(const Descriptor* of) {
+  if (of == nullptr || of->kind != tensor) return {};
+  ConvolutionTensor made{.sizes = of->all<std::int64_t>(tensor_sizes)};
+  const auto types = of->all<std::int32_t>(tensor_type);
+  made.element_bytes = element_bytes(types.empty() ? 0 : types.front());
+  const auto strides = of->all<std::int64_t>(tensor_strides);
+  made.channels_last = strides.size() > 2 && strides.size() == made.sizes.size() &&
+                       strides[1] == 1 && strides.back() != 1;
+  return made;
+}
+
+/// What the operation of a graph takes, by the rule.
+std::int64_t workspace_of_operation(const Descriptor& of) {
+  const auto tensors = [&](ConvolutionPart part, int x, int w, int y) {
+    return workspace_of({.part = part,
+                         .x = tensor_of(of.descriptor(x)),
+                         .w = tensor_of(of.descriptor(w)),
+                         .y = tensor_of(of.descriptor(y))});
+  };
+  switch (of.kind) {
+    case convolution_forward:
+      return tensors(ConvolutionPart::y, forward_x, forward_w, forward_y);
+    case convolution_backward_data:
+      return tensors(ConvolutionPart::x_gradient, data_dx, data_w, data_dy);
+    case convolution_backward_filter:
+      return tensors(ConvolutionPart::w_gradient, filter_x, filter_dw, filter_dy);
+    default:
+      return 0;
+  }
+}
+
+/// What a plan of this takes. The caller keeps what a descriptor names until it is whole, no
+/// longer.
+std::int64_t workspace_when_whole(const Descriptor& of) {
+  if (const auto given = given_workspace()) return *given;
+  const auto of_named = [&](int name) {
+    const auto* const named = of.descriptor(name);
+    return named == nullptr ? of.workspace : named->workspace;
+  };
+  switch (of.kind) {
+    case operation_graph: {
+      std::int64_t most = 0;
+      for (const auto* each : of.all<const Descriptor*>(graph_operations))
+        most = std::max(most, each == nullptr ? 0 : each->workspace);
+      return most;
+    }
+    case engine_heuristic:
+      return of_named(heuristic_graph);
+    case engine:
+      return of_named(engine_graph);
+    case engine_config:
+      return of_named(config_engine);
+    case execution_plan:
+      return of_named(plan_config);
+    default:
+      return workspace_of_operation(of);
+  }
+}
+
 /// What a plan, a heuristic and the like tell of themselves.
-Status answer(int name, std::int64_t requested, std::int64_t* count, void* into) {
+Status answer(const Descriptor& of, int name, std::int64_t requested, std::int64_t* count,
+              void* into) {
   const auto number = [&](std::int64_t value) {
     *count = 1;
     if (requested >= 1 && into != nullptr) std::memcpy(into, &value, sizeof value);
@@ -79,6 +190,7 @@ Status answer(int name, std::int64_t requested, std::int64_t* count, void* into)
     auto* const made = *static_cast<Descriptor**>(into);
     if (made == nullptr || made->kind != kind) return kBadParameter;
     made->is_final = true;
+    made->workspace = of.workspace;
     return kSuccess;
   };
   switch (name) {
@@ -88,7 +200,7 @@ Status answer(int name, std::int64_t requested, std::int64_t* count, void* into)
       return one(engine);
     case config_workspace:
     case plan_workspace:
-      return number(workspace());
+      return number(of.workspace);
     case graph_engines:
       return number(1);
     case engine_index:
@@ -206,6 +318,7 @@ Status cudnnBackendInitialize(Descriptor* of) {
 Status cudnnBackendFinalize(Descriptor* of) {
   if (of == nullptr) return kBadParameter;
   of->is_final = true;
+  of->workspace = workspace_when_whole(*of);
   if (of->kind == execution_plan) note_plan();
   return kSuccess;
 }
@@ -227,7 +340,7 @@ Status cudnnBackendGetAttribute(const Descriptor* of, int name, int type, std::i
   const auto found = of->values.find(name);
   // The engine that was set is copied into the one that the caller made.
   if (found == of->values.end() || name == config_engine)
-    return answer(name, requested, found_count, elements);
+    return answer(*of, name, requested, found_count, elements);
   if (found->second.type != type) return kBadParameter;
   const auto& bytes = found->second.bytes;
   *found_count = static_cast<std::int64_t>(bytes.size() / size_of(type));
