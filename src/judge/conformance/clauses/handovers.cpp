@@ -475,7 +475,7 @@ constexpr Between kBetween[] = {
        c.deferrals.clear();
        ask_where_waits_are_refused(c, c.streams[2]);
      }},
-    {"a request, and others in another deferral whose waits are refused",
+    {"requests in another deferral whose waits are refused",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
        // Another stream has waited for what a part of it was freed behind.
