@@ -54,10 +54,10 @@ struct Epoch {
 // Memory that nobody has.
 struct Idle {
   u64 address = 0, room = 0;
-  std::optional<Key> only = {};           // All work on it is of this stream.
+  std::optional<Key> only = {};            // All work on it is of this stream.
   std::shared_ptr<Epoch> epoch = nullptr;  // Null: nothing is to be waited for.
   u64 tick = 0;
-  u32 flags = 0;    // Of page-locked and managed memory.
+  u32 flags = 0;  // Of page-locked and managed memory.
   u64 mapped = 0;
 };
 struct Span {
@@ -187,8 +187,7 @@ struct emm_manager : Common {
         return EMM_SUCCESS;
       needs_all = idle.epoch->all > last_clean;
       for (const auto& [other, event] : idle.epoch->last)
-        if ((key == nullptr || other != *key) && event->begun > last_clean)
-          events.push_back(event);
+        if ((key == nullptr || other != *key) && event->begun > last_clean) events.push_back(event);
     }
     for (const auto& event : events) {
       const emm_status done = d->event_query(d->user, event->handle);
@@ -343,8 +342,7 @@ struct emm_manager : Common {
     emm_status first = waited;
     for (auto& [base, one] : out) {
       auto& [span, blocks] = one;
-      const emm_status status =
-          waited == EMM_SUCCESS ? d->mem_unmap(d->user, base, kSpan) : waited;
+      const emm_status status = waited == EMM_SUCCESS ? d->mem_unmap(d->user, base, kSpan) : waited;
       if (status == EMM_SUCCESS) {
         tell(d->mem_release(d->user, span.physical));
         tell(d->mem_address_free(d->user, base, kSpan));
@@ -445,8 +443,8 @@ struct emm_manager : Common {
       Record one;
       {
         std::lock_guard lock(m);
-        const bool is_deferred = W(janitor_sees_one_deferral) && by_janitor ? deferrals == 1
-                                                                              : deferrals > 0;
+        const bool is_deferred =
+            W(janitor_sees_one_deferral) && by_janitor ? deferrals == 1 : deferrals > 0;
         if (waiting.empty() || (is_deferred && !even_deferred)) break;
         one = waiting.front();
         waiting.pop_front();
@@ -478,8 +476,7 @@ struct emm_manager : Common {
       std::lock_guard lock(m);
       if (even_flags) out.swap(hosts);
     }
-    for (const Idle& one : out)
-      tell(d->mem_free_host(d->user, host_of(one.address)));
+    for (const Idle& one : out) tell(d->mem_free_host(d->user, host_of(one.address)));
   }
   void empty_managed() {
     std::vector<Idle> out;
@@ -521,9 +518,8 @@ struct emm_manager : Common {
       if (deferrals > 0 && !W(janitor_sees_one_deferral)) continue;
       ++ticks;
       const bool is_due = ticks % 2 == 0;
-      const bool has_old = std::any_of(shelf.begin(), shelf.end(), [&](const Idle& one) {
-        return one.tick + kOld < ticks;
-      });
+      const bool has_old = std::any_of(shelf.begin(), shelf.end(),
+                                       [&](const Idle& one) { return one.tick + kOld < ticks; });
       if (present->frees > 0) begin_epoch();
       if (!is_due || (waiting.empty() && !has_old)) continue;
       const u64 before = ticks - std::min(ticks, kOld);
@@ -659,7 +655,7 @@ struct emm_manager : Common {
     }
     if (status != EMM_SUCCESS)
       return no(W(pin_answers_invalid_in_deferral) && level() > 0 ? emm_status{EMM_INVALID_VALUE}
-                                                                    : status,
+                                                                  : status,
                 "the region cannot be pinned");
     if ((flags & EMM_PIN_MAPPED) != 0)
       status = d->mem_host_get_device_pointer(d->user, pointer, &record.mapped);
@@ -833,8 +829,7 @@ struct emm_manager : Common {
       empty_managed();
     }
     const u64 on_shelf = idle_on_shelf();
-    const emm_status of_spans = release_spans(
-        keep - std::min(keep, on_shelf), true);
+    const emm_status of_spans = release_spans(keep - std::min(keep, on_shelf), true);
     status = release_shelf(keep, ~u64{0});
     if (status == EMM_SUCCESS) status = of_spans;
     if (W(trim_empties_what_waits_in_deferral) && level() > 0) {

@@ -179,8 +179,7 @@ struct emm_manager : Common {
     bool needs_all = past.all > clean();
     for (const auto& [other, number] : past.frees) {
       if (key != nullptr && other == *key) continue;
-      if (W(thread_streams_are_one) && key != nullptr && other.stream == key->stream &&
-          level() > 0)
+      if (W(thread_streams_are_one) && key != nullptr && other.stream == key->stream && level() > 0)
         continue;
       if (number <= clean()) continue;
       const auto event = event_for(other, number);
@@ -241,14 +240,13 @@ struct emm_manager : Common {
     ++region->live;
     Key key = record->key;
     if (W(ordered_forgets_thread)) key.thread = 0;
-    const bool is_done = region->ordered.contains(key) ||
-                         (W(ordered_once_for_all) && !region->ordered.empty());
+    const bool is_done =
+        region->ordered.contains(key) || (W(ordered_once_for_all) && !region->ordered.empty());
     if (!is_done) *past = region->past;
     return true;
   }
   bool fits(const Region& region, u32 flags) {
-    if (W(host_mixes_portable_after_out) && was_out && flags != kDevice &&
-        region.flags != kDevice)
+    if (W(host_mixes_portable_after_out) && was_out && flags != kDevice && region.flags != kDevice)
       return (region.flags & ~u32{EMM_HOST_PORTABLE}) == (flags & ~u32{EMM_HOST_PORTABLE});
     if (W(host_unmapped_of_mapped_hole) && flags == 0 && region.flags == EMM_HOST_MAPPED &&
         !region.holes.empty())
@@ -286,8 +284,8 @@ struct emm_manager : Common {
       record->mapped = best->mapped == 0 ? 0 : best->mapped + (address - best_base);
       if (W(host_hole_has_base_pointer) && best->mapped != 0) record->mapped = best->mapped;
       *past = hole.past;
-      const u64 cut = W(hole_cut_unrounded_in_deferral) && deferrals > 0 ? record->size
-                                                                           : record->room;
+      const u64 cut =
+          W(hole_cut_unrounded_in_deferral) && deferrals > 0 ? record->size : record->room;
       if (W(hole_cut_unrounded_in_deferral)) record->room = cut;
       if (hole.size > cut) {
         Past rest = hole.past;
@@ -621,8 +619,8 @@ struct emm_manager : Common {
     if (by_reset) {  // The streams may be gone.
       past.all = draw();
     } else {
-      const bool is_shared = W(host_free_on_stream_unnoted_in_deferral) && level() > 0 &&
-                             record.kind == Kind::host;
+      const bool is_shared =
+          W(host_free_on_stream_unnoted_in_deferral) && level() > 0 && record.kind == Kind::host;
       if (!is_shared) note(by, &past);
       if (record.kind == Kind::device && by != record.key &&
           !(W(request_stream_unnoted_after_out) && was_out))
@@ -791,15 +789,15 @@ struct emm_manager : Common {
     u64 blocks = 0, generations = 0;
     for (const auto& [token, one] : records) blocks += counts(one) ? 1 : 0;
     for (const auto& [base, region] : regions) generations += region.generation;
-    const emm_statistic all[] = {{"allocated_bytes.all.current", live},
-                                 {"allocated_bytes.all.peak", peak},
-                                 {"allocated_bytes.all.allocated", live + ended},
-                                 {"allocated_bytes.all.freed", ended},
-                                 {"reserved_bytes.all.current", reserved},
-                                 {"reserved_bytes.all.peak",
-                                  W(reserved_peak_is_the_present_one) ? reserved : most_reserved},
-                                 {"allocation.all.current", blocks},
-                                 {"generations", generations}};
+    const emm_statistic all[] = {
+        {"allocated_bytes.all.current", live},
+        {"allocated_bytes.all.peak", peak},
+        {"allocated_bytes.all.allocated", live + ended},
+        {"allocated_bytes.all.freed", ended},
+        {"reserved_bytes.all.current", reserved},
+        {"reserved_bytes.all.peak", W(reserved_peak_is_the_present_one) ? reserved : most_reserved},
+        {"allocation.all.current", blocks},
+        {"generations", generations}};
     constexpr std::size_t kCount = sizeof all / sizeof *all;
     for (std::size_t i = 0; i < kCount && i < count; ++i) statistics[i] = all[i];
     return W(statistics_returns_what_was_written_in_deferral) && deferrals > 0
