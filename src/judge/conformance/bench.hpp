@@ -437,6 +437,12 @@ class Bench {
   bool traceable_ = true;
 };
 
+/// Of what state() counts as pending before a free and after it. Memory whose free is not pending
+/// was freed at once, to a cache, which a manager may release at any time, also inside a deferral.
+inline bool is_kept(std::optional<std::uint64_t> before, std::optional<std::uint64_t> after) {
+  return before && after && *after <= *before;
+}
+
 /// What happened to the memory of a block before the work on it was known to be done.
 std::string describe(const order::Hazard& hazard);
 

@@ -4,11 +4,15 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "base/units.hpp"
@@ -580,6 +584,81 @@ void judge_many_pending(Bench& b, int rounds, std::span<const PendingKind> kinds
            text::format("{} or more, by what pending_added() and flushed() told", waiting));
 }
 
+std::size_t count_threads() {
+  std::error_code error;
+  const std::filesystem::directory_iterator tasks("/proc/self/task", error);
+  return error ? 0 : static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+/// Leaves frees and idle memory to a thread of the manager's own, if it has one. What that thread
+/// does is told and counted like the rest.
+void judge_own_thread(Bench& b) {
+  constexpr std::int32_t kIllegalAddress = 700;
+  constexpr int kPatience = 60;
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  const auto threads = count_threads();
+  b.manager();
+  { const auto block = b.try_memalloc(64_KiB); }  // some begin one with the first request
+  if (b.watch().total() == 0 || count_threads() <= threads) return;
+  const auto leave = [&b](std::span<const PendingKind> kinds) {
+    std::vector<BenchMemory> blocks;
+    for (int i = 0; i < 4; ++i) {
+      for (const auto& kind : kinds)
+        if (auto block = kind.make(b, 2_MiB + 512)) blocks.push_back(*std::move(block));
+    }
+  };
+  const auto wait_for = [](const std::function<bool()>& holds) {
+    for (int i = 0; i < kPatience && !holds(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const auto& ledger = b.watch().ledger();
+  const auto given = [&](bool with_managed) {
+    return ledger.live(CallLedger::Kind::device).bytes + ledger.physical_bytes() +
+           (with_managed ? ledger.live(CallLedger::Kind::managed).bytes : 0);
+  };
+  const auto is_exact = [&](bool with_managed) {
+    return b.manager().state().reserved_bytes == given(with_managed);
+  };
+  leave(kPendingKinds);
+  const std::array was_exact{is_exact(false), is_exact(true)};
+  wait_for([&] { return b.manager().state().pending_count == 0; });
+  judge_told(b, true);
+  wait_for([&] { return given(false) == 0; });
+  if (was_exact[0] || was_exact[1])
+    b.expect_rule("accounts/reserved", wait_until([&] {
+                    return (was_exact[0] && is_exact(false)) || (was_exact[1] && is_exact(true));
+                  }),
+                  "memory left to the manager's own thread: reserved_bytes",
+                  text::format("{}", b.manager().state().reserved_bytes.value_or(0)),
+                  text::format("{}, which the driver has given, as before", given(was_exact[1])));
+
+  constexpr std::array kFrees{Call::mem_free, Call::mem_free_host, Call::mem_free_async,
+                              Call::runtime_free, Call::mem_unmap};
+  const auto is_refused = [&b] {
+    const auto events = b.watch().events();
+    return std::any_of(events.begin(), events.end(),
+                       [](const CallEvent& event) { return event.native == kIllegalAddress; });
+  };
+  for (const auto& kind : kPendingKinds) {
+    leave({&kind, 1});
+    for (const auto call : kFrees) b.watch().fail_always(call, kIllegalAddress);
+    b.watch().forget();
+    const auto failures = b.observer().failures();
+    wait_for(is_refused);
+    if (is_refused())
+      b.expect_rule("errors/frees_told",
+                    wait_until([&] { return b.observer().failures() != failures; }),
+                    text::format("frees of {} left to the manager's own thread, where the driver "
+                                 "refuses them",
+                                 kind.name),
+                    "nobody is told", "the observer is told of one");
+    for (const auto call : kFrees) b.watch().fail_always(call, 0);
+    static_cast<void>(b.manager().flush().has_value());  // its answer may be that of such a free
+  }
+  b.watch().forgive();
+}
+
 /// Also covers counts and bytes that do not fit a small integer.
 void judge_many_pending(Bench& b) {
   judge_many_pending(b, 14, kManyPendingKinds);
@@ -984,6 +1063,13 @@ void check_heap(Bench& b) {
   }
 }
 
+constexpr std::array kDriverAllocations{Call::mem_alloc,
+                                        Call::runtime_malloc,
+                                        Call::mem_create,
+                                        Call::mem_alloc_async,
+                                        Call::mem_alloc_from_pool_async,
+                                        Call::mem_alloc_managed};
+
 /// Frees a block whose work has not ended. Either its bytes serve at once, at least on its own
 /// stream, or largest_free_bytes must leave them out.
 void judge_largest_while_work_is_pending(Bench& b) {
@@ -1023,6 +1109,57 @@ void judge_largest_while_work_is_pending(Bench& b) {
            "memory that the manager has, on the stream of the free at least");
 }
 
+/// Expects no count to be beyond its own peak.
+void expect_peaks_of_all(Bench& b, std::string_view done) {
+  const auto said = b.manager().statistics();
+  using Named = std::pair<std::string_view, const MemoryStatistics::Count*>;
+  for (const auto& [name, count] :
+       {Named{"allocation", &said.allocation}, Named{"allocated_bytes", &said.allocated_bytes},
+        Named{"requested_bytes", &said.requested_bytes},
+        Named{"reserved_bytes", &said.reserved_bytes}, Named{"segment", &said.segment},
+        Named{"active_bytes", &said.active_bytes}}) {
+    if (!count->current || !count->peak || *count->peak >= *count->current) continue;
+    b.expect(false, text::format("{}; {}.all.peak", done, name), text::format("{}", *count->peak),
+             text::format("{} or more, which there is now", *count->current));
+  }
+}
+
+/// What is refused was never alive, and so is in no peak.
+void judge_peaks_of_refused(Bench& b) {
+  b.untraceable();
+  b.expect(true, {}, {}, {});
+  b.manager();
+  const auto alive = b.try_memalloc(64_KiB);
+  if (b.watch().total() == 0) return;
+  for (const auto native : {2, 700}) {
+    for (const bool is_deferred : {false, true}) {
+      const auto deferred = is_deferred ? std::optional(b.defer()) : std::nullopt;
+      const auto before = b.manager().statistics();
+      for (const auto call : kDriverAllocations) b.watch().fail_always(call, native);
+      const bool is_served = b.try_memalloc(24_MiB) || b.try_managed(24_MiB);
+      for (const auto call : kDriverAllocations) b.watch().fail_always(call, 0);
+      b.watch().forgive();
+      if (is_served) continue;
+      const auto after = b.manager().statistics();
+      using Peak =
+          std::tuple<std::string_view, std::optional<std::uint64_t>, std::optional<std::uint64_t>>;
+      for (const auto& [name, was, is] :
+           {Peak{"allocation", before.allocation.peak, after.allocation.peak},
+            Peak{"allocated_bytes", before.allocated_bytes.peak, after.allocated_bytes.peak},
+            Peak{"requested_bytes", before.requested_bytes.peak, after.requested_bytes.peak}})
+        if (was && is)
+          b.expect(*is == *was,
+                   text::format("24 MiB, which the driver refuses with {}{}; {}.all.peak", native,
+                                is_deferred ? " in a deferral" : "", name),
+                   text::format("{}", *is), text::format("{}, as before", *was));
+    }
+  }
+  if (b.is_numba()) return;
+  b.reset();
+  const std::array large{b.try_memalloc(24_MiB), b.try_memalloc(20_KiB), b.try_memalloc(3_MiB)};
+  expect_peaks_of_all(b, "24 MiB, after refused requests and a reset");
+}
+
 /// Requests largest_free_bytes, `times` times, and expects that the device is not asked.
 void judge_largest(Bench& b, int times) {
   std::vector<BenchMemory> taken;  // kept, so that the next largest is another one
@@ -1059,6 +1196,39 @@ void judge_largest(Bench& b, int times) {
   }
   taken.clear();
   b.expect_ok("flush()", b.manager().flush());
+}
+
+/// Idle memory between live blocks, so that no piece is as large as all of them together.
+void judge_largest_among_holes(Bench& b, std::uint64_t size) {
+  if (b.decided()) return;
+  std::vector<BenchMemory> kept;
+  {
+    std::vector<BenchMemory> holes;
+    for (int i = 0; i < 16 && b.affordable(64_MiB) >= 16 * size; ++i) {
+      auto block = b.try_memalloc(size);
+      if (!block) break;
+      (i % 2 == 0 ? kept : holes).push_back(*std::move(block));
+    }
+  }
+  b.expect_ok("flush()", b.manager().flush());
+  judge_largest(b, 3);
+  if (b.manager().trim(0)) judge_largest(b, 3);
+}
+
+/// What a manager has been through must not change what it says of its idle memory.
+void judge_largest_with_a_past(Bench& b) {
+  if (b.watch().total() == 0 || b.is_numba()) return;
+  for (const auto call : kDriverAllocations) b.watch().fail_always(call, 2);
+  for (const auto size : {64_KiB, 9_MiB}) static_cast<void>(b.try_memalloc(size).has_value());
+  for (const auto call : kDriverAllocations) b.watch().fail_always(call, 0);
+  judge_largest_among_holes(b, 700_KiB);
+  {
+    const auto outer = b.defer();
+    const auto inner = b.defer();
+    judge_largest_among_holes(b, 64_KiB);
+  }
+  b.reset();
+  judge_largest_among_holes(b, 700_KiB);
 }
 
 /// Expects memory whose free the driver refused to be counted once, however often the manager frees
@@ -1329,22 +1499,7 @@ constexpr Clause kAccountsClauses[] = {
            }
            b.expect_ok("flush()", b.manager().flush());
            judge_largest(b, 6);
-           for (const auto size : {64_KiB, 700_KiB, 3_MiB}) {
-             // Idle memory between live blocks, so that no piece is as large as all of them
-             // together.
-             std::vector<BenchMemory> kept;
-             {
-               std::vector<BenchMemory> holes;
-               for (int i = 0; i < 16 && b.affordable(64_MiB) >= 16 * size; ++i) {
-                 auto block = b.try_memalloc(size);
-                 if (!block) break;
-                 (i % 2 == 0 ? kept : holes).push_back(*std::move(block));
-               }
-             }
-             b.expect_ok("flush()", b.manager().flush());
-             judge_largest(b, 3);
-             if (b.manager().trim(0)) judge_largest(b, 3);
-           }
+           for (const auto size : {64_KiB, 700_KiB, 3_MiB}) judge_largest_among_holes(b, size);
            {
              // The rest of a large idle piece, of which more than half is alive. There is room for
              // as much again: a manager that uses memory for one size alone need not release it.
@@ -1387,6 +1542,7 @@ constexpr Clause kAccountsClauses[] = {
            }
            b.expect_ok("flush()", b.manager().flush());
            look("after twelve requests for more than there is");
+           judge_largest_with_a_past(b);
            if (!b.decided()) b.apart(judge_reserved_after_refused_frees);
          }},
 
@@ -1421,6 +1577,7 @@ constexpr Clause kAccountsClauses[] = {
            if (!b.decided()) judge_many_pending(b);
            if (!b.decided()) judge_flush_of_pending_work(b);
            if (!b.decided()) judge_pending_of_others(b);
+           if (!b.decided()) b.apart(judge_own_thread);
            if (b.is_numba()) return;
            for (const auto& kind : kPendingKinds)
              if (const auto block = kind.make(b, kind.size)) continue;
@@ -1478,9 +1635,9 @@ constexpr Clause kAccountsClauses[] = {
                judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
              return judge_trim_beside_live(b);
            }
-           for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}}) {
+           const auto judge_keep = [&](std::uint64_t keep, std::string_view past) {
              leave_idle();
-             const auto done = text::format("trim({})", keep);
+             const auto done = text::format("trim({}){}", keep, past);
              b.expect_ok(done, b.manager().trim(keep));
              b.expect(b.holds(kept, 0x37), done, "memory that is alive has other content",
                       "it is as it was");
@@ -1494,6 +1651,16 @@ constexpr Clause kAccountsClauses[] = {
                       text::format("{} or less", keep));
              kept = b.memalloc(64_KiB);
              b.fill(kept, 0x37);
+           };
+           for (const auto keep : {40 * unit, 12 * unit, 5 * unit, std::uint64_t{0}})
+             judge_keep(keep, "");
+           if (!b.is_numba()) {  // there device memory survives a reset: RST-5
+             refuse_everything(b);
+             b.reset();
+             kept = b.memalloc(64_KiB);
+             b.fill(kept, 0x37);
+             for (const auto keep : {40 * unit, 12 * unit, 5 * unit})
+               judge_keep(keep, " after refused requests and a reset");
            }
            judge_trim_beside_one(b);
            judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
@@ -1506,7 +1673,20 @@ constexpr Clause kAccountsClauses[] = {
                               leave_managed_idle(on);
                             });
            if (!b.is_numba())  // there device memory survives a reset: RST-5
+           {
              judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
+             judge_trim_after(b, "a reset, and small blocks freed by another thread",
+                              [](Bench& on) {
+                                on.reset();
+                                start_thread([&on] {
+                                  std::vector<BenchMemory> blocks;
+                                  for (int i = 0; i < 6; ++i)
+                                    for (const auto size : {600_KiB, 20_KiB})
+                                      if (auto block = on.try_memalloc(size))
+                                        blocks.push_back(*std::move(block));
+                                }).join();
+                              });
+           }
            judge_trim_after(b, "memory of two streams, each of which freed some of the other's",
                             leave_idle_of_two_streams);
            for (const std::uint64_t least : {26, 90})
@@ -1594,6 +1774,7 @@ constexpr Clause kAccountsClauses[] = {
              b.expect_ok("initialize(), once more", b.manager().initialize());
              counted.look();
              if (!b.decided()) b.apart(judge_ooms);
+             if (!b.decided()) b.apart(judge_peaks_of_refused);
            }
            if (!counted.counts()) b.not_applicable("this manager counts no peaks");
          }},

@@ -587,6 +587,24 @@ void check_reset(Bench& b, Kind kind, const Observed& observed) {
   if (b.decided()) return;
   deferred.end();
   expect_back(b, block, kind, "inside a deferral, after a reset there");
+  if (kind == Kind::device) return;
+  // What a reset ends waits in nested deferrals as it does in one.
+  bool waits = true;
+  for (const std::size_t depth : {1, 2}) {
+    if (b.decided()) return;
+    std::vector<Deferral> deferrals;
+    while (deferrals.size() < depth) deferrals.push_back(b.defer());
+    FreedBlock ended(b, kind, observed);
+    if (!ended.is_made()) return;
+    b.reset();
+    const bool is_back = ended.is_back_already();
+    if (depth == 1) waits = !is_back;
+    b.expect(!waits || !is_back,
+             text::format("{} that a reset ends inside {} deferrals", name(kind), depth),
+             ended.how(), "it is held back, as it is inside one");
+    deferrals.clear();
+    b.expect_ok("flush()", b.manager().flush());
+  }
 }
 
 // A flush inside.
@@ -862,9 +880,12 @@ void check_no_later_free(Bench& b, Kind kind) {
       on.watch().forget();
       for (auto& block : blocks) {
         const auto thing = on.watch().ledger().find(ledger_kind(kind), block.address());
+        const auto before = on.manager().state().pending_count;
         block.drop();
         judge("another free()");
-        if (thing && on.watch().ledger().find(ledger_kind(kind), thing->base) == thing)
+        const auto after = on.manager().state().pending_count;
+        if (!is_kept(before, after) && thing &&
+            on.watch().ledger().find(ledger_kind(kind), thing->base) == thing)
           held_back.insert(thing->base);
       }
       act(on, kind);

@@ -55,12 +55,14 @@ struct Room {
   std::size_t firsts;        ///< How many of the takers come first once.
   bool is_one_over = false;  ///< The work of the blocks' own stream is over, that of others is not.
   bool is_of_two = false;    ///< Another thread asks for half of the blocks.
+  bool is_tight = false;     ///< Too little for a manager that takes memory when it begins.
 };
 constexpr Room kRooms[] = {
     {Kind::device, "blocks", 64_MiB, 6_MiB, 20, 5},
     {Kind::device, "blocks", 8_MiB, 512_KiB, 20, 2},
     {Kind::device, "blocks", 0, 6_MiB, 20, 1},
     {Kind::device, "small blocks", 0, 16_KiB, 20, 1},
+    {Kind::device, "small blocks of all that there is", 2_MiB, 48_KiB, 44, 1, false, false, true},
     {Kind::device, "blocks whose work is over", 64_MiB, 6_MiB, 20, 1, true},
     {Kind::device, "blocks of two threads", 8_MiB, 256_KiB, 40, 1, false, true},
     {Kind::managed, "managed blocks", 0, 256_KiB, 6, 1},
@@ -278,7 +280,7 @@ constexpr Way kWays[] = {
     {"freed in nested deferrals",
      [](Course& c) {
        for (int i = 0; i < 2; ++i) c.deferrals.push_back(c.b.manager().defer_cleanup());
-       free_three(c, c.streams[1]);
+       free_three(c, c.streams[1], c.streams[3]);
        c.deferrals.pop_back();
      }},
     {"freed with most others in nested deferrals",
@@ -298,7 +300,7 @@ constexpr Way kWays[] = {
        start_thread([&c] { free_three(c, c.streams[0]); }).join();
      }},
     {"freed by another thread",
-     [](Course& c) { start_thread([&c] { free_three(c, c.streams[1]); }).join(); }},
+     [](Course& c) { start_thread([&c] { free_three(c, c.streams[1], c.streams[3]); }).join(); }},
     {"freed before a deferral",
      [](Course& c) {
        free_three(c, c.streams[0]);
@@ -307,7 +309,7 @@ constexpr Way kWays[] = {
     {"freed on another stream, after a reset",
      [](Course& c) {
        c.reset();
-       if (c.fill(true)) free_three(c, c.streams[1]);
+       if (c.fill(true)) free_three(c, c.streams[1], c.streams[3]);
      }},
     {"ended by a reset", [](Course& c) { c.reset(); }},
     {"ended by a reset in a deferral",
@@ -385,8 +387,10 @@ constexpr Way kWays[] = {
 /// done.
 void ask_where_waits_are_refused(Course& c, StreamHandle stream) {
   c.while_refused(kWaits, [&] {
-    for (int i = 0; i < 3; ++i) {
-      if (auto served = c.ask(c.size(), stream)) c.blocks.push_back(*std::move(served));
+    for (int i = 0; i < 5; ++i) {
+      // The first ones are for parts of what another stream has a part of.
+      const auto size = i == 0 ? c.size() / 2 : i == 1 ? c.size() / 4 : c.size();
+      if (auto served = c.ask(size & ~(4_KiB - 1), stream)) c.blocks.push_back(*std::move(served));
       c.expect_order();
     }
   });
@@ -449,6 +453,10 @@ constexpr Between kBetween[] = {
     {"requests in another deferral whose waits are refused",
      [](Course& c) {
        c.deferrals.push_back(c.b.manager().defer_cleanup());
+       // Another stream has waited for what a part of it was freed behind.
+       if (auto served = c.ask(c.size() / 2 & ~(4_KiB - 1), c.streams[2]))
+         c.blocks.push_back(*std::move(served));
+       c.expect_order();
        ask_where_waits_are_refused(c, c.streams[3]);
      }},
     {"a request in another deferral that is out of memory",
@@ -476,6 +484,8 @@ constexpr Taker kTakers[] = {{"as much asked for", 1, 1, 2},
                              {"as much asked for on the stream of the free", 1, 1, 1},
                              {"as much asked for on this thread's default stream", 1, 1, 4}};
 
+constexpr Taker kHalfByDefault{"half of it asked for on a default stream", 1, 2, 4};
+
 void hand_over(Course& course, const Way& way, const Between& between, std::size_t number) {
   auto& b = course.b;
   if (b.decided()) return;
@@ -487,14 +497,21 @@ void hand_over(Course& course, const Way& way, const Between& between, std::size
   between.act(course);
   // The first taker finds all of it, the others what that one left.
   std::vector<Course::Block> taken;
-  for (std::size_t i = 0; i < std::size(kTakers); ++i) {
-    const auto& taker = kTakers[(number + i) % std::size(kTakers)];
-    course.when = text::format("{} of {} bytes {}; then {}; {} on another stream", words,
-                               course.size(), way.words, between.words, taker.words);
+  const auto take = [&](const Taker& taker, std::string_view whose) {
+    course.when = text::format("{} of {} bytes {}; then {}; {} on another stream{}", words,
+                               course.size(), way.words, between.words, taker.words, whose);
     auto next = course.ask(course.size() * taker.numerator / taker.denominator & ~(4_KiB - 1),
                            course.streams[taker.stream]);
     course.expect_order();
     if (next) taken.push_back(*std::move(next));
+  };
+  // What another thread's default stream waits for, this one's does not.
+  if (way.is_on_stream) {
+    start_thread([&] { take(kHalfByDefault, ", of another thread"); }).join();
+    take(kHalfByDefault, "");
+  }
+  for (std::size_t i = 0; i < std::size(kTakers); ++i) {
+    take(kTakers[(number + i) % std::size(kTakers)], "");
   }
   course.refuse(0);
   for (auto& block : taken) course.free(block, block.stream);
@@ -522,7 +539,13 @@ void check_handovers(Bench& b) {
   b.expect(true, {}, {}, {});
   // In every other room the manager has a past, another one for each way.
   std::size_t number = 0;
+  std::uint64_t at_first = 0;  // A manager may take memory when it begins.
+  b.apart([&](Bench& on) {
+    on.manager();
+    at_first = on.held();
+  });
   for (const auto& room : kRooms) {
+    if ((room.is_tight && at_first != 0) || (room.left != 0 && room.left < at_first)) continue;
     if (room.kind != Kind::device && b.keeps_host_memory()) break;
     ++number;
     for (const auto& way : kWays) {

@@ -129,7 +129,7 @@ constexpr Way kWays[] = {
 constexpr std::array kFrees{Call::mem_free, Call::mem_free_async, Call::runtime_free,
                             Call::mem_free_host, Call::mem_unmap};
 
-/// What a manager remembers of two resets and a deferral must not matter later.
+/// What a manager remembers of two resets, a deferral and a trim must not matter later.
 void have_a_past(Bench& b) {
   if (b.is_numba()) return;  // its reset leaves memory live: RST-5
   for (int i = 0; i < 2; ++i) {
@@ -142,6 +142,7 @@ void have_a_past(Bench& b) {
     if (!blocks.empty()) blocks.pop_back();
     b.reset();
   }
+  static_cast<void>(b.manager().trim(0).has_value());
 }
 
 /// A driver that has no memory of the kind until all is freed that was left of it. It may refuse
@@ -236,7 +237,10 @@ void check_refusals(Bench& b) {
       if (b.is_numba() && kind.words != "memhostalloc, mapped") continue;
       for (const auto asked : {64_KiB, 150_KiB, 2_MiB, 40_MiB}) {
         if (b.decided()) return;
-        b.apart([&](Bench& on) { refuse_until_freed(on, kind, way, asked, false); });
+        b.apart([&](Bench& on) {
+          if (asked == 150_KiB || asked == 40_MiB) have_a_past(on);
+          refuse_until_freed(on, kind, way, asked, false);
+        });
       }
       // Numba's flush stops at the first refused free: PD-11.
       if (!way.has_faults && !b.is_numba() && !b.decided())
