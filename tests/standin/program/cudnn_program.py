@@ -45,6 +45,12 @@ def whole(of):
 
 
 print("version", cudnn.cudnnGetVersion())
+number, parts = ctypes.c_int(-1), []
+for part in range(3):
+    expect(cudnn.cudnnGetProperty(part, ctypes.byref(number)), 0, "a part of the version")
+    parts.append(number.value)
+expect(parts, [9, 10, 2], "the version's parts")
+expect(cudnn.cudnnGetProperty(3, ctypes.byref(number)), 2000, "what is no part of it")
 handle, stream = POINTER(), POINTER()
 expect(cudnn.cudnnCreate(ctypes.byref(handle)), 0, "cudnnCreate")
 expect(cudnn.cudnnSetStream(handle, POINTER(0x77)), 0, "cudnnSetStream")

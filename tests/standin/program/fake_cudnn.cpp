@@ -19,6 +19,7 @@ int cudnnCreate(void**) {
 // None of these may run where cuDNN is stood in for.
 #define EMM_FAKE(name) \
   int name() { std::abort(); }
+EMM_FAKE(cudnnGetProperty)
 EMM_FAKE(cudnnDestroy)
 EMM_FAKE(cudnnSetStream)
 EMM_FAKE(cudnnGetStream)

@@ -276,7 +276,11 @@ def _leave_out_of_children(mode, values):
 
 def _answer_cudnn(torch):
     """Its convolutions are stood in for, and its norms; not its RNNs and the like, nor its attention. cuDNN 8 had another interface."""
-    if not _HAS_CUDNN or (torch.backends.cudnn.version() or 0) < 90000:
+    try:
+        version = torch.backends.cudnn.version() or 0
+    except RuntimeError:  # another one than PyTorch was built for
+        version = 0
+    if not _HAS_CUDNN or version < 90000:
         torch.backends.cudnn.enabled = False
     else:
         _notes.has_cudnn = True

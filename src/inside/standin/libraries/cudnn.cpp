@@ -1,6 +1,9 @@
 // cuDNN 9: handles, plain descriptors, and its graph API as the frontend calls it. A heuristic
 // gives one engine for each graph of operations, and its plan has the workspace that
 // `--cudnn-workspace` says: one size, or that of a rule (cudnn_workspace.hpp). Nothing is computed.
+#include <dlfcn.h>
+#include <link.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -224,6 +227,23 @@ Status no_bytes(std::size_t* bytes) {
   return kSuccess;
 }
 
+/// The version that the loaded library, which leads here, was made to tell; 0 if none is there.
+std::size_t loaded_version() {
+  using Version = std::size_t (*)();
+  Version found = nullptr;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* into) {
+        if (std::strstr(info->dlpi_name, "libcudnn.so") == nullptr) return 0;
+        void* const library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+        if (library == nullptr) return 0;
+        *static_cast<void**>(into) = dlsym(library, "cudnnGetVersion");
+        dlclose(library);
+        return 1;
+      },
+      &found);
+  return found != nullptr ? found() : 0;
+}
+
 /// For emmctl: cuDNN's plans that were made.
 void note_plan() {
   static std::atomic<bool> is_noted{false};
@@ -253,6 +273,14 @@ Status cudnnSetStream(LibraryHandle* handle, void* stream) {
 Status cudnnGetStream(LibraryHandle* handle, void** stream) {
   if (handle == nullptr || stream == nullptr) return kBadParameter;
   *stream = handle->stream;
+  return kSuccess;
+}
+Status cudnnGetProperty(int type, int* value) {
+  constexpr int kMajor = 0, kMinor = 1, kPatch = 2;  // libraryPropertyType
+  if (value == nullptr || type < kMajor || type > kPatch) return kBadParameter;
+  const auto version = static_cast<int>(loaded_version());  // 91203 is 9.12.3
+  if (version == 0) return kNotInitialized;
+  *value = type == kMajor ? version / 10000 : type == kMinor ? version / 100 % 100 : version % 100;
   return kSuccess;
 }
 std::size_t cudnnGetCudartVersion() { return static_cast<std::size_t>(cuda_version()) * 1000; }

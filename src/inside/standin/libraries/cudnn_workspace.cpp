@@ -80,9 +80,13 @@ std::int64_t workspace_of(const Convolution& of) noexcept {
     if (is_image && of_weights) return copies + split;
     if (is_image && x.channels_last) return x.bytes() + w.bytes();
     if (x.channels_last) return split;
-    // What writes y as it is to be takes the place of a copy where x has few channels.
-    constexpr std::int64_t kSomeChannels = 128;
-    if (part == ConvolutionPart::y && !is_image && in < kSomeChannels && in <= out)
+    if (taps == 1 && !of_weights && (in == 64 || in == 128)) return 0;
+    // What writes y as it is to be takes the place of a copy where tiles of 32 channels, or of 64,
+    // are whole, and y is not much larger than x.
+    constexpr std::int64_t kPixelsMost = 56 * 56;
+    const auto pixels = y.bytes() / y.element_bytes / batch / out;
+    if (part == ConvolutionPart::y && (in == 32 || in == 64) && out >= in &&
+        (out > in || pixels <= kPixelsMost))
       return x.bytes() + w.bytes();
     return copies + split;
   }
