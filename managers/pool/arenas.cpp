@@ -26,9 +26,14 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
                                               stream == kLegacyStream ? StreamHandle{} : stream,
                                               granule_shift_, count_split_, book_, this));
     keys_.push_back(key);
-    // A single arena has nobody to lend to.
-    if (arenas_.size() == 2) arenas_.front()->note_ends();
-    if (arenas_.size() >= 2) arenas_.back()->note_ends();
+    // A single arena has nobody to lend to. Slabs are not lent: notes then serve passing on alone.
+    const auto from =
+        backing_.kind() == Backing::Kind::vmm ? 2 : growth::kConstants.arenas_kept / 2;
+    if (arenas_.size() == from) {
+      for (const auto& arena : arenas_) arena->note_ends();
+    } else if (arenas_.size() > from) {
+      arenas_.back()->note_ends();
+    }
   }
   enter(key, next_to_pass_on_);
   return *arenas_[next_to_pass_on_++];
