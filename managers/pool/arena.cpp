@@ -81,6 +81,7 @@ Result<Arena::Allocation> Arena::allocate(std::uint64_t size, StreamHandle strea
                      .keeps_idle = keeps_idle});
   if (counts_split_) count_split();
   if (asked_.load(std::memory_order_relaxed)) start_lending();
+  if (is_note_due()) note_work();
   return found;
 }
 

@@ -265,6 +265,7 @@ class Arena {
   void became_empty(StreamHandle freed_on) noexcept;
   void start_lending() noexcept;
   void track_free(std::uint32_t block) noexcept;
+  bool is_note_due() const noexcept;
   void note_work() noexcept;
   bool noted_work_is_done() noexcept;
   std::vector<bool> lendable() const;

@@ -50,6 +50,11 @@ void Arena::note_work() noexcept {
   noted_at_ = counts_.allocations_ever();
   tracked_frees_ = frees_ever();
   freed_since_.clear();
+  freed_bytes_ = 0;
+}
+
+bool Arena::is_note_due() const noexcept {
+  return lends_ && (freed_bytes_ >= kConstants.bytes_per_note || !is_noted_);
 }
 
 void Arena::track_free(std::uint32_t block) noexcept {
@@ -69,9 +74,9 @@ void Arena::exclude_from_note(std::uint64_t address, std::uint64_t end) noexcept
 void Arena::freed_here(StreamHandle freed_on) noexcept {
   if (counts_.allocations() == 0) became_empty(freed_on);
   if (!lends_) return;
-  if (exists(freed_on) && (freed_bytes_ >= kConstants.bytes_per_note || !is_noted_)) {
-    freed_bytes_ = 0;
-    note_work();
+  if (is_note_due()) {
+    // The next request names the stream.
+    exists(freed_on) ? note_work() : fast_below_.store(0, std::memory_order_relaxed);
   }
   if (asked_.load(std::memory_order_relaxed)) start_lending();
   if (counts_.allocations_ever() - asked_at_ < kConstants.requests_lending) return;
