@@ -68,8 +68,9 @@ class PoolManager final : public HostOnlyManager {
   Result<MemoryPointer> memalloc(std::uint64_t size, StreamHandle stream) override {
     if (size == 0) return no_size();
     auto& arena = arenas_.of(stream);
-    if (const auto taken = arena.allocate_from_free(size)) return handed_out(arena, taken, size);
-    return memalloc_slowly(arena, size);
+    if (const auto taken = arena.allocate_from_free(size, stream))
+      return handed_out(arena, taken, size);
+    return memalloc_slowly(stream, size);
   }
 
   /// Works only for memory from cuMemAlloc: CUDA has no 64-byte handles for mapped memory.
@@ -203,9 +204,17 @@ class PoolManager final : public HostOnlyManager {
   static std::uint32_t device_of(const ManagerContext& context) noexcept {
     return static_cast<std::uint32_t>(context.shown_ordinal);
   }
-  [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(Arena& arena, std::uint64_t size) {
+  [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(StreamHandle stream, std::uint64_t size) {
+    // The arena may be passed on to another stream before it is asked.
+    for (auto* arena = &arenas_.of(stream);; arena = &arenas_.again_of(stream)) {
+      auto made = memalloc_slowly(*arena, stream, size);
+      if (!made || made->is_managed()) return made;
+    }
+  }
+  /// Owns nothing if the arena is no longer that of `stream`.
+  Result<MemoryPointer> memalloc_slowly(Arena& arena, StreamHandle stream, std::uint64_t size) {
     if (book_ != nullptr) {
-      if (const auto taken = arena.allocate_planned(size))
+      if (const auto taken = arena.allocate_planned(size, stream))
         return handed_out_slowly(arena, taken, size);
     }
     if (arenas_.cannot_serve(arena, size)) {
@@ -214,12 +223,13 @@ class PoolManager final : public HostOnlyManager {
     }
     // Read before the arena is asked: a later release may make room that the arena does not see.
     const auto releases = releases_.load();
-    auto made = arena.allocate(size, keeps_idle());
+    auto made = arena.allocate(size, stream, keeps_idle());
     if (!made && pool::is_out_of_memory(made.error()))
-      made = climb_reclaim_ladder(arena, size, std::move(made), releases);
+      made = climb_reclaim_ladder(arena, stream, size, std::move(made), releases);
     if (!made && pool::is_out_of_memory(made.error())) ++refused_;
     tell_failures();
     if (!made) return std::move(made).error();
+    if (!*made) return MemoryPointer();
     return handed_out_slowly(arena, *made, size);
   }
 
@@ -245,7 +255,8 @@ class PoolManager final : public HostOnlyManager {
              // again. The limit ends the loop if the driver never maps anything.
              {&PoolManager::release_all_arenas, 9}}};
   }
-  Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, std::uint64_t size,
+  Result<Arena::Allocation> climb_reclaim_ladder(Arena& arena, StreamHandle stream,
+                                                 std::uint64_t size,
                                                  Result<Arena::Allocation> refused,
                                                  std::uint64_t releases_before) {
     if (size > backing_.device()) return refused;
@@ -258,7 +269,7 @@ class PoolManager final : public HostOnlyManager {
         auto made_room = (this->*rung.make_room)(climb);
         if (!made_room) return std::move(made_room).error();
         if (!*made_room) break;
-        made = arena.allocate(size, keeps_idle());
+        made = arena.allocate(size, stream, keeps_idle());
         if (made || !pool::is_out_of_memory(made.error())) return made;
       }
     }

@@ -19,6 +19,9 @@ class AddressRanges {
     std::uint64_t size = 0;
     std::vector<std::uint32_t> span_of_page{};
     bool is_abandoned = false;
+    /// Spans up to here belong to another arena now, so nothing else is mapped below, and the range
+    /// is not freed before the pool ends. 0 if none does.
+    std::uint64_t lent_up_to = 0;
     bool holds(std::uint64_t address) const noexcept { return address - base < size; }
   };
 
@@ -45,8 +48,26 @@ class AddressRanges {
                        [](const Range& range) { return range.is_abandoned; });
   }
 
-  /// Notes that the pages of `span` belong to the span `index`. REQUIRES: it lies in a range.
+  bool any_is_lent() const noexcept {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [](const Range& range) { return range.lent_up_to != 0; });
+  }
+  /// Answers whether `address` is in a range of this arena. A span that another arena has lent is
+  /// in none.
+  bool holds(std::uint64_t address) const noexcept {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&](const Range& range) { return range.holds(address); });
+  }
+  /// Notes that `span` belongs to another arena from now on. Spans of other ranges are ignored.
+  void lend(const Span& span) noexcept {
+    if (!holds(span.address)) return;
+    auto& range = range_with(span.address);
+    range.lent_up_to = std::max(range.lent_up_to, span.end());
+  }
+
+  /// Notes that the pages of `span` belong to the span `index`. Spans of other ranges are ignored.
   void name_pages(const Span& span, std::uint32_t index) {
+    if (!holds(span.address)) return;
     auto& range = range_with(span.address);
     const auto first = (span.address - range.base) / Backing::kPage;
     const auto end = first + span.size / Backing::kPage;
@@ -64,17 +85,17 @@ class AddressRanges {
 
   // Called after spans were released: rewind() moves the place of the next span to the base of the
   // last range, then keep_up_to() moves it behind each span that is left there.
-  void rewind() noexcept { next_ = ranges_.back().base; }
+  void rewind() noexcept { next_ = std::max(ranges_.back().base, ranges_.back().lent_up_to); }
   void keep_up_to(std::uint64_t address, std::uint64_t end) noexcept {
     if (ranges_.back().holds(address)) next_ = std::max(next_, end);
   }
 
-  /// Takes out every range that no span lies in, except the last one.
+  /// Takes out every range that no span lies in, except the last one and those with lent spans.
   template <class IsUsed>
   std::vector<Range> take_unused(IsUsed&& is_used) {
     std::vector<Range> taken, kept;
     for (auto& range : ranges_) {
-      const bool keeps = &range == &ranges_.back() || is_used(range);
+      const bool keeps = &range == &ranges_.back() || range.lent_up_to != 0 || is_used(range);
       (keeps ? kept : taken).push_back(std::move(range));
     }
     ranges_ = std::move(kept);

@@ -14,11 +14,11 @@ using growth::kConstants;
 }  // namespace
 
 Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
-             unsigned granule_shift, bool counts_split, PlanBook* book)
+             unsigned granule_shift, bool counts_split, PlanBook* book, const Arenas* others)
     : owner_(owner),
       driver_(driver),
       backing_(backing),
-      stream_(stream),
+      stream_(stream.value),
       counts_split_(counts_split),
       largest_(BlockMap::largest(granule_shift)),
       fast_below_(counts_split || book != nullptr ? 0 : largest_),
@@ -26,6 +26,7 @@ Arena::Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream,
       made_by_(thread_number()),
       blocks_(granule_shift),
       device_room_(driver, backing),
+      others_(others),
       book_(counts_split ? nullptr : book) {}
 
 std::uint64_t Arena::thread_number() noexcept {
@@ -46,22 +47,41 @@ growth::Usage Arena::usage() const noexcept {
           .sharers = backing_.sharers()};
 }
 
-Result<Arena::Allocation> Arena::allocate(std::uint64_t size, bool keeps_idle) {
+bool Arena::is_of(StreamHandle stream) const noexcept {
+  if (stream == kLegacyStream) stream = {};
+  return stream == this->stream() && (stream != kPerThreadStream || is_own_per_thread_stream());
+}
+
+bool Arena::note_another_thread(StreamHandle stream) noexcept {
+  if (!is_of(stream)) return false;
+  allocating_thread_.store(this_thread(), std::memory_order_relaxed);
+  return true;
+}
+
+Result<Arena::Allocation> Arena::allocate(std::uint64_t size, StreamHandle stream,
+                                          bool keeps_idle) {
   if (size >= largest_) return full();
   const std::lock_guard lock(lock_);
+  if (!note_allocating_thread(stream)) return Allocation();
   make_remote_frees();
+  // ask_for_idle() has led this request here.
+  if (fast_below_.load(std::memory_order_relaxed) == 0 && may_lend())
+    fast_below_.store(largest_, std::memory_order_relaxed);
   if (follows_plan()) {
     // Another thread may have brought the plan to this request meanwhile.
     if (const auto taken = take_planned(size)) return taken;
     plan_->note_deviation();
     leave_plan();
   }
+  keeps_idle_ = keeps_idle;
   const auto granules = blocks_.granules(size);
   auto found = find({.size = size,
                      .granules = granules,
                      .wanted = blocks_.bytes(granules),
                      .keeps_idle = keeps_idle});
   if (counts_split_) count_split();
+  if (asked_.load(std::memory_order_relaxed)) start_lending();
+  if (is_note_due()) note_work();
   return found;
 }
 
@@ -181,8 +201,9 @@ Result<Arena::Allocation> Arena::from_slabs(const Request& request) {
 void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   // The default stream has two names. CU_STREAM_PER_THREAD is another stream on every thread, and
   // only one thread allocates from its arena.
-  const auto other_name = stream_ == StreamHandle{} ? kLegacyStream : stream_;
-  const bool is_own = (stream == stream_ || stream == other_name) &&
+  const auto own = this->stream();
+  const auto other_name = own == StreamHandle{} ? kLegacyStream : own;
+  const bool is_own = (stream == own || stream == other_name) &&
                       (stream != kPerThreadStream || is_own_per_thread_stream());
   const bool on_other_stream = stream != StreamHandle{} && !is_own;
   // The event is recorded here, before any lock: it must cover the work that the caller has put on
@@ -193,6 +214,7 @@ void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   if (allocating_thread_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
     const std::lock_guard lock(lock_, std::adopt_lock);
     make_free(free);
+    if (!on_other_stream) freed_here(stream);
   } else {
     remote_frees_.push(free);
   }
@@ -206,7 +228,10 @@ std::uint64_t Arena::make_and_count_frees() noexcept {
   return counts_.allocations_ever() - counts_.allocations();
 }
 
-void Arena::make_own_free(std::uint64_t cookie) noexcept { make_free({.cookie = cookie}); }
+void Arena::make_own_free(std::uint64_t cookie, StreamHandle stream) noexcept {
+  make_free({.cookie = cookie});
+  if (lends_ || counts_.allocations() == 0) freed_here(stream);
+}
 
 void Arena::make_all_remote_frees() noexcept {
   for (const auto& free : remote_frees_.take_all()) make_free(free);
@@ -220,7 +245,9 @@ void Arena::make_free(const PendingFree& free) noexcept {
   const bool defers = free.on_other_stream;
   DeferredFree deferred{.event = free.event, .is_recorded = free.event != EventHandle{}};
   std::uint64_t allocated = 0;
+  if (lends_) ++tracked_frees_;
   const auto end_use = [&](std::uint32_t part) {
+    if (lends_ && !defers) track_free(part);
     const auto bytes = blocks_.bytes_of(part);
     allocated += bytes;
     if (!defers) return blocks_.free(part);
@@ -269,7 +296,7 @@ Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept
   auto count = oldest.size();
   const auto is_ordered = [&](const DeferredFree& free) {
     if (!free.is_recorded || free.event == EventHandle{}) return free.is_recorded;
-    if (!driver_.stream_wait_event(stream_, free.event)) return false;
+    if (!driver_.stream_wait_event(stream(), free.event)) return false;
     backing_.note_stream_wait();
     return true;
   };
@@ -283,6 +310,7 @@ Result<bool> Arena::finish_deferred_frees(OrderBy by, std::size_t most) noexcept
   deferred_.pop(count, [&](const DeferredFree& free) {
     // The event may go: a wait that a stream has begun outlasts its event (cuEventDestroy).
     destroy_event(free.event);
+    if (lends_) track_free(free.block);
     if (free.slot == kNone) return blocks_.free(free.block);
     end_planned(free.slot);
   });
@@ -331,6 +359,7 @@ void Arena::end_all() noexcept {
   counts_.before_deferred_changes(deferred_.bytes(), deferred_.count());
   counts_.free_all();
   counts_.after_deferred_changed();
+  is_noted_ = false;
   stitched_.clear();
   if (deferred_.is_empty()) {
     blocks_.clear();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,9 +30,16 @@
 
 namespace emm::pool {
 
+class Arenas;
+
 /// The memory of one stream, guarded by one lock. A block that was freed on the stream can be
 /// handed out on it again at once, because the stream does its work in order. A block that was
 /// freed on another stream is event-deferred.
+///
+/// Arenas lend one another what is idle. An arena notes at times, by an event on its stream, which
+/// of its spans no work uses from there on; once the event is done another arena may take them, and
+/// nobody waits. Nobody tells when a stream ends: an arena that holds nothing, and whose work is
+/// known to be done, may be passed on to another stream.
 ///
 /// The arena coordinates its parts: find() tries the ways to find memory, the cheapest first, and
 /// tells each part what the others have changed. managers/pool/README.md has the picture.
@@ -42,9 +50,9 @@ class Arena {
   /// `owner` is what owner() returns. With `counts_split` no request takes the fast path: each
   /// walks all free blocks, so that the peaks and totals of Statistics::inactive_split are exact.
   /// With a `book` the arena takes a plan out of it at its first request; not with `counts_split`.
-  /// The book must outlive the arena.
+  /// The book must outlive the arena. `others` are the arenas that lend it memory, if any.
   Arena(void* owner, Driver& driver, Backing& backing, StreamHandle stream, unsigned granule_shift,
-        bool counts_split, PlanBook* book = nullptr);
+        bool counts_split, PlanBook* book = nullptr, const Arenas* others = nullptr);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -62,16 +70,12 @@ class Arena {
     Epoch::Mark mark{};        ///< Current until end_all().
     explicit operator bool() const noexcept { return bool(address); }
   };
-  /// The fast path: allocates `size` > 0 bytes from a free block. Empty if a short search finds
-  /// none.
-  [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size) {
+  /// The fast path: allocates `size` > 0 bytes for `stream` from a free block. Empty if a short
+  /// search finds none, or if the arena is no longer that stream's.
+  [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size, StreamHandle stream) {
     if (size >= fast_below_.load(std::memory_order_relaxed)) return {};
     const std::lock_guard lock(lock_);
-    // Stored only when it changes: frees on other threads read this cache line, and a store would
-    // take it from them.
-    if (allocating_thread_.load(std::memory_order_relaxed) != this_thread()) {
-      allocating_thread_.store(this_thread(), std::memory_order_relaxed);
-    }
+    if (!note_allocating_thread(stream)) return {};
     // A program whose requests all find free blocks must still get back what other threads freed.
     // It looks only now and then, because those threads write the queue's cache line.
     if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
@@ -80,22 +84,22 @@ class Arena {
   /// The fast path where a plan is followed: gives the request the place that the plan has for it.
   /// Empty if there is no plan, or if the plan expects another request; allocate() then leaves the
   /// plan until the arena is empty, or holds just what a period begins with.
-  Allocation allocate_planned(std::uint64_t size);
+  Allocation allocate_planned(std::uint64_t size, StreamHandle stream);
   /// Answers whether allocate_planned() gave the allocation. free_planned() then ends it.
   static bool is_planned(const Allocation& allocation) noexcept {
     return PlanFollower::is_cookie(allocation.cookie);
   }
   /// Tries every way to find the memory. Error out_of_memory if the arena has none and the driver
-  /// or `max` allows no more; else the driver's error. With `keeps_idle` the arena releases no idle
-  /// memory.
-  Result<Allocation> allocate(std::uint64_t size, bool keeps_idle);
+  /// or `max` allows no more; else the driver's error. Empty if the arena is no longer that of
+  /// `stream`. With `keeps_idle` the arena releases no idle memory.
+  Result<Allocation> allocate(std::uint64_t size, StreamHandle stream, bool keeps_idle);
   /// Ends an allocation. A free that comes late or twice changes nothing: its cookie names no live
   /// allocation. The program freed it on `stream`; 0 means that it did not say.
   ///
   /// The free goes to the remote-free queue if another thread holds the lock (perhaps during a
   /// driver call) or was the last to allocate.
   [[gnu::always_inline]] void free(std::uint64_t cookie, StreamHandle stream) noexcept {
-    const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+    const bool elsewhere = stream != StreamHandle{} && stream != this->stream();
     // A hint, so relaxed order suffices: the lock guards all data. A wrong hint queues the free, or
     // lets a thread take the lock that did not allocate last.
     const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
@@ -106,10 +110,10 @@ class Arena {
     const auto block = static_cast<std::uint32_t>(cookie);
     const auto payload = blocks_.payload(block);
     // One test for both slow cases: a stitched block, and an arena that counts_split_.
-    if (((payload | slow_frees_) & kStitched) != 0) return make_own_free(cookie);
+    if (((payload | slow_frees_) & kStitched) != 0) return make_own_free(cookie, stream);
     counts_.free(payload, blocks_.rounded(payload));
     blocks_.free(block);
-    if (counts_.allocations() == 0 && spans_.active_count() > 1) begin_generation();
+    if (counts_.allocations() == 0) became_empty(stream);
   }
   /// As free(), for an allocation that is_planned().
   void free_planned(std::uint64_t cookie, StreamHandle stream) noexcept;
@@ -128,6 +132,33 @@ class Arena {
   void release_idle(std::uint64_t keep, bool wait);
   /// Frees the arena's address ranges if it has no span. Called before the arena ends.
   void free_addresses();
+
+  // Lending and passing on
+
+  /// Refuses every request as one for another stream.
+  void serve_nobody() noexcept { fast_below_.store(0, std::memory_order_relaxed); }
+
+  /// From now on the arena notes what is idle when it becomes empty. Each note costs an event
+  /// record.
+  void note_ends() noexcept { notes_ends_.store(true, std::memory_order_relaxed); }
+  /// Asks the arena to note its frees from its next request on, when its stream exists for sure.
+  void ask_to_lend() noexcept;
+  /// Whether an arena lends all that is idle, or what it has never needed.
+  enum class Lends : std::uint8_t { all, surplus };
+  struct Lent {
+    std::vector<Span> spans{};
+    std::uint64_t bytes = 0;
+    std::uint64_t calls = 0;  ///< Calls that unmapped spans for it; each takes the driver 20 us.
+  };
+  /// Takes idle spans out of the arena that lie one behind the other and have `wanted` bytes
+  /// together. Empty if there are none, if work may use them, or if another thread is in the arena.
+  /// With `waits`, that stream is made to wait for the work.
+  Lent lend(std::uint64_t wanted, Lends lends, std::optional<StreamHandle> waits);
+  /// Releases such spans to the driver until they have `bytes` together. Returns their bytes.
+  Lent release_lendable(std::uint64_t bytes, Lends lends);
+  /// Makes the arena that of `stream`, on the calling thread, with all that it has reserved. False
+  /// if it holds an allocation, or if its stream's work is not known to be done. Waits for nothing.
+  bool pass_on(StreamHandle stream) noexcept;
 
   /// For the fit check, which holds the locks of all arenas at once.
   bool try_lock() noexcept { return lock_.try_lock(); }
@@ -148,6 +179,10 @@ class Arena {
     std::uint32_t granules = 0;
     std::uint64_t wanted = 0;  ///< `size` in whole granules.
     bool keeps_idle = false;
+  };
+  struct FreedBlock {
+    std::uint64_t address = 0;
+    std::uint64_t end = 0;
   };
   /// What bounds a growth, besides the backing: the policy, what the arena has reserved, or
   /// nothing.
@@ -172,13 +207,27 @@ class Arena {
     counts_.allocate(size, allocated);
     generation_.note_allocated(counts_.allocated());
   }
+  StreamHandle stream() const noexcept { return {stream_.load(std::memory_order_relaxed)}; }
+  /// Answers whether the arena is that of `stream`, which the calling thread has named.
+  bool is_of(StreamHandle stream) const noexcept;
+  /// Notes the thread that allocates. False if the arena is no longer that of `stream`. Only a
+  /// thread that has just allocated here can pass this without a look at the stream, since
+  /// pass_on() forgets the thread. REQUIRES: the lock.
+  [[gnu::always_inline]] bool note_allocating_thread(StreamHandle stream) noexcept {
+    if (allocating_thread_.load(std::memory_order_relaxed) == this_thread()) [[likely]]
+      return true;
+    return note_another_thread(stream);
+  }
+  // Stored only when it changes: frees on other threads read this cache line, and a store would
+  // take it from them.
+  [[gnu::noinline]] bool note_another_thread(StreamHandle stream) noexcept;
   static std::uintptr_t this_thread() noexcept {
     static thread_local char here;
     return reinterpret_cast<std::uintptr_t>(&here);
   }
   bool maps() const noexcept { return backing_.kind() == Backing::Kind::vmm; }
   bool is_own_per_thread_stream() const noexcept {
-    return stream_ == kPerThreadStream && made_by_ == thread_number();
+    return stream() == kPerThreadStream && made_by_ == thread_number();
   }
   growth::Usage usage() const noexcept;
 
@@ -193,7 +242,7 @@ class Arena {
   // Frees (arena.cpp)
   void free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept;
   void make_free(const PendingFree& free) noexcept;
-  void make_own_free(std::uint64_t cookie) noexcept;  ///< A free on the arena's own stream.
+  void make_own_free(std::uint64_t cookie, StreamHandle stream) noexcept;  ///< On the own stream.
   void make_remote_frees() noexcept {
     if (!remote_frees_.seems_empty()) make_all_remote_frees();
   }
@@ -202,6 +251,33 @@ class Arena {
   EventHandle record_event(StreamHandle stream) noexcept;
   void destroy_event(EventHandle event) noexcept;
   void begin_generation() noexcept;
+
+  // Lending (arena_lending.cpp)
+  bool may_note() const noexcept {
+    return others_ != nullptr && !counts_split_ && book_ == nullptr && plan_ == nullptr;
+  }
+  bool may_lend() const noexcept { return may_note() && maps(); }
+  std::uint64_t frees_ever() const noexcept {
+    return counts_.allocations_ever() - counts_.allocations();
+  }
+  bool exists(StreamHandle named) const noexcept;
+  void freed_here(StreamHandle freed_on) noexcept;
+  void became_empty(StreamHandle freed_on) noexcept;
+  void start_lending() noexcept;
+  void track_free(std::uint32_t block) noexcept;
+  bool is_note_due() const noexcept;
+  void note_work() noexcept;
+  bool noted_work_is_done() noexcept;
+  std::vector<bool> lendable() const;
+  std::vector<std::uint32_t> shortest_run(std::uint64_t wanted,
+                                          const std::vector<bool>& is_lendable) const;
+  std::uint64_t most_to_lend(Lends lends) const noexcept;
+  bool may_exchange() const noexcept;
+  bool is_worth_a_wait(std::uint64_t wanted);
+  bool note_holds() const noexcept;
+  void exclude_from_note(std::uint64_t address, std::uint64_t end) noexcept;
+  bool borrow(std::uint64_t wanted);
+  void borrow_by_release(std::uint64_t bytes);
 
   // Following a plan (arena_plan.cpp)
   /// While it lives, what a followed plan holds is in the block map, as if there were no plan.
@@ -247,7 +323,8 @@ class Arena {
   std::vector<std::uint32_t> idle_spans(std::uint64_t keep) const;
   Result<bool> wait_until_unused(bool wait) noexcept;
   void take_out_of_blocks(std::vector<std::uint32_t> idle);
-  void release_spans(const std::vector<std::uint32_t>& idle);
+  std::uint64_t release_spans(const std::vector<std::uint32_t>& idle);
+  std::uint64_t drop_mappings_of(const std::vector<std::uint32_t>& idle);
   void release_unused_addresses(std::uint64_t failures_before);
   void free_ranges(const std::vector<AddressRanges::Range>& ranges);
   std::uint64_t smallest_span() const noexcept;
@@ -273,20 +350,22 @@ class Arena {
   void* owner_;
   Driver& driver_;
   Backing& backing_;
-  const StreamHandle stream_;
+  std::atomic<std::uint64_t> stream_;  ///< Changed under the lock, by pass_on() alone.
   const bool counts_split_;
   const std::uint64_t largest_;
   /// The fast path serves smaller requests only. 0 with counts_split_, and while a plan is followed
   /// or may be, so that it serves none. Changed under the lock, read without it as a hint.
   std::atomic<std::uint64_t> fast_below_;
-  /// kStitched with counts_split_ or a plan, so that every free takes the slow path; else 0.
-  const std::uint64_t slow_frees_;
+  /// kStitched with counts_split_ or a plan, and while the arena lends, so that every free takes
+  /// the slow path; else 0. Changed under the lock.
+  std::uint64_t slow_frees_;
   // Every thread reads these members and few threads write them, so they do not share a cache line
   // with what the allocating thread writes.
   /// this_thread() of the thread that allocated last. Once that thread has ended, a later one may
   /// have the same value.
   std::atomic<std::uintptr_t> allocating_thread_{0};
-  const std::uint64_t made_by_;  ///< thread_number() of the thread that made the arena.
+  /// thread_number() of the thread that made the arena or was passed it. Changed under the lock.
+  std::atomic<std::uint64_t> made_by_;
   RemoteFrees remote_frees_;
   alignas(64) SpinLock lock_;  ///< Also held during driver calls.
   Epoch epoch_;
@@ -298,7 +377,25 @@ class Arena {
   DeviceRoom device_room_;
   StitchedBlocks stitched_;
   StitchCache stitches_;
-  PlanBook* book_;  ///< Null once the first request has looked for its plan.
+  const Arenas* const others_;
+  std::atomic<bool> notes_ends_{false};
+  std::atomic<bool> asked_{false};  ///< By ask_to_lend(), and not answered yet.
+  bool lends_ = false;              ///< Frees are tracked.
+  /// An event on the stream, behind all work that used what was free when it was recorded. Since
+  /// then the blocks of freed_since_ have become free. The note holds as long as tracked_frees_ is
+  /// the number of all frees: frees are tracked only while the arena lends.
+  EventHandle noted_{};
+  bool is_noted_ = false;
+  bool is_done_ = false;  ///< The noted work is known to be done.
+  std::uint64_t tracked_frees_ = 0;
+  std::vector<FreedBlock> freed_since_;
+  std::uint64_t freed_bytes_ = 0;  ///< In blocks that were freed since the last note.
+  std::uint64_t noted_at_ = 0;     ///< Requests ever, at the last note, and when asked last.
+  std::uint64_t asked_at_ = 0;
+  std::uint64_t ends_noted_ = 0;
+  bool keeps_idle_ = false;            ///< Of the request that is being served.
+  std::uint64_t calls_to_borrow_ = 0;  ///< Spans that were unmapped so that this arena grows.
+  PlanBook* book_;                     ///< Null once the first request has looked for its plan.
   std::unique_ptr<PlanFollower> plan_;
   // Scratch memory for stitching a request. These are members so that they keep their capacity.
   SpanEnds ends_;

@@ -54,6 +54,7 @@ Result<bool> Arena::make_room_at_tail(std::uint64_t wanted, Limit limit) {
       continue;
     }
     if (limit == Limit::reserved) return false;
+    if (borrow(wanted)) return true;
     const auto span = growth::span_size(usage());
     if (needed < span && growth::affords(usage(), span, wanted)) {
       if (add_spans(span, span)) continue;
@@ -81,6 +82,7 @@ Status Arena::add_spans(std::uint64_t bytes, std::uint64_t single_span_limit,
   // new ones.
   activate(~std::uint64_t{0});
   const auto sizes = growth::span_sizes(usage(), bytes, single_span_limit);
+  borrow_by_release(bytes);
   if (auto done = device_room_.may_ask(bytes, sizes.size()); !done) return done;
   const auto all = bytes + size_of(aliased_behind);
   if (auto done = reserve_addresses_for(all); !done) return done;
@@ -150,7 +152,8 @@ void Arena::release_idle(std::uint64_t keep, bool wait) {
     release_idle_spans(keep, wait);
   }
   // A program may create new streams without end, and addresses are limited.
-  if (wait && !spans_.addresses().any_is_abandoned() && spans_.is_empty())
+  const auto& addresses = spans_.addresses();
+  if (wait && !addresses.any_is_abandoned() && !addresses.any_is_lent() && spans_.is_empty())
     free_ranges(spans_.addresses().take_all());
   if (counts_split_) count_split();
 }
@@ -210,8 +213,8 @@ std::uint64_t Arena::smallest_span() const noexcept {
 // streams, and for others waits for the whole context. False if work is pending and `wait` is
 // false.
 Result<bool> Arena::wait_until_unused(bool wait) noexcept {
-  if (!wait && (stream_ == StreamHandle{} || is_own_per_thread_stream())) {
-    const auto done = driver_.stream_query(stream_);
+  if (!wait && (stream() == StreamHandle{} || is_own_per_thread_stream())) {
+    const auto done = driver_.stream_query(stream());
     return done && *done;
   }
   if (auto done = driver_.ctx_synchronize(); !done) return std::move(done).error();
@@ -245,25 +248,35 @@ void Arena::take_out_of_blocks(std::vector<std::uint32_t> idle) {
   }
 }
 
-// Releases spans, and with each span the alias mappings that it is in.
-void Arena::release_spans(const std::vector<std::uint32_t>& idle) {
+// Unmaps the alias mappings that one of `idle` is in. Returns in how many calls.
+std::uint64_t Arena::drop_mappings_of(const std::vector<std::uint32_t>& idle) {
+  ends_.clear();
+  std::uint64_t calls = 0;
+  for (const auto& mapping : stitches_.take_mappings_of(idle, spans_.count())) {
+    std::vector<Span> aliased;
+    for (const auto span : mapping.aliased()) aliased.push_back(spans_[span]);
+    backing_.unmap(mapping.aliased_address(), aliased);
+    calls += aliased.size();
+    if (mapping.at_home == 0) backing_.free_addresses(mapping.base, mapping.size);
+  }
+  return calls;
+}
+
+// Releases spans, and with each span the alias mappings that it is in. Returns how many mappings of
+// spans that unmaps.
+std::uint64_t Arena::release_spans(const std::vector<std::uint32_t>& idle) {
   const auto failures = backing_.failures();
   // The order matters. The blocks go first, so that no request gets memory of the spans. Aliases go
   // before the spans that they map, because the device gets a handle's memory back only after its
   // last mapping. Indexes change last, because the mappings above use the old ones.
   take_out_of_blocks(idle);
-  ends_.clear();
-  for (const auto& mapping : stitches_.take_mappings_of(idle, spans_.count())) {
-    std::vector<Span> aliased;
-    for (const auto span : mapping.aliased()) aliased.push_back(spans_[span]);
-    backing_.unmap(mapping.aliased_address(), aliased);
-    if (mapping.at_home == 0) backing_.free_addresses(mapping.base, mapping.size);
-  }
+  const auto unmapped = drop_mappings_of(idle);
   for (const auto span : idle) backing_.release(spans_[span]);
   stitches_.rename_spans(spans_.erase(idle));
   forget_released_plan();
   counts_.set_segments(spans_.segment_count());
   if (!spans_.addresses().is_empty()) release_unused_addresses(failures);
+  return unmapped + idle.size();
 }
 
 void Arena::release_unused_addresses(std::uint64_t failures_before) {
@@ -294,6 +307,8 @@ void Arena::free_ranges(const std::vector<AddressRanges::Range>& ranges) {
 
 void Arena::free_addresses() {
   const std::lock_guard lock(lock_);
+  destroy_event(std::exchange(noted_, {}));
+  is_noted_ = false;
   if (spans_.is_empty()) free_ranges(spans_.addresses().take_all());
 }
 

@@ -30,11 +30,9 @@ bool Arena::finish_all_deferred_frees() noexcept {
   return true;
 }
 
-Arena::Allocation Arena::allocate_planned(std::uint64_t size) {
+Arena::Allocation Arena::allocate_planned(std::uint64_t size, StreamHandle stream) {
   const std::lock_guard lock(lock_);
-  // The same as in allocate_from_free(), for the same reasons.
-  if (allocating_thread_.load(std::memory_order_relaxed) != this_thread())
-    allocating_thread_.store(this_thread(), std::memory_order_relaxed);
+  if (!note_allocating_thread(stream)) return {};
   if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
   return take_planned(size);
 }
@@ -50,7 +48,7 @@ Arena::Allocation Arena::take_planned(std::uint64_t size) {
 // Finds and enters a plan, and brings back what the place waits for.
 std::uint32_t Arena::take_planned_slowly(std::uint64_t size) {
   if (book_ != nullptr)
-    plan_ = std::exchange(book_, nullptr)->take(stream_ == StreamHandle{}, size);
+    plan_ = std::exchange(book_, nullptr)->take(stream() == StreamHandle{}, size);
   make_remote_frees();
   if (!follows_plan() && !(may_follow_plan() && enter_plan())) {
     fast_below_.store(counts_split_ ? 0 : largest_, std::memory_order_relaxed);
@@ -135,7 +133,7 @@ void Arena::take_plan_out_of_blocks() noexcept {
 }
 
 void Arena::free_planned(std::uint64_t cookie, StreamHandle stream) noexcept {
-  const bool elsewhere = stream != StreamHandle{} && stream != stream_;
+  const bool elsewhere = stream != StreamHandle{} && stream != this->stream();
   const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
   if (elsewhere || !here || !lock_.try_lock()) return free_slowly(cookie, stream);
   const std::lock_guard lock(lock_, std::adopt_lock);

@@ -91,7 +91,7 @@ void Arena::add_stitched_blocks(MemoryMap& map, std::vector<MemoryMap::Block>& b
     auto& entry = map.stitched_blocks.emplace_back();
     entry.address = stitched.address.value;
     entry.requested_size = stitched.requested;
-    entry.stream = stream_;
+    entry.stream = stream();
     auto rest = stitched.requested;
     for (const auto part : stitched.parts) {
       auto& block = blocks.emplace_back(describe(part));
@@ -146,7 +146,7 @@ void Arena::add_to(MemoryMap& map) {
   for (const auto index : spans_.by_address()) {
     const auto& span = spans_[index];
     if (!SpanList::continues(span, end))
-      map.segments.push_back({.address = span.address, .size = 0, .stream = stream_});
+      map.segments.push_back({.address = span.address, .size = 0, .stream = stream()});
     end = span.end();
     auto& segment = map.segments.back();
     segment.size += span.size;

@@ -1,31 +1,81 @@
 #include "managers/pool/arenas.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace emm::pool {
 
 // The table is at most half full, so that every search in it meets an empty slot.
+Arenas::ArenaSlot* Arenas::slot_with(std::uint64_t key) noexcept {
+  for (auto slot = slot_of(key); table_[slot].arena.load(std::memory_order_acquire) != nullptr;
+       slot = (slot + 1) % kSlots) {
+    if (table_[slot].key == key) return &table_[slot];
+  }
+  return nullptr;
+}
+
 Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
   const std::lock_guard lock(mutex_);
-  auto slot = slot_of(key);
-  for (Arena* arena = nullptr;
-       (arena = table_[slot].arena.load(std::memory_order_acquire)) != nullptr;
-       slot = (slot + 1) % kSlots) {
-    if (table_[slot].key == key) return *arena;
-  }
+  const auto* const slot = slot_with(key);
+  if (slot != nullptr && slot->arena != nobodys_.get()) return *slot->arena;
   const auto other = others_.find(key);
   if (other != others_.end()) return *other->second;
-  auto& arena = *arenas_.emplace_back(std::make_unique<Arena>(
-      owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream, granule_shift_,
-      count_split_, book_));
-  if (arenas_.size() > kSlots / 2) {
-    others_.emplace(key, &arena);
-    return arena;
+  if (arenas_.size() < growth::kConstants.arenas_kept || !pass_one_on(key, stream)) {
+    next_to_pass_on_ = arenas_.size();
+    arenas_.push_back(std::make_unique<Arena>(owner_, *driver_, backing_,
+                                              stream == kLegacyStream ? StreamHandle{} : stream,
+                                              granule_shift_, count_split_, book_, this));
+    keys_.push_back(key);
+    // A single arena has nobody to lend to. Slabs are not lent: notes then serve passing on alone.
+    const auto from =
+        backing_.kind() == Backing::Kind::vmm ? 2 : growth::kConstants.arenas_kept / 2;
+    if (arenas_.size() == from) {
+      for (const auto& arena : arenas_) arena->note_ends();
+    } else if (arenas_.size() > from) {
+      arenas_.back()->note_ends();
+    }
   }
+  enter(key, next_to_pass_on_);
+  return *arenas_[next_to_pass_on_++];
+}
+
+// Gives an arena that holds nothing to a new stream; next_to_pass_on_ then names it. They are tried
+// in turn, so that the one that was passed on last comes last.
+bool Arenas::pass_one_on(std::uint64_t key, StreamHandle stream) {
+  for (std::size_t tries = 0; tries < arenas_.size(); ++tries, ++next_to_pass_on_) {
+    if (next_to_pass_on_ >= arenas_.size()) next_to_pass_on_ = 0;
+    if (!arenas_[next_to_pass_on_]->pass_on(stream)) continue;
+    if (nobodys_ == nullptr) {
+      nobodys_ = std::make_unique<Arena>(owner_, *driver_, backing_, kNoStream, granule_shift_,
+                                         count_split_);
+      nobodys_->serve_nobody();
+    }
+    leave(std::exchange(keys_[next_to_pass_on_], key));
+    return true;
+  }
+  return false;
+}
+
+void Arenas::enter(std::uint64_t key, std::size_t index) {
+  auto& arena = *arenas_[index];
+  if (auto* const slot = slot_with(key); slot != nullptr)
+    return slot->arena.store(&arena, std::memory_order_release);
+  if (entered_ >= kSlots / 2) {
+    others_[key] = &arena;
+    return;
+  }
+  ++entered_;
+  auto slot = slot_of(key);
+  while (table_[slot].arena.load(std::memory_order_relaxed) != nullptr) slot = (slot + 1) % kSlots;
   // `key` is stored first: of() reads it without a lock once it has acquired `arena`.
   table_[slot].key = key;
   table_[slot].arena.store(&arena, std::memory_order_release);
-  return arena;
+}
+
+// A slot keeps its key, so that of() may read it without a lock.
+void Arenas::leave(std::uint64_t key) {
+  if (others_.erase(key) > 0) return;
+  slot_with(key)->arena.store(nobodys_.get(), std::memory_order_release);
 }
 
 Arena* Arenas::at(std::size_t index) const {

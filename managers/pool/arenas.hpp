@@ -12,8 +12,10 @@
 
 namespace emm::pool {
 
-/// The arenas of a pool by stream. Finding an arena that exists takes no lock. Arenas live until
-/// the pool ends. Any thread may call.
+/// The arenas of a pool by stream. Finding an arena that exists takes no lock, while the program
+/// has named fewer than 512 streams. Arenas live until the pool ends, but a new stream may be given
+/// the arena of another one that holds nothing: who finds an arena asks it whose it is. Any thread
+/// may call.
 class Arenas {
  public:
   /// `driver` may be null in a probe, and `book` where there is no plan.
@@ -37,6 +39,8 @@ class Arenas {
       if (entry.key == key) return *arena;
     }
   }
+  /// As of(), where that arena has turned out to be another stream's meanwhile.
+  Arena& again_of(StreamHandle stream) { return make(key_of(stream), stream); }
   /// Calls visit(arena) for each arena in the order of creation. Takes nothing from the heap.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -53,9 +57,10 @@ class Arenas {
 
  private:
   static constexpr std::size_t kSlots = 1024;
+  static constexpr StreamHandle kNoStream{~std::uint64_t{0}};
   struct ArenaSlot {
-    std::uint64_t key = 0;  ///< Written before `arena`, and never again.
-    std::atomic<Arena*> arena{nullptr};
+    std::uint64_t key = 0;               ///< Written before `arena`, and never again.
+    std::atomic<Arena*> arena{nullptr};  ///< nobodys_ once it is another stream's.
   };
 
   static std::uint64_t key_of(StreamHandle stream) noexcept {
@@ -69,6 +74,10 @@ class Arenas {
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 54);
   }
   Arena& make(std::uint64_t key, StreamHandle stream);
+  ArenaSlot* slot_with(std::uint64_t key) noexcept;
+  void enter(std::uint64_t key, std::size_t index);
+  void leave(std::uint64_t key);
+  bool pass_one_on(std::uint64_t key, StreamHandle stream);
   Arena* at(std::size_t index) const;  ///< Null behind the last arena.
 
   void* owner_;
@@ -77,11 +86,14 @@ class Arenas {
   unsigned granule_shift_;
   bool count_split_;
   PlanBook* book_;
-  /// Guards arenas_, others_ and additions to table_. No deadlock: a thread that holds it only
-  /// tries the arenas' locks (cannot_serve()), and no thread takes it while it holds an arena's
-  /// lock.
+  /// Guards the members below, and changes of table_. No deadlock: a thread that holds it only
+  /// tries the arenas' locks.
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
+  std::vector<std::uint64_t> keys_;  ///< Of the arenas.
+  std::size_t entered_ = 0;          ///< Slots of table_ that are in use.
+  std::size_t next_to_pass_on_ = 0;
+  std::unique_ptr<Arena> nobodys_;          ///< Serves no stream.
   std::map<std::uint64_t, Arena*> others_;  ///< Arenas that table_ has no room for.
   std::array<ArenaSlot, kSlots> table_{};
 };

@@ -31,6 +31,9 @@ class Generation {
   /// than an earlier one.
   std::uint64_t stitched_in_vain() const noexcept { return in_vain_; }
 
+  /// The most bytes that were allocated in any generation.
+  std::uint64_t peak_ever() const noexcept { return std::max(peak_, highest_peak_); }
+
   void begin_next(std::uint64_t requests_ever) noexcept {
     if (peak_ <= highest_peak_) in_vain_ += mapped_spans_;
     highest_peak_ = std::max(highest_peak_, std::exchange(peak_, 0));

@@ -61,6 +61,22 @@ struct Constants {
   std::uint64_t ask_device_from =
       256_MiB;  ///< cuMemGetInfo takes 4 us: smaller growths do without it.
 
+  // Memory that passes between streams.
+  std::uint64_t arenas_kept = 16;          ///< With so many, a new stream is given an idle one.
+  std::uint64_t ends_always_noted = 8;     ///< How often an arena notes that it is empty at first.
+  std::uint64_t requests_per_note = 64;    ///< Later it does after so many: a note takes 325 ns.
+  std::uint64_t requests_lending = 4096;   ///< An arena lends for so many after it was asked.
+  std::uint64_t bytes_per_note = 256_KiB;  ///< While it lends, it notes when so much was freed.
+  std::uint64_t frees_tracked = 64;        ///< After more frees without a note nothing is lent.
+  std::uint64_t wait_excess_divisor = 10;  ///< Above the sum of the arenas' peaks and a tenth of
+                                           ///< it, a stream waits before the pool grows.
+  /// How many spans may be unmapped for one arena: so many, and one for so many of its requests.
+  /// Beyond, the others keep their peak, a 64th of it and 2 MiB.
+  std::uint64_t borrowing_calls_at_first = 128;
+  std::uint64_t requests_per_borrowing_call = 2048;
+  std::uint64_t kept_divisor = 64;
+  std::uint64_t kept_least = 2_MiB;
+
   // Addresses are plentiful, but limited.
   std::uint64_t address_range = 64_GiB;
   std::uint64_t arenas_with_wide_ranges = 64;  ///< Beyond this, arenas reserve less at a time.

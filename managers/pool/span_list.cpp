@@ -40,6 +40,38 @@ void SpanList::add(const Span& span) {
   if (!addresses_.is_empty()) addresses_.name_pages(span, index);
 }
 
+std::vector<std::uint32_t> SpanList::deactivate(const std::vector<std::uint32_t>& idle) {
+  std::vector<bool> goes(spans_.size(), false);
+  for (const auto span : idle) goes[span] = is_active(span);
+  std::vector<std::uint32_t> order;
+  order.reserve(spans_.size());
+  for (const bool goers : {false, true}) {
+    for (std::uint32_t span = 0; span < spans_.size(); ++span) {
+      if (goes[span] == goers) order.push_back(span);
+    }
+  }
+  std::vector<std::uint32_t> new_index(spans_.size());
+  std::vector<Span> spans;
+  spans.reserve(spans_.size());
+  for (const auto span : order) {
+    new_index[span] = static_cast<std::uint32_t>(spans.size());
+    spans.push_back(spans_[span]);
+    if (!goes[span]) continue;
+    --active_;
+    active_bytes_ -= spans_[span].size;
+  }
+  spans_ = std::move(spans);
+  for (auto& span : by_address_) span = new_index[span];
+  name_all_pages();
+  return new_index;
+}
+
+void SpanList::name_all_pages() {
+  if (addresses_.is_empty()) return;
+  for (std::uint32_t span = 0; span < spans_.size(); ++span)
+    addresses_.name_pages(spans_[span], span);
+}
+
 std::vector<std::uint32_t> SpanList::erase(const std::vector<std::uint32_t>& gone) {
   std::vector<std::uint32_t> new_index(spans_.size(), 0);
   for (const auto span : gone) new_index[span] = kNone;
@@ -63,8 +95,7 @@ std::vector<std::uint32_t> SpanList::erase(const std::vector<std::uint32_t>& gon
   by_address_.erase(std::remove_if(by_address_.begin(), by_address_.end(), is_gone),
                     by_address_.end());
   for (auto& span : by_address_) span = new_index[span];
-  for (std::uint32_t span = 0; span < kept && !addresses_.is_empty(); ++span)
-    addresses_.name_pages(spans_[span], span);
+  name_all_pages();
   return new_index;
 }
 

@@ -46,8 +46,11 @@ class SpanList {
     active_bytes_ = 0;
   }
 
-  /// Adds a span behind the others, inactive. REQUIRES: it lies in a range of addresses(), if there
-  /// are any.
+  /// Makes the active spans of `idle` inactive, behind the other spans. Returns the new index of
+  /// each span.
+  std::vector<std::uint32_t> deactivate(const std::vector<std::uint32_t>& idle);
+
+  /// Adds a span behind the others, inactive.
   void add(const Span& span);
   /// Erases the spans of `gone`. Returns the new index of each former span, kNone for the erased
   /// ones.
@@ -66,8 +69,11 @@ class SpanList {
       visit(span);
     }
   }
-  /// The span that `address` is in. REQUIRES: addresses() has named that span's pages.
-  std::uint32_t at(std::uint64_t address) const noexcept { return addresses_.span_at(address); }
+  /// The span that `address` is in. REQUIRES: there is one.
+  std::uint32_t at(std::uint64_t address) const noexcept {
+    if (addresses_.holds(address)) return addresses_.span_at(address);
+    return by_address_[place_from(address + 1) - 1];  // a span that another arena has lent
+  }
   /// The number of contiguous address runs that the spans form.
   std::uint64_t segment_count() const noexcept;
   /// Answers whether the span continues a segment that ends at `end`. A slab from cuMemAlloc is a
@@ -81,6 +87,8 @@ class SpanList {
   std::uint64_t metadata_bytes() const noexcept;
 
  private:
+  void name_all_pages();
+
   std::vector<Span> spans_;
   std::uint64_t bytes_ = 0;  ///< The sum of all spans.
   std::uint32_t active_ = 0;

@@ -125,8 +125,7 @@ void StitchCache::begin_generation() noexcept {
 
 std::vector<AliasMapping> StitchCache::take_mappings_of(const std::vector<std::uint32_t>& gone,
                                                         std::size_t span_count) {
-  last_ = {};
-  now_ = {};
+  forget_history();
   std::vector<bool> is_gone(span_count, false);
   for (const auto span : gone) is_gone[span] = true;
   std::vector<AliasMapping> taken, kept;

@@ -125,7 +125,12 @@ class StitchCache {
   /// them.
   std::vector<AliasMapping> take_mappings_of(const std::vector<std::uint32_t>& gone,
                                              std::size_t span_count);
-  /// Takes over the new indexes that SpanList::erase() returned.
+  /// Forgets what the last generations stitched; keeps the mappings.
+  void forget_history() noexcept {
+    last_ = {};
+    now_ = {};
+  }
+  /// Takes over the new indexes that SpanList::erase() or deactivate() returned.
   void rename_spans(const std::vector<std::uint32_t>& new_index) noexcept;
 
   std::uint64_t metadata_bytes() const noexcept;
