@@ -28,7 +28,7 @@ struct PoolSettings {
   std::uint64_t max = kUnlimited;
   std::uint64_t release_threshold = kUnlimited;
   std::uint64_t alignment = 512;
-  bool counts_split = false;
+  bool counts_split = false, lends = false;
   std::shared_ptr<const allocators::PoolPlan> plan{};
 };
 
@@ -39,7 +39,7 @@ class PoolManager final : public HostOnlyManager {
   PoolManager(const ManagerContext& context, const PoolSettings& settings)
       : HostOnlyManager(context, settings.host),
         settings_(settings),
-        backing_(context.driver, settings.backing, settings.max),
+        backing_(context.driver, settings.backing, settings.max, settings.lends),
         book_(settings.plan != nullptr
                   ? std::make_unique<PlanBook>(settings.plan, device_of(context))
                   : nullptr),
@@ -415,6 +415,7 @@ Result<std::unique_ptr<MemoryManager>> make_pool(const ManagerContext& context, 
   settings.alignment = options.bytes("alignment", settings.alignment);
   settings.counts_split =
       options.choice("inactive_split", "current", {"current", "peak"}) == "peak";
+  settings.lends = options.flag("lend", settings.lends);
   const auto plan = options.text("plan", "");
   if (auto done = options.finish(kOwner); !done) return std::move(done).error();
   if (!plan.empty()) {
@@ -457,7 +458,7 @@ extern constinit const ManagerEntry pool_manager{
         "fits",
     .options =
         "backing=vmm|cumem, initial=0, max=<no limit>, release_threshold=<no limit>, "
-        "alignment=512, inactive_split=current|peak, plan=<none>, "
+        "alignment=512, inactive_split=current|peak, lend=false, plan=<none>, "
         "profile=standard|numba, count=10, ratio=0.2, capacity=<the device's>",
     .promise = Promise::host_only,
     .variants = {"backing=cumem", "profile=numba"},

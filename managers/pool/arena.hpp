@@ -256,7 +256,7 @@ class Arena {
   bool may_note() const noexcept {
     return others_ != nullptr && !counts_split_ && book_ == nullptr && plan_ == nullptr;
   }
-  bool may_lend() const noexcept { return may_note() && maps(); }
+  bool may_lend() const noexcept { return backing_.lends() && may_note() && maps(); }
   std::uint64_t frees_ever() const noexcept {
     return counts_.allocations_ever() - counts_.allocations();
   }

@@ -49,8 +49,11 @@ class Backing {
   }
 
   /// An empty `asked_for` means vmm, or cumem on a device without virtual memory management.
-  Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max) noexcept
-      : driver_(driver), kind_(asked_for), max_(max) {}
+  /// `lends`: arenas lend one another what is idle.
+  Backing(Driver* driver, std::optional<Kind> asked_for, std::uint64_t max, bool lends) noexcept
+      : driver_(driver), kind_(asked_for), max_(max), lends_(lends) {}
+
+  bool lends() const noexcept { return lends_; }
 
   /// The first call asks the device.
   Kind kind() noexcept;
@@ -142,6 +145,7 @@ class Backing {
   std::optional<Kind> kind_;
   std::atomic<bool> decided_{false};
   std::uint64_t max_;
+  const bool lends_;
   std::atomic<unsigned> sharers_{0};
   std::atomic<std::uint64_t> reserved_{0};
   std::atomic<std::uint64_t> asked_{0};   ///< Bytes of reserved_ that the driver has not given yet.

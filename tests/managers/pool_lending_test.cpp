@@ -98,7 +98,7 @@ TEST_F(PoolLending, AStreamWhoseArenaWasPassedOnGetsAnother) {
 }
 
 TEST_F(PoolLending, ANewStreamTakesWhatAnotherHasLeft) {
-  make("pool");
+  make("pool:lend=true");
   const auto one = stream(), two = stream();
   const auto small = memory(512, two);
   auto large = memory(200_MiB, one);
@@ -113,7 +113,7 @@ TEST_F(PoolLending, ANewStreamTakesWhatAnotherHasLeft) {
 }
 
 TEST_F(PoolLending, MemoryThatAStreamMayStillUseStaysThere) {
-  make("pool");
+  make("pool:lend=true");
   const auto one = stream(), two = stream();
   const auto small = memory(512, two);
   auto large = memory(64_MiB, one);
@@ -126,7 +126,7 @@ TEST_F(PoolLending, MemoryThatAStreamMayStillUseStaysThere) {
 }
 
 TEST_F(PoolLending, AStreamWaitsForAnotherBeforeThePoolHoldsATenthMoreThanEachNeeds) {
-  make("pool:initial=200MiB");
+  make("pool:lend=true,initial=200MiB");
   const auto two = stream();
   const auto small = memory(512, two);
   auto large = memory(100_MiB);
@@ -142,7 +142,7 @@ TEST_F(PoolLending, AStreamWaitsForAnotherBeforeThePoolHoldsATenthMoreThanEachNe
 }
 
 TEST_F(PoolLending, AFreeThatNamesNoStreamLendsNothing) {
-  make("pool");
+  make("pool:lend=true");
   const auto one = stream(), two = stream();
   const auto small = memory(512, two);
   ASSERT_TRUE(memory(64_MiB, one).free());
@@ -154,7 +154,7 @@ TEST_F(PoolLending, AFreeThatNamesNoStreamLendsNothing) {
 }
 
 TEST_F(PoolLending, LentMemoryGoesBackToTheDriver) {
-  make("pool");
+  make("pool:lend=true");
   const auto one = stream(), two = stream();
   {
     const auto small = memory(512, two);
@@ -178,7 +178,7 @@ TEST_F(PoolLending, LentMemoryGoesBackToTheDriver) {
 // Requests whose sizes never repeat, on four streams: what they hold together changes little, what
 // each holds changes much.
 TEST_F(PoolLending, BusyStreamsShareWhatTheyDoNotNeedAtOnce) {
-  make("pool");
+  make("pool:lend=true");
   struct Held {
     MemoryPointer memory;
     StreamHandle on;

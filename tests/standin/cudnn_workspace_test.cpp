@@ -49,17 +49,16 @@ TEST_P(Workspaces, AreWhatTheCardTookWithin5MiBOrATenth) {
 
 INSTANTIATE_TEST_SUITE_P(
     OfLayers, Workspaces,
-    testing::Values(
-        Measured{32, 256, 56, 512, 1, 28, 2, false, 77070848, 77070848, 78119424},
-        Measured{32, 128, 28, 128, 3, 28, 2, false, 13140480, 13140480, 15499776},
-        Measured{32, 64, 56, 256, 1, 56, 2, false, 0, 0, 3145728},
-        Measured{32, 512, 28, 1024, 1, 14, 2, true, 512, 512, 0},
-        Measured{32, 256, 28, 256, 3, 14, 2, true, 0, 512, 0},
-        Measured{32, 3, 224, 64, 7, 112, 2, false, 77121024, 77324288, 83242496},
-        Measured{32, 128, 28, 512, 1, 28, 4, false, 0, 0, 8388608},
-        Measured{32, 256, 28, 256, 3, 14, 4, false, 34472448, 34472448, 41550848},
-        Measured{32, 512, 28, 1024, 1, 14, 4, false, 77070848, 77070848, 81265152},
-        Measured{32, 128, 28, 128, 3, 28, 4, true, 0, 0, 8258560}));
+    testing::Values(Measured{32, 256, 56, 512, 1, 28, 2, false, 77070848, 77070848, 78119424},
+                    Measured{32, 128, 28, 128, 3, 28, 2, false, 13140480, 13140480, 15499776},
+                    Measured{32, 64, 56, 256, 1, 56, 2, false, 0, 0, 3145728},
+                    Measured{32, 512, 28, 1024, 1, 14, 2, true, 512, 512, 0},
+                    Measured{32, 256, 28, 256, 3, 14, 2, true, 0, 512, 0},
+                    Measured{32, 3, 224, 64, 7, 112, 2, false, 77121024, 77324288, 83242496},
+                    Measured{32, 128, 28, 512, 1, 28, 4, false, 0, 0, 8388608},
+                    Measured{32, 256, 28, 256, 3, 14, 4, false, 34472448, 34472448, 41550848},
+                    Measured{32, 512, 28, 1024, 1, 14, 4, false, 77070848, 77070848, 81265152},
+                    Measured{32, 128, 28, 128, 3, 28, 4, true, 0, 0, 8258560}));
 
 TEST(Workspaces, OfWhatIsNoConvolutionAreNone) { EXPECT_EQ(workspace_of({}), 0); }
 

@@ -59,7 +59,8 @@ TEST(BestOf, ALittleMoreMemoryIsWorthATenthOfTheTime) {
   EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 103, .ns = 30}}), 1u) << "about as much";
   EXPECT_EQ(best_of({{.bytes = 100, .ns = 70}, {.bytes = 103, .ns = 40}}), 0u) << "half the time";
   EXPECT_EQ(best_of({{.bytes = 100, .ns = 0}, {.bytes = 105, .ns = 0}}), 0u);
-  EXPECT_EQ(best_of({{.bytes = 100, .ns = 9}, {.bytes = 100, .ns = 5}}), 1u) << "equal but for time";
+  EXPECT_EQ(best_of({{.bytes = 100, .ns = 9}, {.bytes = 100, .ns = 5}}), 1u)
+      << "equal but for time";
 }
 
 TEST(Compare, MeasuresEachManagerOnTheSameTrace) {

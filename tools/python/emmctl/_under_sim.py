@@ -4,7 +4,6 @@ import _thread
 import atexit
 import ctypes
 import functools
-import operator
 import os
 import sys
 import threading
@@ -278,7 +277,7 @@ def _answer_cudnn(torch):
     """Its convolutions are stood in for, and its norms; not its RNNs and the like, nor its attention. cuDNN 8 had another interface."""
     try:
         version = torch.backends.cudnn.version() or 0
-    except RuntimeError:  # another one than PyTorch was built for
+    except (AttributeError, RuntimeError):  # another one than PyTorch was built for, or none
         version = 0
     if not _HAS_CUDNN or version < 90000:
         torch.backends.cudnn.enabled = False
@@ -310,7 +309,7 @@ def _take_native_ways(torch):
                 torch._C._set_cudnn_enabled(was_on)
         return native
     for place, name, what in _NATIVE:
-        owner = operator.attrgetter(place)(torch) if place else torch
+        owner = functools.reduce(lambda of, part: getattr(of, part, None), place.split(".") if place else (), torch)
         function = getattr(owner, name, None)
         if function is not None:
             setattr(owner, name, without(function, what))

@@ -6,12 +6,10 @@ namespace emm::standin {
 namespace {
 
 constexpr std::int64_t kManyTaps = 49;
-constexpr std::int64_t kProcessors = 132;  // of an H200
+constexpr std::int64_t kProcessors = 132;     // of an H200
 constexpr std::int64_t kChannelsAligned = 8;  // that tensor cores read at once, of 16 bits
 /// What the copies of a split take at most, by the bytes of an element.
-constexpr std::int64_t split_most(std::int64_t element_bytes) {
-  return element_bytes << 21;
-}
+constexpr std::int64_t split_most(std::int64_t element_bytes) { return element_bytes << 21; }
 
 std::int64_t tiles(std::int64_t channels) {
   constexpr std::int64_t kTile = 128, kSmall = 64;
