@@ -58,7 +58,7 @@ TEST(FindManager, RefusesAnUnknownOptionAndListsTheKnown) {
   EXPECT_EQ(refusal("pool:initail=3"),
             "manager pool: unknown option 'initail': known are profile, count, ratio, capacity, "
             "backing, initial, max, "
-            "release_threshold, alignment, inactive_split, plan");
+            "release_threshold, alignment, inactive_split, lend, plan");
   EXPECT_EQ(refusal("pool", {"limiting:min=3"}),
             "adaptor limiting: unknown option 'min': known are max");
   EXPECT_EQ(refusal("pool", {"statistics:x=1"}),

@@ -2,6 +2,8 @@
 helper and store have the signatures and keys of PyTorch 2.11's."""
 import collections
 import ctypes
+import os
+import subprocess
 import sys
 import types
 import unittest
@@ -289,6 +291,28 @@ class AbsentRanks(unittest.TestCase):
         rank.c10d._new_process_group_helper(2, None, [1, 2], "nccl", rank.store, "others")
         self.assertEqual(self.shared, {})
         self.assertIsNone(rank.members(b"x" * 128, 2, 0))
+
+
+class ServesToTheEnd(unittest.TestCase):
+    def test_the_rank_that_serves_the_store_ends_last(self):
+        """Each rank writes when it ends; the first, which serves, has nothing to do."""
+        rank = ("import atexit, os, sys, time\n"
+                "from emmctl import _absent_ranks\n"
+                "own = int(sys.argv[1])\n"
+                "atexit.register(lambda: os.write(1, b'%d ended\\n' % own))\n"
+                "_absent_ranks.serve_to_the_end(_absent_ranks.Named('0,7/64'), own)\n"
+                "time.sleep(own / 7)\n")
+        environment = {**os.environ, "EMM_STANDIN_RANKS": "0,7/64"}
+        read, write = os.pipe()
+        ranks = [subprocess.Popen([sys.executable, "-c", rank, str(own)], env=environment, stdout=write) for own in (7, 0)]
+        other = subprocess.Popen(["sleep", "60"])  # no rank
+        os.close(write)
+        for one in ranks:
+            self.assertEqual(one.wait(30), 0)
+        other.kill()
+        other.wait()
+        with os.fdopen(read) as said:
+            self.assertEqual(said.read(), "7 ended\n0 ended\n")
 
 
 if __name__ == "__main__":

@@ -261,11 +261,12 @@ def test_launchers():
 def test_memory_of_nccl():
     """It is that of a table, by the card, the ranks of a communicator, the channels and what it was used for; else it is not known."""
     done = run(3, "pairs", extra=["--json", "pairs.json"])
-    has(done, ["besides, NCCL takes memory of a real card outside of the allocator: on rank 1 1.72 GiB for 3 of its communicators, as measured "])
+    has(done, ["besides, NCCL takes memory of a real card outside of the allocator: on rank 1 768.00 MiB for 2 of its communicators, as measured "
+               "(a pipeline of four H200s, PyTorch 2.11); what 1 more take is not known"])
     with open(folder.name + "/pairs.json") as file:
         answer = json.load(file)
     expect(sorted((one["rank"], one["nccl_bytes"], one["nccl_measured"], one["nccl_unknown"]) for one in answer["ranks"]),
-           [(0, 1382 << 20, 2, 0), (1, 1766 << 20, 3, 0), (2, 1382 << 20, 2, 0)], "NCCL's memory in JSON")
+           [(0, 384 << 20, 1, 1), (1, 768 << 20, 2, 1), (2, 384 << 20, 1, 1)], "NCCL's memory in JSON")
     unknown = "which is not counted here: nobody has measured it for such communicators"
     has(run(3, "pairs", environ={"NCCL_MAX_NCHANNELS": "4"}), [unknown])
     line, more = command(3, "pairs")

@@ -278,7 +278,7 @@ TEST(FractionLine, HasTheDigitsThatAllowTheCapacity) {
   EXPECT_EQ(fraction_line(40 * 1024 * kMiB, 80 * 1024 * kMiB),
             "torch.cuda.set_per_process_memory_fraction(0.500)");
   EXPECT_EQ(fraction_line(40 * kMiB, 0),
-            "torch.cuda.set_per_process_memory_fraction(41943040 / torch.cuda.mem_get_info()[1])");
+            "torch.cuda.set_per_process_memory_fraction(41943041 / torch.cuda.mem_get_info()[1])");
 }
 
 // 100 MiB live at once at the third call, 40 at the others: a block that lives across it has 100

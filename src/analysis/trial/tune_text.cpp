@@ -390,7 +390,8 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     return made;
   }
   if (best.is_today) {
-    if (has_capacity && best.fit)
+    made.says_today = has_capacity && best.fit;
+    if (made.says_today)
       made.words = text::format("Today's setting needs {}, so {} are enough; none is better", need,
                                 capacity);
     else if (has_capacity)
@@ -404,7 +405,9 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     if (has_capacity && limit && limit->range.below <= question.capacity) {
       made.words += text::format(" The recording failed by a limit below {}: raise it.",
                                  units::short_bytes(limit->range.below));
-      made.how = fraction_line(question.capacity, tuning.total);
+      made.how = question.limit == Limit::fraction
+                     ? fraction_line(question.capacity, tuning.total)
+                     : std::string("torch.cuda.set_per_process_memory_fraction(1.0)");
       made.is_today = false;
     }
     return made;

@@ -1,6 +1,7 @@
 """Only some ranks of a program of PyTorch run, under `emmctl run --device sim --ranks '0,7 of 64'`. The stand-in for NCCL answers
 for the others in what is on the device. Here is what they would have done on the host: come to the store, make unique ids of
 communicators, meet at barriers, and bring objects to groups of the host."""
+import atexit
 import collections
 import ctypes
 import functools
@@ -9,6 +10,7 @@ import importlib
 import inspect
 import os
 import pickle
+import time
 
 COUNTED = 4  # communicators of a group: it has one, and another after an error
 DEVICES = ("cuda", "cpu")  # under one of them a group's backend has its keys, by PyTorch's version
@@ -210,6 +212,33 @@ def store_of_those_that_run(kind, named, own):
     return TCPStore
 
 
+def others_run():
+    """Does another rank still run? emmctl starts them all."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+            if int(name) == os.getpid() or int(parent) != os.getppid() or state in "ZX":
+                continue
+            with open("/proc/%s/environ" % name, "rb") as file:
+                if b"\0EMM_STANDIN_RANKS=" in b"\0" + file.read():
+                    return True
+        except OSError:
+            pass  # it ended, or is somebody else's
+    return False
+
+
+def serve_to_the_end(named, own):
+    """The store ends with the rank that serves it. On a card no rank ends so long before the others: those between do not let it."""
+    process = os.getpid()
+
+    def stay():
+        while os.getpid() == process and others_run():
+            time.sleep(0.05)
+    if own == named.run[0]:
+        atexit.register(stay)
+
+
 def show_waits(distributed):
     """Gives a program's own waits for the store a line of Python's, by which they are named where they do not end."""
     def shown(original, name):
@@ -326,4 +355,6 @@ def torch_imported(place_of_caller):
         answers.emm_standin_tell_unanswered(words.encode("utf-8", "replace"))
         raise RuntimeError("emmctl: " + words)
 
-    install(Named(os.environ["EMM_STANDIN_RANKS"]), int(os.environ["RANK"]), distributed, c10d, rendezvous, answers.emm_standin_ask_members, refuse)
+    named, own = Named(os.environ["EMM_STANDIN_RANKS"]), int(os.environ["RANK"])
+    serve_to_the_end(named, own)
+    install(named, own, distributed, c10d, rendezvous, answers.emm_standin_ask_members, refuse)
