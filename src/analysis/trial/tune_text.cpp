@@ -392,11 +392,11 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   if (best.is_today) {
     made.says_today = has_capacity && best.fit;
     if (made.says_today)
-      made.words = text::format("Today's setting needs {}, so {} are enough; none is better", need,
-                                capacity);
+      made.words = text::format(
+          "Today's setting needs {}, so {} are enough, and no other is better", need, capacity);
     else if (has_capacity)
-      made.words =
-          text::format("Today's setting serves the program with {}; none is better", capacity);
+      made.words = text::format(
+          "Today's setting serves the program with {}, and no other is better", capacity);
     else
       made.words = text::format("No setting is better than today's{}",
                                 best.fit ? text::format(": it needs {}", need) : std::string());
