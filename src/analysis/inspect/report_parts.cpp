@@ -93,6 +93,10 @@ std::string size_beside(std::uint64_t bytes, std::uint64_t other) {
                        : text::format("{} less than {}", units::short_bytes(other - bytes), words);
 }
 
+std::string time_or_dash(const std::optional<std::uint64_t>& ns) {
+  return ns ? units::ns(static_cast<double>(*ns)) : "-";
+}
+
 std::string need_beside(std::uint64_t bytes, std::uint64_t other) {
   const bool is_told_apart = units::short_bytes(bytes) != units::short_bytes(other) &&
                              units::enough_bytes(bytes) != units::short_bytes(other);

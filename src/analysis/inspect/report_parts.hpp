@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,9 @@ struct Shown {
 std::string bytes_in_full(std::uint64_t bytes);
 /// Writes three digits; where they do not tell it from `other`, what it is more or less than that.
 std::string size_beside(std::uint64_t bytes, std::uint64_t other);
-/// The same of what is needed: rounded up.
+/// Writes a time, or "-" where it is not known.
+std::string time_or_dash(const std::optional<std::uint64_t>& ns);
+/// Writes like size_beside() how much is needed, rounded up.
 std::string need_beside(std::uint64_t bytes, std::uint64_t other);
 using text::counted;
 /// Writes "after event 1,204 (line 1,206, 1.20 ms)": the line and the time if the trace has them.

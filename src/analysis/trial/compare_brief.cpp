@@ -6,7 +6,7 @@
 #include "base/units.hpp"
 #include "inspect/report_parts.hpp"
 #include "trial/compare_rows.hpp"
-#include "trial/tune.hpp"
+#include "trial/setting.hpp"
 
 namespace emm::trial {
 namespace {
@@ -86,21 +86,12 @@ Group ranked(const Group& group) {
   return ran;
 }
 
-/// Says why the first is not the one that reserves least. Empty if it is.
-std::string why_first(const Group& ran) {
-  const auto least = std::min_element(ran.begin(), ran.end(), is_better);
-  if (*least == ran.front()) return {};
-  return text::format("{} reserves {} and takes {} ns of {} an event, not {}.", (*least)->manager,
-                      short_bytes((*least)->peak_reserved), time_of(*least),
-                      is_simulated(*least) ? "driver calls" : "time", time_of(ran.front()));
-}
-
-/// Says how much more the first reserves than the one that reserves least.
-std::string about_least(const Group& ran) {
-  const auto* const least = *std::min_element(ran.begin(), ran.end(), is_better);
-  const auto alike = kAlike * static_cast<double>(least->peak_reserved);
-  return static_cast<double>(ran.front()->peak_reserved) <= alike ? "about the least"
-                                                                  : "little more than the least";
+/// Says why the first is not `least`, which reserves least. Empty if it is.
+std::string why_first(Row first, Row least) {
+  if (least == first) return {};
+  return text::format(" {} reserves {} and takes {} ns of {} an event, not {}.", least->manager,
+                      short_bytes(least->peak_reserved), time_of(least),
+                      is_simulated(least) ? "driver calls" : "time", time_of(first));
 }
 
 std::string answer(const Group& ran) {
@@ -122,10 +113,10 @@ std::string answer(const Group& ran) {
     return text::format("{} managers reserve {} for {}{}.",
                         ran.size() == 2 ? std::string("Both") : text::format("All {}", ran.size()),
                         bytes, name, times);
-  const auto why = why_first(ran);
+  const auto* const least = *std::min_element(ran.begin(), ran.end(), is_better);
   return text::format("{} reserves {} for {}: {}{}.{}", best->manager,
-                      why.empty() ? std::string("least") : about_least(ran), name, bytes, times,
-                      why.empty() ? why : " " + why);
+                      beside_least(best->peak_reserved, least->peak_reserved), name, bytes, times,
+                      why_first(best, least));
 }
 
 std::string who_does_not(const Group& ran) {

@@ -62,14 +62,10 @@ class Trials {
   /// Repeats a trial on a device whose calls take what they take on an H200, and returns what they
   /// took. It cannot be interrupted.
   std::optional<std::uint64_t> driver_ns(std::uint64_t capacity, Asked asked) const {
-    auto setting = setting_;
-    setting.costs = "h200";
-    setting.refusals_fail = asked == Asked::all;
-    setting.interrupted = nullptr;
-    const auto summary = trial::run(trace_, setting, capacity);
+    const auto summary = run_timed(trace_, setting_for(asked, nullptr), capacity);
     // A manager that calls another driver leaves the simulated device's clock where it was.
-    if (!summary || summary->pass.elapsed_ns == 0) return std::nullopt;
-    return summary->pass.elapsed_ns;
+    if (!summary || driver_ns_of(*summary) == 0) return std::nullopt;
+    return driver_ns_of(*summary);
   }
 
   /// Sets about how many trials are still to come.
@@ -86,12 +82,15 @@ class Trials {
   const std::optional<Error>& error() const { return error_; }
 
  private:
-  Result<log::Summary> run(std::uint64_t capacity, Asked asked,
-                           const std::atomic<bool>* interrupted) const {
+  Setting setting_for(Asked asked, const std::atomic<bool>* interrupted) const {
     auto setting = setting_;
     setting.refusals_fail = asked == Asked::all;
     setting.interrupted = interrupted;
-    return trial::run(trace_, setting, capacity);
+    return setting;
+  }
+  Result<log::Summary> run(std::uint64_t capacity, Asked asked,
+                           const std::atomic<bool>* interrupted) const {
+    return trial::run(trace_, setting_for(asked, interrupted), capacity);
   }
 
   const trace::Trace& trace_;

@@ -243,10 +243,6 @@ std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept 
 
 namespace {
 
-std::string time_words(const Fit& fit) {
-  return fit.driver_ns ? units::ns(static_cast<double>(*fit.driver_ns)) : "-";
-}
-
 /// The one that needs least first, and of equal ones the fastest.
 bool needs_less(const Fitted* a, const Fitted* b) {
   constexpr auto kUnknown = ~std::uint64_t{0};
@@ -293,20 +289,17 @@ format::Brief brief(const std::vector<Fitted>& all) {
     out.command = text::format("emmctl replay {}{} --device sim", path, shown.chosen_by);
   } else {
     const auto capacity = *fit.answer.capacity;
-    const auto about = [&](std::uint64_t bytes) {
-      const auto alike = kAlike * static_cast<double>(*least->fit.answer.capacity);
-      return static_cast<double>(bytes) <= alike ? "about the least" : "little more than the least";
-    };
     out.answer.push_back(all.size() == 1
                              ? served_words(fit, shown, write)
                              : text::format("{} serves {} with {}: {}{}.", shown.manager,
                                             asked_words(fit),
-                                            least == order.front() ? "least" : about(capacity),
+                                            beside_least(capacity, *least->fit.answer.capacity),
                                             write(capacity), each_of(shown)));
     if (least != order.front())
-      out.answer.back() +=
-          text::format(" {} needs {}, and its driver calls take {}, not {}.", least->shown.manager,
-                       write(*least->fit.answer.capacity), time_words(least->fit), time_words(fit));
+      out.answer.back() += text::format(" {} needs {}, and its driver calls take {}, not {}.",
+                                        least->shown.manager, write(*least->fit.answer.capacity),
+                                        inspect::time_or_dash(least->fit.driver_ns),
+                                        inspect::time_or_dash(fit.driver_ns));
     out.answer.push_back(waste(fit, shown, write));
     out.answer.push_back(doubts(fit, shown, write));
     out.command = text::format("emmctl replay {}{} --device sim:capacity={}MiB", path,
@@ -329,9 +322,9 @@ format::Brief brief(const std::vector<Fitted>& all) {
       break;
     }
     const auto capacity = each.answer.capacity;
-    out.rows.push_back({of.manager, capacity ? write(*capacity) : "none found",
-                        capacity ? times(*capacity) : "-",
-                        capacity ? write(each.peak_reserved) : "-", time_words(each)});
+    out.rows.push_back(
+        {of.manager, capacity ? write(*capacity) : "none found", capacity ? times(*capacity) : "-",
+         capacity ? write(each.peak_reserved) : "-", inspect::time_or_dash(each.driver_ns)});
     if (all.size() != 1 || each.refused == 0) continue;
     const bool asked_all = each.asked == trace::Asked::all;
     const auto* other = each.of(asked_all ? trace::Asked::served : trace::Asked::all);

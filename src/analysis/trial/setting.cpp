@@ -43,8 +43,17 @@ Result<log::Summary> run(const trace::Trace& trace, const Setting& setting,
       words);
 }
 
+Result<log::Summary> run_timed(const trace::Trace& trace, Setting setting, std::uint64_t capacity) {
+  setting.costs = "h200";
+  return run(trace, setting, capacity);
+}
+
+std::uint64_t driver_ns_of(const log::Summary& run) {
+  return run.pass.simulated_ns.value_or(run.pass.elapsed_ns);
+}
+
 std::size_t best_of(const std::vector<Cost>& costs) {
-  // Of those that take at most so many times the least memory, and less time than that.
+  // Finds the best one that takes at most `times` the least memory, and less time than `ns`.
   const auto find = [&](double times, double ns, const auto& is_better) {
     auto least = costs.front().bytes;
     for (const auto& each : costs) least = std::min(least, each.bytes);
@@ -66,6 +75,13 @@ std::size_t best_of(const std::vector<Cost>& costs) {
   const auto least = find(1, kAny, takes_less);
   constexpr double kWorthMore = 2;  // else it is not worth a byte
   return kWorthMore * costs[alike].ns < costs[least].ns ? alike : least;
+}
+
+std::string_view beside_least(std::uint64_t bytes, std::uint64_t least) {
+  if (bytes == least) return "least";
+  return static_cast<double>(bytes) <= kAlike * static_cast<double>(least)
+             ? "about the least"
+             : "little more than the least";
 }
 
 std::string renumbered(const trace::Trace& trace) {

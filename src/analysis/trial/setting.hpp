@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.hpp"
@@ -30,6 +31,9 @@ struct Cost {
 /// Returns the place of the manager to recommend, of at least one: that which takes the least
 /// memory, or a faster one that takes about as much or little more.
 std::size_t best_of(const std::vector<Cost>& costs);
+/// Names what the recommended manager takes beside the least: "least", "about the least" or "little
+/// more than the least".
+std::string_view beside_least(std::uint64_t bytes, std::uint64_t least);
 
 /// What all trials of a trace have in common.
 struct Setting {
@@ -48,6 +52,10 @@ struct Setting {
 /// that unexpectedly runs out of memory. Trials share nothing. If a trial ends the process of a
 /// foreign manager, it has failed: see Summary::abnormal.
 Result<log::Summary> run(const trace::Trace& trace, const Setting& setting, std::uint64_t capacity);
+/// The same on a device whose calls take what they take on an H200.
+Result<log::Summary> run_timed(const trace::Trace& trace, Setting setting, std::uint64_t capacity);
+/// Returns the nanoseconds that the driver's calls took in a timed run.
+std::uint64_t driver_ns_of(const log::Summary& run);
 
 /// Says which devices of `trace` the simulated devices stand for; empty if they are 0, 1, ...
 std::string renumbered(const trace::Trace& trace);

@@ -328,17 +328,6 @@ void add_counts(Tuned& tuned, const log::Summary& summary) {
   tuned.device_calls = calls;
 }
 
-/// Replays a trace on a device whose calls take what they take on an H200.
-Result<log::Summary> run_timed(const trace::Trace& trace, Setting setting, std::uint64_t capacity) {
-  setting.costs = "h200";
-  return run(trace, setting, capacity);
-}
-
-/// What the driver's calls took in a timed run.
-std::uint64_t time_of(const log::Summary& run) {
-  return run.pass.simulated_ns.value_or(run.pass.elapsed_ns);
-}
-
 /// Judges our pool by replays.
 Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) {
   const auto made = pool_setting(options);
@@ -357,7 +346,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
   if (!at) return at.error();
   tuned.served = replay::exit_code(*at) == 0 && at->outcomes.failed_as_recorded == 0;
   tuned.peak_reserved = at->pass.peak_reserved_bytes;
-  if (tuned.served && has_capacity) tuned.lost_ns = time_of(*at);
+  if (tuned.served && has_capacity) tuned.lost_ns = driver_ns_of(*at);
   tuned.reserved = {.low = tuned.peak_reserved, .high = tuned.peak_reserved};
   add_counts(tuned, *at);
   if (at->first_failure) {
@@ -379,7 +368,7 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
     tuned.fit = {.is_exact = true, .low = *fits, .likely = *fits, .high = *fits};
     if (!tuned.lost_ns) {
       const auto fitted = run_timed(trace, setting, *fits);
-      if (fitted) tuned.lost_ns = time_of(*fitted);
+      if (fitted) tuned.lost_ns = driver_ns_of(*fitted);
     }
   }
   tuned.interrupted = found->interrupted;

@@ -13,16 +13,13 @@ namespace {
 
 using inspect::bytes_in_full;
 using inspect::need_beside;
+using inspect::time_or_dash;
 
 /// Answers whether nothing tells two settings apart.
 bool is_tie(const Tuned& a, const Tuned& b) {
   return a.served == b.served && a.fit == b.fit && a.peak_reserved == b.peak_reserved &&
          a.unlimited_reserved == b.unlimited_reserved && a.lost_ns == b.lost_ns &&
          a.retries == b.retries;
-}
-
-std::string time_words(const std::optional<std::uint64_t>& ns) {
-  return ns ? units::ns(static_cast<double>(*ns)) : "-";
 }
 
 std::string sizes(std::uint64_t bytes, const Tuning& tuning) {
@@ -60,7 +57,7 @@ std::string today_words(const Tuning& tuning, const trace::Trace& trace) {
   if (!today->fit) return {};
   return text::format("Today's setting needs {}{}.", sizes(today->fit->high, tuning),
                       today->lost_ns
-                          ? text::format(", with {} of driver calls", time_words(today->lost_ns))
+                          ? text::format(", with {} of driver calls", time_or_dash(today->lost_ns))
                           : std::string());
 }
 
@@ -204,7 +201,7 @@ std::string to_text(const Tuning& tuning, const trace::Trace& trace, std::size_t
     if (ranges && names.size() == 1) names.emplace_back();
     rows.push_back({text::format("{}", i + 1),
                     limited || one.interrupted || !one.served ? served_words(one, trace) : "",
-                    optional_bytes(one.fit_bytes()), time_words(one.lost_ns), reserved_words(one),
+                    optional_bytes(one.fit_bytes()), time_or_dash(one.lost_ns), reserved_words(one),
                     unlimited_words(one), text::grouped(one.retries),
                     one.device_calls ? text::grouped(*one.device_calls) : "-"});
     end_row(rows.back(), text::grouped(one.stream_waits), names.front());
@@ -270,7 +267,7 @@ format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::siz
     made.rows.push_back(
         {limited || !one->served ? served_words(*one, trace) : "",
          one->fit ? need_beside(one->fit->high, tuning.question.capacity) : "-",
-         time_words(one->lost_ns),
+         time_or_dash(one->lost_ns),
          range_words(one->unlimited, [](std::uint64_t bytes) { return units::short_bytes(bytes); }),
          names.front()});
     for (std::size_t line = 1; line < names.size(); ++line)
@@ -301,7 +298,7 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
   for (const auto& one : tuning.ranking) {
     out += text::format(
         "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {}{} |\n", ++place,
-        served_words(one, trace), optional_bytes(one.fit_bytes()), time_words(one.lost_ns),
+        served_words(one, trace), optional_bytes(one.fit_bytes()), time_or_dash(one.lost_ns),
         reserved_words(one), unlimited_words(one), text::grouped(one.retries),
         one.device_calls ? text::grouped(*one.device_calls) : "-", text::grouped(one.stream_waits),
         one_line(one.how), one.is_today ? " (today)" : "");
@@ -344,7 +341,7 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   const auto capacity = units::short_bytes(question.capacity);
   const auto need = best.fit ? sizes(best.fit->high, tuning) : std::string();
   const auto lost = best.lost_ns.value_or(0) != 0
-                        ? text::format("; its driver calls take {}", time_words(best.lost_ns))
+                        ? text::format("; its driver calls take {}", time_or_dash(best.lost_ns))
                         : std::string();
   if (!best.served && has_capacity) {
     made.words = text::format("No setting serves the program with {}", capacity);
@@ -420,7 +417,7 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     const auto reserved = units::short_bytes(best.unlimited_reserved);
     if (today->lost_ns && best.lost_ns && *best.lost_ns < *today->lost_ns)
       made.words += text::format(" is faster: its driver calls take {}, not {}.",
-                                 time_words(best.lost_ns), time_words(today->lost_ns));
+                                 time_or_dash(best.lost_ns), time_or_dash(today->lost_ns));
     else if (best.unlimited_reserved < today->unlimited_reserved)
       made.words += text::format(" reserves {} without a limit, not {}.", reserved,
                                  units::short_bytes(today->unlimited_reserved));
@@ -439,9 +436,9 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
   constexpr double kMuch = 10;
   if (!has_capacity && least != nullptr && best.fit && best.lost_ns && least->lost_ns &&
       static_cast<double>(*least->lost_ns) > kMuch * static_cast<double>(*best.lost_ns))
-    made.words +=
-        text::format(" The least is {} with {}, whose calls take {}.",
-                     sizes(least->fit->high, tuning), name_of(*least), time_words(least->lost_ns));
+    made.words += text::format(" The least is {} with {}, whose calls take {}.",
+                               sizes(least->fit->high, tuning), name_of(*least),
+                               time_or_dash(least->lost_ns));
   return made;
 }
 

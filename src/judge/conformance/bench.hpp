@@ -437,8 +437,8 @@ class Bench {
   bool traceable_ = true;
 };
 
-/// Of what state() counts as pending before a free and after it. Memory whose free is not pending
-/// was freed at once, to a cache, which a manager may release at any time, also inside a deferral.
+/// Answers whether freed memory was kept in a cache: state() counts no more frees as pending after
+/// the free than `before`. A manager may release such memory at any time, also inside a deferral.
 inline bool is_kept(std::optional<std::uint64_t> before, std::optional<std::uint64_t> after) {
   return before && after && *after <= *before;
 }

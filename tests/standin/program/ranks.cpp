@@ -646,7 +646,7 @@ int wrong_calls() {
 
 int main(int count, char** words) {
   const std::string what = count > 1 ? words[1] : "";
-  // Of what launchers give, the first that is there.
+  // Takes the first variable that is there: launchers set different ones.
   const auto number = [](const std::vector<const char*>& names, int otherwise) {
     for (const auto* name : names) {
       if (const char* const given_one = std::getenv(name)) return std::atoi(given_one);

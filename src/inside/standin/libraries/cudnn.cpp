@@ -78,7 +78,7 @@ std::size_t size_of(int type) {
   return 4;
 }
 
-/// What each plan takes; nothing where a rule says it.
+/// Returns what each plan takes; nothing where a rule says it.
 std::optional<std::int64_t> given_workspace() {
   static const auto bytes = []() -> std::optional<std::int64_t> {
     const char* const given = std::getenv("EMM_STANDIN_CUDNN");
@@ -113,7 +113,7 @@ struct Descriptor {
   }
 };
 
-/// Bytes of an element of a cudnnDataType_t. What is not known is taken to have four.
+/// Returns the bytes of an element of a cudnnDataType_t, and four for one that is not known.
 std::int64_t element_bytes(int type) {
   constexpr int kDouble = 1, kHalf = 2, kBfloat16 = 9;
   return type == kDouble ? 8 : type == kHalf || type == kBfloat16 ? 2 : 4;
@@ -130,7 +130,7 @@ ConvolutionTensor tensor_of(const Descriptor* of) {
   return made;
 }
 
-/// What the operation of a graph takes, by the rule.
+/// Returns what the operation of a graph takes, by the rule.
 std::int64_t workspace_of_operation(const Descriptor& of) {
   const auto tensors = [&](ConvolutionPart part, int x, int w, int y) {
     return workspace_of({.part = part,
@@ -150,8 +150,8 @@ std::int64_t workspace_of_operation(const Descriptor& of) {
   }
 }
 
-/// What a plan of this takes. The caller keeps what a descriptor names until it is whole, no
-/// longer.
+/// Returns what a plan of `of` takes. It is asked when `of` becomes whole, since the caller may
+/// destroy then what `of` names.
 std::int64_t workspace_when_whole(const Descriptor& of) {
   if (const auto given = given_workspace()) return *given;
   const auto of_named = [&](int name) {
@@ -227,7 +227,7 @@ Status no_bytes(std::size_t* bytes) {
   return kSuccess;
 }
 
-/// The version that the loaded library, which leads here, was made to tell; 0 if none is there.
+/// Returns the version that the loaded library, which leads here, was made to tell; 0 without one.
 std::size_t loaded_version() {
   using Version = std::size_t (*)();
   Version found = nullptr;

@@ -8,7 +8,7 @@ namespace {
 constexpr std::int64_t kManyTaps = 49;
 constexpr std::int64_t kProcessors = 132;     // of an H200
 constexpr std::int64_t kChannelsAligned = 8;  // that tensor cores read at once, of 16 bits
-/// What the copies of a split take at most, by the bytes of an element.
+/// Returns what the copies of a split take at most.
 constexpr std::int64_t split_most(std::int64_t element_bytes) { return element_bytes << 21; }
 
 std::int64_t tiles(std::int64_t channels) {
@@ -20,13 +20,12 @@ std::int64_t tiles(std::int64_t channels) {
 /// A gradient of weights is summed over batch and space, in float32. Where its tiles leave
 /// processors without work, each of them sums a part into a copy of its own.
 std::int64_t split_bytes(std::int64_t in, std::int64_t out, std::int64_t taps,
-                         const ConvolutionTensor& weights) {
+                         std::int64_t sums_bytes, std::int64_t element_bytes) {
   const auto parts = kProcessors / std::max<std::int64_t>(1, tiles(in) * tiles(out) * taps);
-  const auto sums_bytes = weights.bytes() / weights.element_bytes * 4;
-  return parts < 2 ? 0 : std::min(parts * sums_bytes, split_most(weights.element_bytes));
+  return parts < 2 ? 0 : std::min(parts * sums_bytes, split_most(element_bytes));
 }
 
-/// A copy of `of` with its channels last, and as many of them as tensor cores read.
+/// Returns the bytes of a copy of `of` whose channels are last, and as many as tensor cores read.
 std::int64_t copy_bytes(const ConvolutionTensor& of) {
   const auto channels = of.sizes[1];
   if (of.element_bytes != 2) return of.bytes();
@@ -57,14 +56,14 @@ std::int64_t workspace_of(const Convolution& of) noexcept {
     if (!of_weights || !x.channels_last) return 0;
     return is_half ? 8 * batch * sums : taps < kManyTaps ? 0 : 8 * x.bytes();
   }
-  const auto split = of_weights ? split_bytes(in, out, taps, w) : 0;
+  const auto split = of_weights ? split_bytes(in, out, taps, sums, w.element_bytes) : 0;
   const bool is_product = taps == 1 && std::equal(x.sizes.begin() + 2, x.sizes.end(),
                                                   y.sizes.begin() + 2, y.sizes.end());
   if (is_product) {
     if (!of_weights || x.channels_last) return split;
     return std::min(batch * sums, x.bytes() + y.bytes());
   }
-  // Images: so few channels have kernels of their own, which read them where they are.
+  // The few channels of an image have kernels of their own, which read them where they are.
   constexpr std::int64_t kFewChannels = 8;
   const bool is_image = in < kFewChannels;
   const auto copies = copy_bytes(x) + copy_bytes(y) + (taps > 1 ? w.bytes() : 0);
