@@ -49,7 +49,7 @@ class PoolManager final : public HostOnlyManager {
   ~PoolManager() override {
     // In this order, because an address range can be freed only when nothing is mapped in it.
     end_all();
-    release_idle(0, true);
+    release_idle(0);
     arenas_.for_each([](Arena& arena) { arena.free_addresses(); });
     tell_failures();
   }
@@ -85,13 +85,13 @@ class PoolManager final : public HostOnlyManager {
     // it reads this. So at least one of the two sees the other's change, and the exchange lets only
     // one release.
     reset_waits_.store(true);
-    if (!keeps_idle() && reset_waits_.exchange(false)) release_idle(0, true);
+    if (!keeps_idle() && reset_waits_.exchange(false)) release_idle(0);
     HostOnlyManager::reset();
   }
 
   Status trim(std::uint64_t keep) override {
     if (keeps_idle()) return {};
-    const auto failed = release_idle(keep, true);
+    const auto failed = release_idle(keep);
     if (failed.empty()) return {};
     return failed.front();
   }
@@ -227,6 +227,7 @@ class PoolManager final : public HostOnlyManager {
     if (!made && pool::is_out_of_memory(made.error()))
       made = climb_reclaim_ladder(arena, stream, size, std::move(made), releases);
     if (!made && pool::is_out_of_memory(made.error())) ++refused_;
+    release_what_was_missed();
     tell_failures();
     if (!made) return std::move(made).error();
     if (!*made) return MemoryPointer();
@@ -299,7 +300,7 @@ class PoolManager final : public HostOnlyManager {
   bool release_idle_for(Climb& climb, const Arena* but) {
     const auto spans = backing_.spans_released();
     const auto ranges = backing_.ranges_freed();
-    if (!keeps_idle()) release_idle(0, true, but);
+    if (!keeps_idle()) release_idle(0, but);
     const bool released_spans = backing_.spans_released() != spans;
     if (released_spans && !std::exchange(climb.has_retried, true)) ++retries_;
     return released_spans || backing_.ranges_freed() != ranges;
@@ -340,16 +341,27 @@ class PoolManager final : public HostOnlyManager {
     if (threshold != kUnlimited && backing_.reserved_bytes() > threshold && !keeps_idle())
       release_beyond(threshold);
   }
+  // A free waits for no thread that calls the driver. That thread does what is missed here.
   [[gnu::noinline]] void release_beyond(std::uint64_t threshold) noexcept {
-    release_idle(threshold, false);
+    bool is_busy = false;
+    do {
+      misses_release_ = false;
+      arenas_.for_each([&](Arena& arena) {
+        if (!arena.release_idle(threshold, false)) is_busy = misses_release_ = true;
+      });
+      ++releases_;
+    } while (!is_busy && misses_release_);
+    tell_failures();
+  }
+  void release_what_was_missed() noexcept {
+    if (misses_release_.load(std::memory_order_relaxed)) keep_to_threshold();
   }
 
   /// Releases idle memory of the arenas until the pool holds at most `keep` bytes. Returns the
   /// failures, after telling the observer.
-  std::vector<Error> release_idle(std::uint64_t keep, bool wait,
-                                  const Arena* but = nullptr) noexcept {
+  std::vector<Error> release_idle(std::uint64_t keep, const Arena* but = nullptr) noexcept {
     arenas_.for_each([&](Arena& arena) {
-      if (&arena != but) arena.release_idle(keep, wait);
+      if (&arena != but) arena.release_idle(keep, true);
     });
     ++releases_;
     return tell_failures();
@@ -372,9 +384,9 @@ class PoolManager final : public HostOnlyManager {
       host = std::move(host_deferred_);
     }
     if (reset_waits_.exchange(false)) {
-      release_idle(0, true);
+      release_idle(0);
     } else if (settings_.release_threshold != kUnlimited) {
-      release_idle(settings_.release_threshold, false);
+      release_beyond(settings_.release_threshold);
     }
   }
 
@@ -393,6 +405,7 @@ class PoolManager final : public HostOnlyManager {
   std::mutex deferring_;
   std::atomic<std::size_t> deferrals_{0};
   std::atomic<bool> reset_waits_{false};
+  std::atomic<bool> misses_release_{false};  ///< A free left idle memory beyond the threshold.
   std::atomic<std::uint64_t> releases_{
       0};  ///< How often the pool has tried to release idle memory.
   std::atomic<std::uint64_t> retries_{0};

@@ -128,8 +128,10 @@ class Arena {
   Status reserve(std::uint64_t size);
   /// Releases idle spans until the pool holds at most `keep` bytes or this arena has no idle span.
   /// Waits for the device, unless `wait` is false and the stream is one of CUDA's own: then it
-  /// releases nothing while work is pending there. The backing notes what fails.
-  void release_idle(std::uint64_t keep, bool wait);
+  /// releases nothing while work is pending there. Returns false, and has released nothing, if
+  /// `wait` is false and another thread is in the arena, perhaps in a driver call. The backing
+  /// notes what fails.
+  bool release_idle(std::uint64_t keep, bool wait);
   /// Frees the arena's address ranges if it has no span. Called before the arena ends.
   void free_addresses();
 

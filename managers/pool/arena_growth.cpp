@@ -144,8 +144,10 @@ void Arena::release_small_slabs(std::uint64_t bytes, std::uint64_t wanted) {
   if (!idle.empty()) release_spans(idle);
 }
 
-void Arena::release_idle(std::uint64_t keep, bool wait) {
-  const std::lock_guard lock(lock_);
+bool Arena::release_idle(std::uint64_t keep, bool wait) {
+  const std::unique_lock lock =
+      wait ? std::unique_lock(lock_) : std::unique_lock(lock_, std::try_to_lock);
+  if (!lock) return false;
   make_all_remote_frees();
   {
     const PlanInBlocks in_blocks(*this);
@@ -156,6 +158,7 @@ void Arena::release_idle(std::uint64_t keep, bool wait) {
   if (wait && !addresses.any_is_abandoned() && !addresses.any_is_lent() && spans_.is_empty())
     free_ranges(spans_.addresses().take_all());
   if (counts_split_) count_split();
+  return true;
 }
 
 void Arena::release_idle_spans(std::uint64_t keep, bool wait) {

@@ -400,7 +400,7 @@ FirstAdvice advice_for_pytorch(const Tuning& tuning) {
     made.words += lost + '.';
     const auto& limit = tuning.inferred_limit;
     if (has_capacity && limit && limit->range.below <= question.capacity) {
-      made.words += text::format(" The recording failed by a limit below {}: raise it.",
+      made.words += text::format(" The recording failed by a limit below {}; raise it.",
                                  units::short_bytes(limit->range.below));
       made.how = question.limit == Limit::fraction
                      ? fraction_line(question.capacity, tuning.total)
