@@ -18,7 +18,7 @@
 namespace emm::record {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPage = 4096;  // bytes, of x86-64: code and data have pages of their own
 
 /// A file that is mapped read-only while this object lives.
 class Mapped {
@@ -212,228 +212,312 @@ std::string forwarding_library(const std::string& soname, const std::string& rec
   return build(library);
 }
 
-std::string build(const ForwardingLibrary& library) {
-#if !defined(__x86_64__)
-  (void)library;
-  return {};
-#else
-  // Those that are forwarded come first.
-  auto functions = library.functions;
-  const auto forwarded_end =
-      std::stable_partition(functions.begin(), functions.end(),
-                            [](const ExportedFunction& function) { return !function.counted; });
-  const auto forwarded = static_cast<std::size_t>(forwarded_end - functions.begin());
-  const auto counted = functions.size() - forwarded;
-  std::vector<std::string> versions;
-  for (const auto& function : functions) {
-    if (!function.version.empty() &&
-        std::find(versions.begin(), versions.end(), function.version) == versions.end())
-      versions.push_back(function.version);
-  }
-  constexpr std::size_t kStub = 32, kHeaders = 4;
-  const auto count = functions.size();
-  Image image;
-  image.add_zeros(sizeof(Elf64_Ehdr) + kHeaders * sizeof(Elf64_Phdr));
+#if defined(__x86_64__)
+namespace {
 
-  // The names come first. Symbol 0 is the null symbol, symbol 1 is the recorder's, and the
-  // library's functions follow.
-  std::string strings(1, '\0');
-  const auto add_string = [&](std::string_view text) {
-    const auto at = strings.size();
-    strings.append(text);
-    strings.push_back('\0');
-    return static_cast<Elf64_Word>(at);
-  };
-  for (const auto& [name, value] : library.settings) add_string(text::format("{}={}", name, value));
-  add_string({});
-  const auto soname_at = add_string(library.soname), opener_at = add_string(library.opener);
-  const auto open_at = add_string(library.open);
-  std::vector<Elf64_Word> names;
-  names.reserve(count);
-  for (const auto& function : functions) names.push_back(add_string(function.name));
-  std::vector<Elf64_Word> version_names;
-  for (const auto& version : versions) version_names.push_back(add_string(version));
-  image.align(8);
-  const auto strings_at = image.add(strings);
-  image.align(8);
-  const auto symbols_at = image.add_zeros((count + 2) * sizeof(Elf64_Sym));
-  const auto first_at = symbols_at + 2 * sizeof(Elf64_Sym);
+constexpr std::size_t kStub = 32;    // bytes: the longer of the two stubs has 18
+constexpr std::size_t kInit = 64;    // bytes: the code of DT_INIT has 49
+constexpr std::size_t kHeaders = 4;  // code, data, PT_DYNAMIC and PT_GNU_STACK
+constexpr std::size_t kSlot = sizeof(Elf64_Addr);
 
-  image.align(8);
-  const auto buckets = static_cast<std::uint32_t>(count / 2 + 1);
-  const auto symbol_count = static_cast<std::uint32_t>(count + 2);
-  std::vector<std::uint32_t> bucket(buckets), chain(symbol_count);
-  const auto put_in_hash = [&](std::string_view name, std::uint32_t symbol) {
-    auto& head = bucket[sysv_hash(name) % buckets];
-    chain[symbol] = head;
-    head = symbol;
-  };
-  for (std::uint32_t i = 0; i < count; ++i) put_in_hash(functions[i].name, i + 2);
-  const auto hash_at = image.add_value(buckets);
-  image.add_value(symbol_count);
-  for (const auto value : bucket) image.add_value(value);
-  for (const auto value : chain) image.add_value(value);
-
-  // The versions: of each symbol, and their names. The first is the library's own.
-  image.align(8);
-  const auto numbers_at = image.size();
-  if (!versions.empty()) {
-    image.add_value(std::uint16_t{0});  // the null symbol, and the opener's
-    image.add_value(std::uint16_t{0});
-    for (const auto& function : functions) {
-      const auto found = std::find(versions.begin(), versions.end(), function.version);
-      image.add_value(
-          static_cast<std::uint16_t>(found == versions.end() ? 1 : 2 + (found - versions.begin())));
+/// The library in the order in which its bytes stand: headers, names, symbols, hash table,
+/// versions, the one relocation, code, and from the next page on all that is written to at run
+/// time.
+///
+/// The steps of make() run in this order. Those that reserve room note where it is, and those that
+/// fill it in come after everything has its place.
+class LibraryMaker {
+ public:
+  explicit LibraryMaker(const ForwardingLibrary& library)
+      : library_(library), functions_(library.functions) {
+    // Those that are forwarded come first.
+    const auto end =
+        std::stable_partition(functions_.begin(), functions_.end(),
+                              [](const ExportedFunction& function) { return !function.counted; });
+    forwarded_ = static_cast<std::size_t>(end - functions_.begin());
+    for (const auto& function : functions_) {
+      if (!function.version.empty() &&
+          std::find(versions_.begin(), versions_.end(), function.version) == versions_.end())
+        versions_.push_back(function.version);
     }
   }
-  image.align(8);
-  const auto definitions_at = image.size();
-  for (std::size_t i = 0; !versions.empty() && i <= versions.size(); ++i) {
-    Elf64_Verdef defined{};
-    defined.vd_version = VER_DEF_CURRENT;
-    defined.vd_flags = i == 0 ? VER_FLG_BASE : 0;
-    defined.vd_ndx = static_cast<Elf64_Half>(i + 1);
-    defined.vd_cnt = 1;
-    defined.vd_hash = sysv_hash(i == 0 ? library.soname : versions[i - 1]);
-    defined.vd_aux = sizeof defined;
-    defined.vd_next = i == versions.size() ? 0 : sizeof defined + sizeof(Elf64_Verdaux);
-    image.add_value(defined);
-    Elf64_Verdaux name{};
-    name.vda_name = i == 0 ? soname_at : version_names[i - 1];
-    image.add_value(name);
+
+  std::string make() && {
+    image_.add_zeros(sizeof(Elf64_Ehdr) + kHeaders * sizeof(Elf64_Phdr));
+    add_names();
+    add_symbols();
+    add_hash_table();
+    add_versions();
+    image_.align(8);
+    relocation_at_ = image_.add_zeros(sizeof(Elf64_Rela));
+    image_.align(16);
+    init_at_ = image_.add_zeros(kInit);
+    image_.align(kStub);
+    stubs_at_ = image_.add_zeros(functions_.size() * kStub);
+    image_.align(kPage);
+    data_at_ = image_.size();
+    add_dynamic_section();
+    add_data();
+    put_opener();
+    put_init();
+    for (std::size_t i = 0; i < functions_.size(); ++i) put_function(i);
+    put_headers();
+    return std::move(image_).take();
   }
 
-  image.align(8);
-  const auto relocation_at = image.add_zeros(sizeof(Elf64_Rela));
+ private:
+  std::size_t counted() const noexcept { return functions_.size() - forwarded_; }
 
-  image.align(16);
-  const auto init_at = image.add_zeros(64);
-  image.align(kStub);
-  const auto stubs_at = image.add_zeros(count * kStub);
-
-  image.align(kPage);
-  const auto data_at = image.size();
-  const auto dynamic_at = image.size();
-  std::vector<std::pair<Elf64_Sxword, Elf64_Xword>> dynamic = {
-      {DT_NEEDED, opener_at},
-      {DT_SONAME, soname_at},
-      {DT_HASH, hash_at},
-      {DT_STRTAB, strings_at},
-      {DT_SYMTAB, symbols_at},
-      {DT_STRSZ, strings.size()},
-      {DT_SYMENT, sizeof(Elf64_Sym)},
-      {DT_RELA, relocation_at},
-      {DT_RELASZ, sizeof(Elf64_Rela)},
-      {DT_RELAENT, sizeof(Elf64_Rela)},
-      {DT_INIT, init_at},
-      {DT_FLAGS, DF_BIND_NOW},
-      // The recorder keeps the real driver loaded. After dlclose and dlopen, a program would reach
-      // that one past this library, so this library stays loaded too.
-      {DT_FLAGS_1, DF_1_NODELETE},
-  };
-  if (!versions.empty()) {
-    dynamic.emplace_back(DT_VERSYM, numbers_at);
-    dynamic.emplace_back(DT_VERDEF, definitions_at);
-    dynamic.emplace_back(DT_VERDEFNUM, versions.size() + 1);
+  Elf64_Word add_string(std::string_view text) {
+    const auto at = strings_.size();
+    strings_.append(text);
+    strings_.push_back('\0');
+    return static_cast<Elf64_Word>(at);
   }
-  dynamic.emplace_back(DT_NULL, 0);
-  for (const auto& [tag, value] : dynamic) {
-    Elf64_Dyn entry{};
-    entry.d_tag = tag;
-    entry.d_un.d_val = value;
-    image.add_value(entry);
+
+  /// The settings stand at the front, where the opener finds them without an index.
+  void add_names() {
+    strings_.assign(1, '\0');
+    for (const auto& [name, value] : library_.settings)
+      add_string(text::format("{}={}", name, value));
+    add_string({});
+    soname_ = add_string(library_.soname);
+    opener_ = add_string(library_.opener);
+    open_ = add_string(library_.open);
+    names_.reserve(functions_.size());
+    for (const auto& function : functions_) names_.push_back(add_string(function.name));
+    for (const auto& version : versions_) version_names_.push_back(add_string(version));
+    image_.align(8);
+    strings_at_ = image_.add(strings_);
   }
-  const auto got_at = image.add_zeros(8);
-  const auto slots_at = image.add_zeros(forwarded * 8);
-  if (counted != 0) image.align(kPage);
-  const auto counters_at = image.add_zeros(counted * 8);
-  if (counted != 0) image.align(kPage);
 
-  Elf64_Rela relocation{};
-  relocation.r_offset = got_at;
-  relocation.r_info = ELF64_R_INFO(1, R_X86_64_GLOB_DAT);
-  image.put(relocation_at, relocation);
-  Elf64_Sym symbol{};
-  symbol.st_name = open_at;
-  symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
-  image.put(symbols_at + sizeof symbol, symbol);
+  /// Symbol 0 is the null symbol, symbol 1 is the recorder's, and the library's functions follow.
+  void add_symbols() {
+    image_.align(8);
+    symbols_at_ = image_.add_zeros((functions_.size() + 2) * sizeof(Elf64_Sym));
+    first_at_ = symbols_at_ + 2 * sizeof(Elf64_Sym);
+  }
 
-  // endbr64; lea rdi, slots; lea rsi, symbols; lea rdx, strings; mov ecx, forwarded;
-  // lea r8, counters; mov r9d, counted; jmp [got]
-  constexpr char kInit[] =
-      "\xf3\x0f\x1e\xfa"
-      "\x48\x8d\x3d\0\0\0\0"
-      "\x48\x8d\x35\0\0\0\0"
-      "\x48\x8d\x15\0\0\0\0"
-      "\xb9\0\0\0\0"
-      "\x4c\x8d\x05\0\0\0\0"
-      "\x41\xb9\0\0\0\0"
-      "\xff\x25\0\0\0\0";
-  for (std::size_t i = 0; i + 1 < sizeof kInit; ++i) image.put(init_at + i, kInit[i]);
-  image.put_relative(init_at + 7, slots_at);
-  image.put_relative(init_at + 14, first_at);
-  image.put_relative(init_at + 21, strings_at);
-  image.put(init_at + 26, static_cast<std::uint32_t>(forwarded));
-  image.put_relative(init_at + 33, counters_at);
-  image.put(init_at + 39, static_cast<std::uint32_t>(counted));
-  image.put_relative(init_at + 45, got_at);
+  /// DT_HASH has a chain of symbols for each bucket; two symbols share one on average.
+  void add_hash_table() {
+    image_.align(8);
+    const auto count = functions_.size();
+    const auto buckets = static_cast<std::uint32_t>(count / 2 + 1);
+    const auto symbols = static_cast<std::uint32_t>(count + 2);
+    std::vector<std::uint32_t> bucket(buckets), chain(symbols);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      auto& head = bucket[sysv_hash(functions_[i].name) % buckets];
+      chain[i + 2] = head;
+      head = i + 2;
+    }
+    hash_at_ = image_.add_value(buckets);
+    image_.add_value(symbols);
+    for (const auto value : bucket) image_.add_value(value);
+    for (const auto value : chain) image_.add_value(value);
+  }
 
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto stub = stubs_at + i * kStub;
-    if (i < forwarded) {
+  /// Adds the version of each symbol, then the names of the versions. Version 1 is the library's
+  /// own; that of versions_[i] is i + 2.
+  void add_versions() {
+    image_.align(8);
+    numbers_at_ = image_.size();
+    if (!versions_.empty()) {
+      image_.add_value(std::uint16_t{0});  // the null symbol, and the opener's
+      image_.add_value(std::uint16_t{0});
+      for (const auto& function : functions_) {
+        const auto found = std::find(versions_.begin(), versions_.end(), function.version);
+        image_.add_value(static_cast<std::uint16_t>(
+            found == versions_.end() ? 1 : 2 + (found - versions_.begin())));
+      }
+    }
+    image_.align(8);
+    definitions_at_ = image_.size();
+    for (std::size_t i = 0; !versions_.empty() && i <= versions_.size(); ++i) {
+      Elf64_Verdef defined{};
+      defined.vd_version = VER_DEF_CURRENT;
+      defined.vd_flags = i == 0 ? VER_FLG_BASE : 0;
+      defined.vd_ndx = static_cast<Elf64_Half>(i + 1);
+      defined.vd_cnt = 1;
+      defined.vd_hash = sysv_hash(i == 0 ? library_.soname : versions_[i - 1]);
+      defined.vd_aux = sizeof defined;
+      defined.vd_next = i == versions_.size() ? 0 : sizeof defined + sizeof(Elf64_Verdaux);
+      image_.add_value(defined);
+      Elf64_Verdaux name{};
+      name.vda_name = i == 0 ? soname_ : version_names_[i - 1];
+      image_.add_value(name);
+    }
+  }
+
+  /// What the loader reads: where everything above stands.
+  void add_dynamic_section() {
+    std::vector<std::pair<Elf64_Sxword, Elf64_Xword>> entries = {
+        {DT_NEEDED, opener_},
+        {DT_SONAME, soname_},
+        {DT_HASH, hash_at_},
+        {DT_STRTAB, strings_at_},
+        {DT_SYMTAB, symbols_at_},
+        {DT_STRSZ, strings_.size()},
+        {DT_SYMENT, sizeof(Elf64_Sym)},
+        {DT_RELA, relocation_at_},
+        {DT_RELASZ, sizeof(Elf64_Rela)},
+        {DT_RELAENT, sizeof(Elf64_Rela)},
+        {DT_INIT, init_at_},
+        {DT_FLAGS, DF_BIND_NOW},
+        // The recorder keeps the real driver loaded. After dlclose and dlopen, a program would
+        // reach that one past this library, so this library stays loaded too.
+        {DT_FLAGS_1, DF_1_NODELETE},
+    };
+    if (!versions_.empty()) {
+      entries.emplace_back(DT_VERSYM, numbers_at_);
+      entries.emplace_back(DT_VERDEF, definitions_at_);
+      entries.emplace_back(DT_VERDEFNUM, versions_.size() + 1);
+    }
+    entries.emplace_back(DT_NULL, 0);
+    for (const auto& [tag, value] : entries) {
+      Elf64_Dyn entry{};
+      entry.d_tag = tag;
+      entry.d_un.d_val = value;
+      image_.add_value(entry);
+    }
+    dynamic_bytes_ = entries.size() * sizeof(Elf64_Dyn);
+  }
+
+  /// The counters have pages of their own, over which the opener may map a file.
+  void add_data() {
+    got_at_ = image_.add_zeros(kSlot);
+    slots_at_ = image_.add_zeros(forwarded_ * kSlot);
+    if (counted() != 0) image_.align(kPage);
+    counters_at_ = image_.add_zeros(counted() * kSlot);
+    if (counted() != 0) image_.align(kPage);
+  }
+
+  /// The one symbol that the loader resolves: the function that the code of DT_INIT jumps to.
+  void put_opener() {
+    Elf64_Rela relocation{};
+    relocation.r_offset = got_at_;
+    relocation.r_info = ELF64_R_INFO(1, R_X86_64_GLOB_DAT);
+    image_.put(relocation_at_, relocation);
+    Elf64_Sym symbol{};
+    symbol.st_name = open_;
+    symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+    image_.put(symbols_at_ + sizeof symbol, symbol);
+  }
+
+  /// The code that runs when the library is loaded. It tells the opener what it has to fill in.
+  void put_init() {
+    // endbr64; lea rdi, slots; lea rsi, symbols; lea rdx, strings; mov ecx, forwarded;
+    // lea r8, counters; mov r9d, counted; jmp [got]
+    constexpr char kCode[] =
+        "\xf3\x0f\x1e\xfa"
+        "\x48\x8d\x3d\0\0\0\0"
+        "\x48\x8d\x35\0\0\0\0"
+        "\x48\x8d\x15\0\0\0\0"
+        "\xb9\0\0\0\0"
+        "\x4c\x8d\x05\0\0\0\0"
+        "\x41\xb9\0\0\0\0"
+        "\xff\x25\0\0\0\0";
+    static_assert(sizeof kCode - 1 <= kInit);
+    put_code(init_at_, kCode);
+    image_.put_relative(init_at_ + 7, slots_at_);
+    image_.put_relative(init_at_ + 14, first_at_);
+    image_.put_relative(init_at_ + 21, strings_at_);
+    image_.put(init_at_ + 26, static_cast<std::uint32_t>(forwarded_));
+    image_.put_relative(init_at_ + 33, counters_at_);
+    image_.put(init_at_ + 39, static_cast<std::uint32_t>(counted()));
+    image_.put_relative(init_at_ + 45, got_at_);
+  }
+
+  /// The code of function `i` and the symbol by which programs find it.
+  void put_function(std::size_t i) {
+    const auto stub = stubs_at_ + i * kStub;
+    if (i < forwarded_) {
       constexpr char kJump[] = "\xf3\x0f\x1e\xfa\xff\x25\0\0\0\0";  // endbr64; jmp [slot]
-      for (std::size_t b = 0; b + 1 < sizeof kJump; ++b) image.put(stub + b, kJump[b]);
-      image.put_relative(stub + 6, slots_at + i * 8);
+      static_assert(sizeof kJump - 1 <= kStub);
+      put_code(stub, kJump);
+      image_.put_relative(stub + 6, slots_at_ + i * kSlot);
     } else {
       // endbr64; lock inc qword [counter]; mov eax, answer; ret
       constexpr char kCount[] = "\xf3\x0f\x1e\xfa\xf0\x48\xff\x05\0\0\0\0\xb8\0\0\0\0\xc3";
-      for (std::size_t b = 0; b + 1 < sizeof kCount; ++b) image.put(stub + b, kCount[b]);
-      image.put_relative(stub + 8, counters_at + (i - forwarded) * 8);
-      image.put(stub + 13, functions[i].answer);
+      static_assert(sizeof kCount - 1 <= kStub);
+      put_code(stub, kCount);
+      image_.put_relative(stub + 8, counters_at_ + (i - forwarded_) * kSlot);
+      image_.put(stub + 13, functions_[i].answer);
     }
     Elf64_Sym offered{};
-    offered.st_name = names[i];
+    offered.st_name = names_[i];
     offered.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
     offered.st_shndx = 1;  // any index but 0 will do: there are no sections
     offered.st_value = stub;
     offered.st_size = kStub;
-    image.put(first_at + i * sizeof offered, offered);
+    image_.put(first_at_ + i * sizeof offered, offered);
   }
 
-  const auto size = image.size();
-  const auto segment = [](Elf64_Word type, Elf64_Word flags, std::size_t at, std::size_t bytes,
-                          std::size_t alignment) {
-    Elf64_Phdr made{};
-    made.p_type = type;
-    made.p_flags = flags;
-    made.p_offset = made.p_vaddr = made.p_paddr = at;
-    made.p_filesz = made.p_memsz = bytes;
-    made.p_align = alignment;
-    return made;
-  };
-  const Elf64_Phdr segments[kHeaders] = {
-      segment(PT_LOAD, PF_R | PF_X, 0, data_at, kPage),
-      segment(PT_LOAD, PF_R | PF_W, data_at, size - data_at, kPage),
-      segment(PT_DYNAMIC, PF_R | PF_W, dynamic_at, sizeof(Elf64_Dyn) * dynamic.size(), 8),
-      segment(PT_GNU_STACK, PF_R | PF_W, 0, 0, 16),
-  };
-  Elf64_Ehdr header{};
-  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-  header.e_ident[EI_CLASS] = ELFCLASS64;
-  header.e_ident[EI_DATA] = ELFDATA2LSB;
-  header.e_ident[EI_VERSION] = EV_CURRENT;
-  header.e_type = ET_DYN;
-  header.e_machine = EM_X86_64;
-  header.e_version = EV_CURRENT;
-  header.e_phoff = sizeof header;
-  header.e_ehsize = sizeof header;
-  header.e_phentsize = sizeof(Elf64_Phdr);
-  header.e_phnum = kHeaders;
-  image.put(0, header);
-  for (std::size_t i = 0; i < kHeaders; ++i) {
-    image.put(sizeof header + i * sizeof(Elf64_Phdr), segments[i]);
+  /// Copies machine code, without the zero that ends the literal.
+  template <std::size_t N>
+  void put_code(std::size_t at, const char (&code)[N]) {
+    for (std::size_t i = 0; i + 1 < N; ++i) image_.put(at + i, code[i]);
   }
-  return std::move(image).take();
+
+  void put_headers() {
+    const auto size = image_.size();
+    const auto segment = [](Elf64_Word type, Elf64_Word flags, std::size_t at, std::size_t bytes,
+                            std::size_t alignment) {
+      Elf64_Phdr made{};
+      made.p_type = type;
+      made.p_flags = flags;
+      made.p_offset = made.p_vaddr = made.p_paddr = at;
+      made.p_filesz = made.p_memsz = bytes;
+      made.p_align = alignment;
+      return made;
+    };
+    const Elf64_Phdr segments[kHeaders] = {
+        segment(PT_LOAD, PF_R | PF_X, 0, data_at_, kPage),
+        segment(PT_LOAD, PF_R | PF_W, data_at_, size - data_at_, kPage),
+        segment(PT_DYNAMIC, PF_R | PF_W, data_at_, dynamic_bytes_, 8),
+        segment(PT_GNU_STACK, PF_R | PF_W, 0, 0, 16),
+    };
+    Elf64_Ehdr header{};
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_ident[EI_VERSION] = EV_CURRENT;
+    header.e_type = ET_DYN;
+    header.e_machine = EM_X86_64;
+    header.e_version = EV_CURRENT;
+    header.e_phoff = sizeof header;
+    header.e_ehsize = sizeof header;
+    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phnum = kHeaders;
+    image_.put(0, header);
+    for (std::size_t i = 0; i < kHeaders; ++i)
+      image_.put(sizeof header + i * sizeof(Elf64_Phdr), segments[i]);
+  }
+
+  const ForwardingLibrary& library_;
+  std::vector<ExportedFunction> functions_;
+  std::size_t forwarded_ = 0;
+  std::vector<std::string> versions_;
+  Image image_;
+  std::string strings_;
+  // Offsets in strings_.
+  Elf64_Word soname_ = 0, opener_ = 0, open_ = 0;
+  std::vector<Elf64_Word> names_, version_names_;
+  // Offsets in the image.
+  std::size_t strings_at_ = 0, symbols_at_ = 0, first_at_ = 0, hash_at_ = 0, numbers_at_ = 0,
+              definitions_at_ = 0, relocation_at_ = 0, init_at_ = 0, stubs_at_ = 0;
+  std::size_t data_at_ = 0;  ///< The dynamic section, with which the written pages begin.
+  std::size_t dynamic_bytes_ = 0, got_at_ = 0, slots_at_ = 0, counters_at_ = 0;
+};
+
+}  // namespace
+#endif
+
+std::string build(const ForwardingLibrary& library) {
+#if defined(__x86_64__)
+  return LibraryMaker(library).make();
+#else
+  (void)library;
+  return {};
 #endif
 }
 
