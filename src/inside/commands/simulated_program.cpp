@@ -515,15 +515,180 @@ void SimulatedProgram::leave_to_processes(Console& console) const {
   if (fork() == 0) remove_after_processes(folder());
 }
 
+namespace {
+
+/// What the processes took, before it is judged.
+struct DeviceUse {
+  std::uint64_t tables = 0;  ///< How often a static cudart asked for tables.
+  std::uint64_t bytes = 0;   ///< The sum of all peaks.
+  std::vector<std::vector<std::string>> rows{
+      {"device", "process", "program", "peak", "peak, bytes", "refused"}};
+};
+
+/// Adds up the reports into `answer`: of each device's number, the node where it is fullest.
+/// `devices_of_node` is 0 where all processes are on one node.
+DeviceUse add_up(const std::vector<standin::ProcessReport>& reports, std::uint64_t devices_of_node,
+                 SimulatedProgram::Answer& answer) {
+  DeviceUse use;
+  // Ranks share a device on one node alone: each node has a device of that number.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, SimulatedProgram::Device> devices;
+  for (const auto& report : reports) {
+    answer.kernels += report.kernels;
+    answer.unread += report.unread;
+    use.tables += report.tables;
+    for (std::uint64_t i = 0; i < report.devices; ++i) {
+      const auto& device = report.device[i];
+      if (device.peak == 0 && device.refused == 0) continue;
+      const auto node = devices_of_node != 0 ? report.rank / devices_of_node : std::uint64_t{0};
+      auto& all = devices[{i, node}];
+      all.device = i;
+      all.total = device.total;
+      all.context = device.context;
+      all.peak += device.peak;
+      ++all.processes;
+      use.bytes += device.peak;
+      if (device.refused != 0 && all.refused == 0) {
+        all.first_refused = device.first_refused_size;
+        all.first_refused_held = device.first_refused_held;
+      }
+      all.refused += device.refused;
+      answer.refused = answer.refused || device.refused != 0;
+      use.rows.push_back({text::format("{}", i), text::format("{}", report.process), report.command,
+                          units::bytes(device.peak), text::grouped(device.peak),
+                          text::format("{}", device.refused)});
+    }
+  }
+  for (const auto& [place, device] : devices) {
+    const bool is_first = answer.devices.empty() || answer.devices.back().device != device.device;
+    if (is_first) answer.devices.push_back(device);
+    auto& fullest = answer.devices.back();
+    if (!is_first &&
+        std::pair(device.refused, device.peak) > std::pair(fullest.refused, fullest.peak))
+      fullest = device;
+  }
+  return use;
+}
+
+/// Says whether what was taken of a device fits on it. `where` is its name.
+void say_whether_it_fits(Console& console, const SimulatedProgram::Device& device,
+                         const std::string& where) {
+  const auto capacity = device.capacity();
+  if (device.refused != 0) {
+    const auto wanted = device.first_refused_held + device.first_refused;
+    console.say(text::format(
+        "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
+        "when the process held {} of {}{}",
+        where, device.refused, device.refused == 1 ? "request" : "requests",
+        size_words(device.first_refused), units::bytes(device.first_refused_held),
+        size_words(capacity),
+        wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
+  } else if (device.peak <= capacity) {
+    console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
+                             size_words(device.peak), units::bytes(capacity), where,
+                             units::bytes(capacity - device.peak)));
+  } else {
+    console.say(text::format(
+        "{} processes took {} of {} together, each at its own peak, which is more than its {}: "
+        "whether it fits depends on when the peaks are",
+        device.processes, size_words(device.peak), where, units::bytes(capacity)));
+  }
+}
+
+/// Says what a context takes of the device besides. `card` is what its memory was measured on.
+void say_context(Console& console, const SimulatedProgram::Device& device, std::string_view card) {
+  if (device.context != 0) {
+    console.say(text::format("besides, {} of {} are never free: the context, as measured on {}",
+                             units::bytes(device.context), units::bytes(device.total), card));
+  } else {
+    console.say(
+        text::format("besides, a context takes memory of a real card, which is not "
+                     "counted here; an H200's takes {}",
+                     units::bytes(gpu_profiles().front().context)));
+  }
+}
+
+/// Says what the run did not do as a card would: kernels, and copies whose content is not kept.
+void say_what_was_skipped(Console& console, const SimulatedProgram::Answer& answer) {
+  if (answer.kernels != 0) {
+    console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
+                             text::grouped(answer.kernels),
+                             answer.kernels == 1 ? "kernel was" : "kernels were"));
+  }
+  if (answer.unread != 0) {
+    console.say(
+        text::format("{} were copied to the device in pieces above 1 MiB, or when 1 GiB was kept, "
+                     "whose content is not kept",
+                     units::bytes(answer.unread)));
+  }
+}
+
+/// Says which functions were answered by a counted success or a refusal. `lists`: each of them.
+void say_stubs(Console& console, const std::vector<Stub>& called, bool lists) {
+  if (called.empty()) return;
+  std::uint64_t calls = 0;
+  std::string refused;
+  for (const auto& stub : called) {
+    calls += stub.calls;
+    if (stub.refused) refused += (refused.empty() ? "" : ", ") + stub.function;
+  }
+  if (!refused.empty()) console.say(text::format("not stood in for, and so refused: {}", refused));
+  console.say(text::format("{} {} no answer of {} own, and got a stand-in's in {} {}{}",
+                           called.size(), called.size() == 1 ? "function has" : "functions have",
+                           called.size() == 1 ? "its" : "their", text::grouped(calls),
+                           calls == 1 ? "call" : "calls",
+                           lists ? ":" : "; --explain-stubs lists them"));
+  if (!lists) return;
+  std::vector<std::vector<std::string>> listed{{"library", "function", "calls"}};
+  for (const auto& stub : called)
+    listed.push_back({stub.library, stub.function, text::grouped(stub.calls)});
+  console.aside(format::columns("llr", listed));
+}
+
+}  // namespace
+
+bool SimulatedProgram::is_used(const std::vector<standin::ProcessReport>& reports) const {
+  if (!reports.empty()) return true;
+  const auto files = files_in(folder());
+  return std::any_of(files.begin(), files.end(), [](const std::string& file) {
+    return file.ends_with(kNames) && !file.starts_with("lib");  // the folder's own begin so
+  });
+}
+
+void SimulatedProgram::say_memory(Console& console, const Answer& answer) const {
+  if (answer.devices.empty())
+    console.say(text::format("the program used the simulated {}, and took no memory of it", card_));
+  const bool has_ranks = !answer.ranks.ranks.empty();
+  const auto* const card = has_option(given_, "profile") ? "the card of the profile" : "an H200";
+  if (has_ranks) say_ranks(console, answer.ranks, card_);
+  for (const auto& device : answer.devices) {
+    const bool is_said = has_ranks && (device.refused != 0 || device.peak <= device.capacity());
+    if (is_said) continue;  // by say_ranks()
+    say_whether_it_fits(console, device,
+                        answer.devices.size() == 1
+                            ? text::format("the simulated {}", card_)
+                            : text::format("device {}, a simulated {}", device.device, card_));
+    if (!has_ranks) say_context(console, device, card);
+  }
+  if (has_ranks && !answer.devices.empty()) say_context(console, answer.devices.front(), card);
+  say_nccl(console, answer.ranks);
+}
+
+void SimulatedProgram::say_workspaces(Console& console) const {
+  if (access((folder() + "/planned.cudnn").c_str(), F_OK) != 0) return;
+  console.say(cudnn_workspace_
+                  ? text::format("each of cuDNN's plans was taken to have a workspace of {}, as "
+                                 "--cudnn-workspace says; on a card each has its own",
+                                 units::bytes(*cudnn_workspace_))
+                  : std::string("the workspaces of cuDNN's convolutions are those of a rule that "
+                                "was fitted on an H200: docs/without-a-gpu.md says how far it is "
+                                "off"));
+}
+
 SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
                                                std::string_view next) const {
   Answer answer;
   const auto reports = reports_in(folder());
-  const auto files = files_in(folder());
-  const bool has_libraries = std::any_of(files.begin(), files.end(), [](const std::string& file) {
-    return file.ends_with(kNames) && !file.starts_with("lib");  // the folder's own begin so
-  });
-  answer.used = !reports.empty() || has_libraries;
+  answer.used = is_used(reports);
   const auto say_cut = [&](std::string words) {
     console.say(words);
     if (answer.cut.empty()) answer.cut = std::move(words);
@@ -539,49 +704,12 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     return answer;
   }
 
-  // Ranks share a device on one node alone: each node has a device of that number.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Device> devices;
-  std::uint64_t tables = 0, taken = 0;
-  std::vector<std::vector<std::string>> rows{
-      {"device", "process", "program", "peak", "peak, bytes", "refused"}};
-  for (const auto& report : reports) {
-    answer.kernels += report.kernels;
-    answer.unread += report.unread;
-    tables += report.tables;
-    for (std::uint64_t i = 0; i < report.devices; ++i) {
-      const auto& device = report.device[i];
-      if (device.peak == 0 && device.refused == 0) continue;
-      const auto node =
-          ranks_.all != 0 ? report.rank / static_cast<std::uint64_t>(devices_) : std::uint64_t{0};
-      auto& all = devices[{i, node}];
-      all.device = i;
-      all.total = device.total;
-      all.context = device.context;
-      all.peak += device.peak;
-      ++all.processes;
-      taken += device.peak;
-      if (device.refused != 0 && all.refused == 0) {
-        all.first_refused = device.first_refused_size;
-        all.first_refused_held = device.first_refused_held;
-      }
-      all.refused += device.refused;
-      answer.refused = answer.refused || device.refused != 0;
-      rows.push_back({text::format("{}", i), text::format("{}", report.process), report.command,
-                      units::bytes(device.peak), text::grouped(device.peak),
-                      text::format("{}", device.refused)});
-    }
-  }
-  for (const auto& [place, device] : devices) {
-    const bool is_first = answer.devices.empty() || answer.devices.back().device != device.device;
-    if (is_first) answer.devices.push_back(device);
-    auto& fullest = answer.devices.back();
-    if (!is_first &&
-        std::pair(device.refused, device.peak) > std::pair(fullest.refused, fullest.peak))
-      fullest = device;
-  }
-  const bool has_ranks = !answer.ranks.ranks.empty();
-  answer.needs_tables = tables != 0 && taken == 0;
-  const bool calls_cudnn = tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
+  const auto devices_of_node =
+      ranks_.all != 0 ? static_cast<std::uint64_t>(devices_) : std::uint64_t{0};
+  const auto use = add_up(reports, devices_of_node, answer);
+  answer.needs_tables = use.tables != 0 && use.bytes == 0;
+  const bool calls_cudnn =
+      use.tables != 0 && access((folder() + "/loaded.cudnn").c_str(), F_OK) == 0;
   if (calls_cudnn) {
     console.say(
         "cuDNN is switched off, and the program called it: its functions fail, and what they would "
@@ -594,55 +722,14 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
         "that only NVIDIA's has: it cannot run without a GPU");
     return answer;
   }
-  if (answer.devices.empty()) {
-    console.say(text::format("the program used the simulated {}, and took no memory of it", card_));
-  }
-  const auto say_context = [&](const Device& device) {
-    if (device.context != 0) {
-      console.say(
-          text::format("besides, {} of {} are never free: the context, as measured on {}",
-                       units::bytes(device.context), units::bytes(device.total),
-                       has_option(given_, "profile") ? "the card of the profile" : "an H200"));
-    } else {
-      console.say(
-          text::format("besides, a context takes memory of a real card, which is not "
-                       "counted here; an H200's takes {}",
-                       units::bytes(gpu_profiles().front().context)));
-    }
-  };
-  if (has_ranks) say_ranks(console, answer.ranks, card_);
-  for (const auto& all : answer.devices) {
-    const auto capacity = all.capacity();
-    if (has_ranks && (all.refused != 0 || all.peak <= capacity)) continue;  // it is said
-    const auto where = answer.devices.size() == 1
-                           ? text::format("the simulated {}", card_)
-                           : text::format("device {}, a simulated {}", all.device, card_);
-    if (all.refused != 0) {
-      const auto wanted = all.first_refused_held + all.first_refused;
-      console.say(text::format(
-          "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
-          "when the process held {} of {}{}",
-          where, all.refused, all.refused == 1 ? "request" : "requests",
-          size_words(all.first_refused), units::bytes(all.first_refused_held), size_words(capacity),
-          wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
-    } else if (all.peak <= capacity) {
-      console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
-                               size_words(all.peak), units::bytes(capacity), where,
-                               units::bytes(capacity - all.peak)));
-    } else {
-      console.say(text::format(
-          "{} processes took {} of {} together, each at its own peak, which is more than its {}: "
-          "whether it fits depends on when the peaks are",
-          all.processes, size_words(all.peak), where, units::bytes(capacity)));
-    }
-    if (!has_ranks) say_context(all);
-  }
-  if (has_ranks) say_context(answer.devices.front());
-  say_nccl(console, answer.ranks);
+
+  say_memory(console, answer);
+  const bool has_ranks = !answer.ranks.ranks.empty();
+  constexpr std::size_t kHeadAndOne = 2;  // a table of one process says what was said above
   if (has_ranks) {
     show_ranks(console, answer.ranks);
-  } else if (rows.size() > 2) {
-    console.aside(format::columns("lllrrr", rows));
+  } else if (use.rows.size() > kHeadAndOne) {
+    console.aside(format::columns("lllrrr", use.rows));
   }
   say_absent(console, answer.ranks);
   say_waits(console, answer.ranks);
@@ -658,47 +745,9 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.cut.empty()) answer.cut = cut_of(answer);
-  if (access((folder() + "/planned.cudnn").c_str(), F_OK) == 0) {
-    console.say(
-        cudnn_workspace_
-            ? text::format("each of cuDNN's plans was taken to have a workspace of {}, as "
-                           "--cudnn-workspace says; on a card each has its own",
-                           units::bytes(*cudnn_workspace_))
-            : std::string("the workspaces of cuDNN's convolutions are those of a rule that was "
-                          "fitted on an H200: docs/without-a-gpu.md says how far it is off"));
-  }
-  if (answer.kernels != 0) {
-    console.say(text::format("{} {} skipped: what a program reads back is zero, or what it wrote",
-                             text::grouped(answer.kernels),
-                             answer.kernels == 1 ? "kernel was" : "kernels were"));
-  }
-  if (answer.unread != 0) {
-    console.say(
-        text::format("{} were copied to the device in pieces above 1 MiB, or when 1 GiB was kept, "
-                     "whose content is not kept",
-                     units::bytes(answer.unread)));
-  }
-  if (const auto called = stubs_in(folder()); !called.empty()) {
-    std::uint64_t calls = 0;
-    std::string refused;
-    for (const auto& stub : called) {
-      calls += stub.calls;
-      if (stub.refused) refused += (refused.empty() ? "" : ", ") + stub.function;
-    }
-    if (!refused.empty())
-      console.say(text::format("not stood in for, and so refused: {}", refused));
-    console.say(text::format("{} {} no answer of {} own, and got a stand-in's in {} {}{}",
-                             called.size(), called.size() == 1 ? "function has" : "functions have",
-                             called.size() == 1 ? "its" : "their", text::grouped(calls),
-                             calls == 1 ? "call" : "calls",
-                             stubs ? ":" : "; --explain-stubs lists them"));
-    if (stubs) {
-      std::vector<std::vector<std::string>> listed{{"library", "function", "calls"}};
-      for (const auto& stub : called)
-        listed.push_back({stub.library, stub.function, text::grouped(stub.calls)});
-      console.aside(format::columns("llr", listed));
-    }
-  }
+  say_workspaces(console);
+  say_what_was_skipped(console, answer);
+  say_stubs(console, stubs_in(folder()), stubs);
   if (!next.empty()) console.say(text::format("next: {}", next));
   return answer;
 }
@@ -712,33 +761,25 @@ std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
   return true;
 }
 
-std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
-                                      const std::optional<ServedRequests>& served) const {
-  std::string out;
-  format::JsonWriter json(out, 2);
+namespace {
+
+void add(format::JsonWriter& json, const SimulatedProgram::Device& device) {
   json.begin_object()
-      .member("schema", "emmctl.run/1")
-      .member("device", given_)
-      .member("card", card_)
-      .member("exit_code", exit_code)
-      .member("fits", answer.fits())
-      .member("cut", answer.cut)
-      .key("devices")
-      .begin_array();
-  for (const auto& device : answer.devices) {
-    json.begin_object()
-        .member("device", device.device)
-        .member("total_bytes", device.total)
-        .member("context_bytes", device.context)
-        .member("peak_bytes", device.peak)
-        .member("processes", device.processes)
-        .member("refused", device.refused)
-        .member("first_refused_bytes", device.first_refused)
-        .member("first_refused_held_bytes", device.first_refused_held)
-        .end_object();
-  }
-  json.end_array().key("ranks").begin_array();
-  for (const auto& rank : answer.ranks.ranks) {
+      .member("device", device.device)
+      .member("total_bytes", device.total)
+      .member("context_bytes", device.context)
+      .member("peak_bytes", device.peak)
+      .member("processes", device.processes)
+      .member("refused", device.refused)
+      .member("first_refused_bytes", device.first_refused)
+      .member("first_refused_held_bytes", device.first_refused_held)
+      .end_object();
+}
+
+/// The ranks, and what kept them from going on.
+void add(format::JsonWriter& json, const ProgramRanks& ranks) {
+  json.key("ranks").begin_array();
+  for (const auto& rank : ranks.ranks) {
     json.begin_object()
         .member("rank", rank.rank)
         .member("process", rank.process)
@@ -754,7 +795,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .end_object();
   }
   json.end_array().key("waiting").begin_array();
-  for (const auto& rank : answer.ranks.waiting) {
+  for (const auto& rank : ranks.waiting) {
     json.begin_object()
         .member("rank", rank.rank)
         .member("process", rank.process)
@@ -764,11 +805,59 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .end_object();
   }
   json.end_array().key("gone").begin_array();
-  for (const auto& words : answer.ranks.gone) json.value(words);
+  for (const auto& words : ranks.gone) json.value(words);
   json.end_array().key("differing").begin_array();
-  for (const auto& words : answer.ranks.differing) json.value(words);
-  json.end_array()
-      .member("kernels", answer.kernels)
+  for (const auto& words : ranks.differing) json.value(words);
+  json.end_array();
+}
+
+void add(format::JsonWriter& json, const AskedPlace& place) {
+  json.begin_object()
+      .member("place", place.where)
+      .member("kind", place.kind)
+      .member("level", place.level)
+      .member("operation", place.what)
+      .member("times", place.times)
+      .member("got", place.taken)
+      .member("least", place.least)
+      .member("most", place.most)
+      .end_object();
+}
+
+void add(format::JsonWriter& json, const ServedRequests& served) {
+  const auto& report = served.report;
+  json.key("served")
+      .begin_object()
+      .member("manager", served.manager)
+      .member("requests", report.served)
+      .member("driver_calls", report.driver_calls)
+      .member("refused", report.refused)
+      .member("left", report.left)
+      .member("waits", report.waits)
+      .member("peak_live_bytes", report.peak_live)
+      .member("peak_reserved_bytes", report.peak_reserved)
+      .end_object();
+}
+
+}  // namespace
+
+std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
+                                      const std::optional<ServedRequests>& served) const {
+  std::string out;
+  format::JsonWriter json(out, 2);
+  json.begin_object()
+      .member("schema", "emmctl.run/1")
+      .member("device", given_)
+      .member("card", card_)
+      .member("exit_code", exit_code)
+      .member("fits", answer.fits())
+      .member("cut", answer.cut)
+      .key("devices")
+      .begin_array();
+  for (const auto& device : answer.devices) add(json, device);
+  json.end_array();
+  add(json, answer.ranks);
+  json.member("kernels", answer.kernels)
       .member("unread_bytes", answer.unread)
       .key("pytorch")
       .begin_array();
@@ -788,18 +877,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
       .member("compiles", answer.values.compiles)
       .key("places")
       .begin_array();
-  for (const auto& place : answer.values.places) {
-    json.begin_object()
-        .member("place", place.where)
-        .member("kind", place.kind)
-        .member("level", place.level)
-        .member("operation", place.what)
-        .member("times", place.times)
-        .member("got", place.taken)
-        .member("least", place.least)
-        .member("most", place.most)
-        .end_object();
-  }
+  for (const auto& place : answer.values.places) add(json, place);
   json.end_array();
   if (ranks_.all != 0) {
     json.key("absent")
@@ -810,20 +888,7 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
         .member("nothing", answer.ranks.nothing)
         .end_object();
   }
-  if (served) {
-    const auto& report = served->report;
-    json.key("served")
-        .begin_object()
-        .member("manager", served->manager)
-        .member("requests", report.served)
-        .member("driver_calls", report.driver_calls)
-        .member("refused", report.refused)
-        .member("left", report.left)
-        .member("waits", report.waits)
-        .member("peak_live_bytes", report.peak_live)
-        .member("peak_reserved_bytes", report.peak_reserved)
-        .end_object();
-  }
+  if (served) add(json, *served);
   json.end_object();
   return out + '\n';
 }

@@ -103,6 +103,13 @@ class SimulatedProgram {
  private:
   SimulatedProgram() = default;
 
+  /// Did a process report, or get a library made? A program that does neither uses no device.
+  bool is_used(const std::vector<standin::ProcessReport>& reports) const;
+  /// Says what was taken of each device, whether it fits, and what a context takes besides.
+  void say_memory(Console& console, const Answer& answer) const;
+  /// Says how the workspaces of cuDNN's plans were sized, where there were any.
+  void say_workspaces(Console& console) const;
+
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;
   std::string unknown_sizes_ = "uniform";
