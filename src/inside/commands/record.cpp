@@ -282,187 +282,263 @@ class RecordProgram final : public CommandRun {
   }
 
   Result<ExitCode> run(Console& console) override {
+    const auto wanted = read_options(console);
+    if (!wanted) return wanted.error();
+    ProgramStart start{.command = program_};
+    start.signal = wanted->signal;
+    start.follows = follow_;
+    if (auto made = simulate_device(console, start); !made) return made.error();
+    forget_outer();
+    auto folder = RawFolder::make(place_of_raw());
+    if (!folder) return std::move(folder).error();
+    if (wanted->requests) add_request_variables(console, wanted->hooks, *folder, start);
+    return wanted->calls ? record_calls(console, *wanted, *folder, start)
+                         : record_requests(console, *folder, start);
+  }
+
+ private:
+  /// What the options ask for, once they are known to make sense.
+  struct Wanted {
+    std::optional<std::uint64_t> duration_ns{};
+    int signal = 0;                ///< That begins and ends a recording; 0: none.
+    std::uint64_t file_bytes = 0;  ///< The most raw bytes of a process; 0: no limit.
+    bool requests = false;         ///< What Python asks for.
+    bool calls = false;            ///< What the driver is asked for.
+    std::string hooks{};           ///< The folder of the Python package; empty without requests.
+  };
+
+  Result<Wanted> read_options(Console& console) const {
     if (program_.empty()) return fail(Errc::usage, "expected a program to run, after --");
     if (output_.empty() || output_ == "-")
       return fail(Errc::usage, "-o: expected a file, since standard output is the program's");
     if (struct stat about{}; stat(output_.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
       return fail(Errc::usage, "-o {}: it is a folder: expected a file", output_);
     if (auto may = may_become_trace(output_); !may) return may.error();
-    ProgramStart start{.command = program_};
-    std::uint64_t most = 0;
-    std::optional<std::uint64_t> duration;
+    Wanted wanted{.requests = level_ != "driver", .calls = level_ != "request"};
     if (!duration_.empty()) {
       auto time = units::parse_ns(duration_);
       if (!time) return std::move(time).error();
       if (*time == 0 || duration_.find_first_not_of("0123456789.") == duration_.npos)
         return fail(Errc::usage, "--duration {}: expected a time such as 500ms, 60s, 5min or 1h",
                     duration_);
-      duration = *time;
+      wanted.duration_ns = *time;
     }
     if (!signal_.empty()) {
-      start.signal = number_of_signal(signal_);
-      if (start.signal == 0)
+      wanted.signal = number_of_signal(signal_);
+      if (wanted.signal == 0)
         return fail(Errc::usage, "--on-signal {}: expected USR1, USR2, HUP or CONT", signal_);
     }
     if (!most_.empty()) {
       auto size = units::parse_bytes(most_);
       if (!size) return std::move(size).error();
+      // Eight of the blocks that a thread takes, and the reach of a block's number in 32 bits.
       constexpr std::uint64_t kLeast = std::uint64_t{1} << 20, kMost = std::uint64_t{4} << 30;
       if (*size < kLeast || *size > kMost)
         return fail(Errc::usage, "--max-file-size {}: expected 1MiB to 4GiB", most_);
-      most = *size;
+      wanted.file_bytes = *size;
     }
     if (depth_ < 1 || depth_ > 64)
       return fail(Errc::usage, "--stack-depth {}: expected 1 to 64", depth_);
-    const bool asks = level_ != "driver", calls = level_ != "request";
-    if (asks && !(duration_.empty() && signal_.empty()))
+    if (wanted.requests && !(duration_.empty() && signal_.empty()))
       return fail(Errc::usage, "--level {}: expected no --duration and no --on-signal", level_);
-    std::string hooks;
-    if (asks) {
-      hooks = python_hooks(console.program());
-      if (hooks.empty())
+    if (wanted.requests) {
+      wanted.hooks = python_hooks(console.program());
+      if (wanted.hooks.empty())
         return fail(Errc::usage,
                     "--level: emmctl's Python package is not here: expected EMM_PYTHON_PACKAGE to "
                     "name its folder");
     }
     if (!unknown_sizes_.empty() && device_.empty())
       return fail(Errc::usage, "--unknown-sizes {}: expected --device sim", unknown_sizes_);
-    if (!device_.empty()) {
-      if (through_ == "cupti")
-        return fail(Errc::usage, "--through cupti --device {}: expected one of them", device_);
-      auto made = SimulatedProgram::make(device_, {}, console.program());
-      if (!made) return std::move(made).error();
-      if (auto assumed = made->assume(unknown_sizes_); !assumed) return assumed.error();
-      simulated_.emplace(*std::move(made));
-      for (auto& variable : simulated_->variables()) start.variables.push_back(std::move(variable));
-    }
-    forget_outer();
-    auto folder = RawFolder::make(place_of_raw());
-    if (!folder) return std::move(folder).error();
-    if (asks) {
-      start.variables.emplace_back("PYTHONPATH", before_python_path(hooks));
-      if (auto lock = folder->lock(); !lock.empty())
-        start.variables.emplace_back("EMM_RECORD_LOCK", std::move(lock));
-      start.variables.emplace_back("EMM_RECORD_REQUESTS", folder->path() + "/%p.requests.jsonl");
-      // The package writes rows through it. It looks here where it finds none of its own.
-      if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
-        start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
-    }
-    start.follows = follow_;
-    if (!calls) {
-      if (simulated_) {
-        if (auto led = simulated_->lead_to(simulated_->driver()); !led) return led.error();
-      }
-      return record_requests(console, *folder, start);
-    }
-    const auto unrecorded = [&](const Error& why) -> Result<ExitCode> {
-      if (simulated_) return why;
-      *folder = RawFolder();
-      console.say(text::format("the program runs unrecorded: {}", why.message));
-      auto end = run_program({.command = program_});
-      if (!end) return std::move(end).error();
-      whole_ = false;
-      return code_of(console, *end);
-    };
-    auto shim = DriverShim::open(folder->path(), console.program(),
-                                 simulated_ ? simulated_->driver() : std::string());
-    if (!shim && !simulated_ && std::getenv(standin::kProgramFolder) != nullptr) {
-      return unrecorded(fail(Errc::usage,
-                             "its driver is that of `emmctl run --device`: expected `emmctl record "
-                             "--device` instead, which simulates the device, too"));
-    }
-    if (!shim && is_simulated_inside(console.program())) {
-      return unrecorded(fail(Errc::usage,
-                             "`emmctl run --device` simulates a device inside of the recording: "
-                             "expected `emmctl record --device` and the program alone"));
-    }
-    if (!shim) return unrecorded(shim.error());
+    if (!device_.empty() && through_ == "cupti")
+      return fail(Errc::usage, "--through cupti --device {}: expected one of them", device_);
+    return wanted;
+  }
+
+  /// With --device: makes the simulated device and leads the program to it.
+  Status simulate_device(Console& console, ProgramStart& start) {
+    if (device_.empty()) return {};
+    auto made = SimulatedProgram::make(device_, {}, console.program());
+    if (!made) return std::move(made).error();
+    if (auto assumed = made->assume(unknown_sizes_); !assumed) return assumed;
+    simulated_.emplace(*std::move(made));
+    for (auto& variable : simulated_->variables()) start.variables.push_back(std::move(variable));
+    return {};
+  }
+
+  static void add_request_variables(Console& console, const std::string& hooks,
+                                    const RawFolder& folder, ProgramStart& start) {
+    start.variables.emplace_back("PYTHONPATH", before_python_path(hooks));
+    if (auto lock = folder.lock(); !lock.empty())
+      start.variables.emplace_back("EMM_RECORD_LOCK", std::move(lock));
+    start.variables.emplace_back("EMM_RECORD_REQUESTS", folder.path() + "/%p.requests.jsonl");
+    // The package writes rows through it. It looks here where it finds none of its own.
+    if (auto writer = library_beside(console.program(), "libemm.so"); !writer.empty())
+      start.variables.emplace_back("EMM_RECORD_WRITER", std::move(writer));
+  }
+
+  void add_call_variables(const Wanted& wanted, const RawFolder& folder, const DriverShim& shim,
+                          ProgramStart& start) const {
     if (through_ != "cupti") {
-      for (auto& variable : shim->variables()) start.variables.push_back(std::move(variable));
+      for (auto& variable : shim.variables()) start.variables.push_back(std::move(variable));
     }
     // An injection by another tool is kept unless the user asked for CUPTI.
     const char* const injected = std::getenv("CUDA_INJECTION64_PATH");
     if (through_ == "cupti" ||
         (through_ == "auto" && !simulated_ && !profiled_by_nsight_compute() &&
          (injected == nullptr || *injected == '\0')))
-      start.variables.push_back(shim->injection());
-    start.variables.emplace_back("EMM_RECORD_FOLDER", folder->path());
-    if (asks) start.variables.emplace_back("EMM_RECORD_LIBRARY", shim->recorder());
+      start.variables.push_back(shim.injection());
+    start.variables.emplace_back("EMM_RECORD_FOLDER", folder.path());
+    if (wanted.requests) start.variables.emplace_back("EMM_RECORD_LIBRARY", shim.recorder());
     if (!stacks_.empty()) {
       start.variables.emplace_back("EMM_RECORD_STACKS",
                                    stacks_ == "both" ? "python,native" : stacks_);
       start.variables.emplace_back("EMM_RECORD_DEPTH", text::format("{}", depth_));
     }
-    if (most != 0) start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", most));
-    if (start.signal != 0) {
-      start.variables.emplace_back("EMM_RECORD_KEEP", "1");
-      folder->stop();
+    if (wanted.file_bytes != 0)
+      start.variables.emplace_back("EMM_RECORD_MOST", text::format("{}", wanted.file_bytes));
+    if (wanted.signal != 0) start.variables.emplace_back("EMM_RECORD_KEEP", "1");
+  }
+
+  /// Opens what stands between the program and the driver. The error says why the program can only
+  /// run unrecorded.
+  Result<DriverShim> open_shim(Console& console, const RawFolder& folder) const {
+    auto shim = DriverShim::open(folder.path(), console.program(),
+                                 simulated_ ? simulated_->driver() : std::string());
+    if (shim) return shim;
+    if (!simulated_ && std::getenv(standin::kProgramFolder) != nullptr) {
+      return fail(Errc::usage,
+                  "its driver is that of `emmctl run --device`: expected `emmctl record "
+                  "--device` instead, which simulates the device, too");
     }
-    if (through_ != "cupti") {
-      if (auto written = shim->write(start.variables); !written) return unrecorded(written.error());
+    if (is_simulated_inside(console.program())) {
+      return fail(Errc::usage,
+                  "`emmctl run --device` simulates a device inside of the recording: "
+                  "expected `emmctl record --device` and the program alone");
     }
-    if (simulated_) {
-      if (auto led = simulated_->lead_to(shim->library()); !led) return led.error();
-    }
-    std::uint32_t windows = start.signal != 0 ? 0 : 1;
-    bool on = windows != 0, unwritten = false;
-    const auto cost = cost_of_call(shim->recorder());
-    std::optional<record::RoomAhead> room;  // made after the fork, since it starts a thread
-    const auto make_room = [&] {
-      room.emplace(folder->path(), folder->control(),
-                   record::RoomAhead::Limits{.file_bytes = most});
-    };
-    Bypass bypass(*folder, *shim);
-    if (through_ != "cupti") start.look = [&](pid_t process) { return bypass.look(process); };
-    start.wake = [&](pid_t process, Wake why) -> std::optional<std::uint64_t> {
+    return shim;
+  }
+
+  /// Runs the program without a recording, except on a simulated device: without that, there would
+  /// be nothing to run it on.
+  Result<ExitCode> run_unrecorded(Console& console, RawFolder& folder, const Error& why) {
+    if (simulated_) return why;
+    folder = RawFolder();
+    console.say(text::format("the program runs unrecorded: {}", why.message));
+    auto end = run_program({.command = program_});
+    if (!end) return std::move(end).error();
+    whole_ = false;
+    return code_of(console, *end);
+  }
+
+  /// Turns the recording on and off while the program runs. Without a signal there is one window,
+  /// from the program's start on; with one, each signal begins a window or ends it. A window also
+  /// ends after --duration. Traces are written at its end.
+  class Windows {
+   public:
+    Windows(RecordProgram& command, Console& console, RawFolder& folder, const Wanted& wanted,
+            double cost)
+        : command_(command),
+          console_(console),
+          folder_(folder),
+          wanted_(wanted),
+          cost_(cost),
+          count_(wanted.signal != 0 ? 0 : 1),
+          on_(count_ != 0) {}
+
+    /// What ProgramStart::wake wants.
+    std::optional<std::uint64_t> wake(pid_t process, Wake why) {
       if (why == Wake::left) {
-        console.say(text::format(
+        console_.say(text::format(
             "the program has ended; what it left is recorded until kill -TERM {}", getpid()));
         return std::nullopt;
       }
       if (why == Wake::begun) {
-        folder->keep();
+        folder_.keep();
         make_room();
-        if (on) return duration;
-        console.say(text::format("kill -{} {} begins the recording", signal_, getpid()));
+        if (on_) return wanted_.duration_ns;
+        console_.say(text::format("kill -{} {} begins the recording", command_.signal_, getpid()));
         return std::nullopt;
       }
-      if (why == Wake::signal && !on) {
-        on = true;
-        folder->set(++windows);
-        console.say("recording");
-        return duration;
+      if (why == Wake::signal && !on_) {
+        on_ = true;
+        folder_.set(++count_);
+        console_.say("recording");
+        return wanted_.duration_ns;
       }
-      on = false;
-      stop_recording(*folder, 0);
-      room.reset();  // no block moves while it is read
-      unwritten = write_traces(console, *folder, process, cost, false);
+      on_ = false;
+      stop_recording(folder_, 0);
+      room_.reset();  // no block moves while it is read
+      unwritten_ = command_.write_traces(console_, folder_, process, cost_, false);
       make_room();
       return std::nullopt;
-    };
+    }
+
+    /// Stops the recording. `end` is null if the program could not be run.
+    void stop(const ProgramEnd* end) {
+      stop_recording(folder_, end != nullptr ? end->process : 0);  // for processes that live on
+      room_.reset();
+      if (on_ && end != nullptr) say_who_goes_on(console_, folder_);
+    }
+
+    /// Writes the traces that no window's end has written. Returns whether a raw file gave none.
+    bool write_rest(pid_t process) {
+      if (count_ == 0) {
+        command_.whole_ = false;
+        console_.say(text::format("nothing was recorded: no {} came", command_.signal_));
+      } else if (on_ || unwritten_) {
+        return command_.write_traces(console_, folder_, process, cost_, true);
+      }
+      folder_.remove_files();
+      return false;
+    }
+
+   private:
+    /// Only after the program was forked, since this starts a thread.
+    void make_room() {
+      room_.emplace(folder_.path(), folder_.control(),
+                    record::RoomAhead::Limits{.file_bytes = wanted_.file_bytes});
+    }
+
+    RecordProgram& command_;
+    Console& console_;
+    RawFolder& folder_;
+    const Wanted& wanted_;
+    double cost_;          // ns of a recorded call
+    std::uint32_t count_;  // windows begun
+    bool on_;
+    bool unwritten_ = false;  // a raw file of the last window gave no trace
+    std::optional<record::RoomAhead> room_;
+  };
+
+  Result<ExitCode> record_calls(Console& console, const Wanted& wanted, RawFolder& folder,
+                                ProgramStart& start) {
+    auto shim = open_shim(console, folder);
+    if (!shim) return run_unrecorded(console, folder, shim.error());
+    add_call_variables(wanted, folder, *shim, start);
+    if (wanted.signal != 0) folder.stop();
+    if (through_ != "cupti") {
+      if (auto written = shim->write(start.variables); !written)
+        return run_unrecorded(console, folder, written.error());
+    }
+    if (simulated_) {
+      if (auto led = simulated_->lead_to(shim->library()); !led) return led.error();
+    }
+    Windows windows(*this, console, folder, wanted, cost_of_call(shim->recorder()));
+    Bypass bypass(folder, *shim);
+    if (through_ != "cupti") start.look = [&](pid_t process) { return bypass.look(process); };
+    start.wake = [&](pid_t process, Wake why) { return windows.wake(process, why); };
     auto end = run_program(start);
-    stop_recording(*folder, end ? end->process : 0);  // for the processes that live on
-    room.reset();
-    if (on && end) say_who_goes_on(console, *folder);
+    windows.stop(end ? &*end : nullptr);
     if (!end) return std::move(end).error();
     bypass_ = bypass.words();
-    bool kept = false;
-    if (windows == 0) {
-      whole_ = false;
-      console.say(text::format("nothing was recorded: no {} came", signal_));
-      folder->remove_files();
-    } else if (on || unwritten) {
-      kept = write_traces(console, *folder, end->process, cost, true);
-    } else {
-      folder->remove_files();  // their traces were written when the recording ended
-    }
+    const bool kept = windows.write_rest(end->process);
     shim->remove();
-    if (folder->failed() != 0) whole_ = false;
-    if (!kept) folder->remove();
+    if (folder.failed() != 0) whole_ = false;
+    if (!kept) folder.remove();
     return code_of(console, *end);
   }
 
- private:
   /// Finds processes that have a libcuda other than emmctl's between them and the driver.
   class Bypass {
    public:
@@ -717,6 +793,9 @@ class RecordProgram final : public CommandRun {
 
   /// Runs the program and records what Python requests, without driver calls.
   Result<ExitCode> record_requests(Console& console, const RawFolder& folder, ProgramStart& start) {
+    if (simulated_) {
+      if (auto led = simulated_->lead_to(simulated_->driver()); !led) return led.error();
+    }
     start.wake = [&](pid_t, Wake) {
       folder.keep();
       return std::nullopt;
