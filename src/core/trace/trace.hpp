@@ -190,7 +190,9 @@ class Trace final : public OperationSink {
 
  private:
   struct Window;
-  struct Building;  // State that only on_operation() needs; destroyed by finish().
+  struct Building;    // State that only on_operation() needs; destroyed by finish().
+  class Judge;        // The state of judge().
+  class WindowJudge;  // That of judge_next(), beside what Window keeps.
 
   Event& at(std::size_t index) noexcept { return events_[index]; }
   Status fault(std::uint32_t line, Error error, std::string_view id = {}) const;

@@ -1,18 +1,11 @@
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
 #include "trace/trace_building.hpp"
 
 namespace emm::trace {
-namespace {
-
-// The state of an allocation: its event, counted from 1, and what became of it.
-constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
-constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;
-constexpr std::uint32_t kMaker = kFailed - 1;
-
-}  // namespace
 
 /// Keeps the sum of all that was asked for within 64 bits, so that no later sum of a part of it can
 /// overflow. After a fault the sum begins anew, so that one excess is one fault.
@@ -25,142 +18,175 @@ Status Trace::add_up(const Event& event, std::uint64_t bytes, std::uint64_t& ask
                                 source_, event.line));
 }
 
-/// Checks, in the order of events, the rules that an engine relies on.
-Status Trace::judge() {
-  std::vector<std::uint32_t> allocations(ids_.size());
-  const auto places = contexts_.size() * processes_.size();
-  std::vector<std::uint32_t> resets(places);  // event + 1 of the last reset there
-  std::vector<std::uint64_t> live_there(places);
-  std::vector<std::uint64_t> deferred(contexts_.size());
-  std::uint64_t live = 0, asked = 0;
-  const auto place_of = [&](const Event& event) {
-    return index(event.context) * processes_.size() + detail(event).process;
-  };
-  const auto unmade = [&](const Event& event, AllocId id) {
-    return fault(event.line, unmade_id_error(event, name(id)), name(id));
-  };
-  const auto ended = [&](const Event& event, AllocId id) {
-    return fault(event.line, ended_id_error(event, name(id)), name(id));
-  };
-  const auto ended_by_reset = [&](std::uint32_t maker) {
-    const auto& made = (*this)[(maker & kMaker) - 1];
-    return resets[place_of(made)] > (maker & kMaker);
-  };
-  std::vector<ContextId> exported(building_->handles.size() + 1);  // by handle
-  /// The context of an operation that names none: that of the memory it names.
-  const auto context_of_memory = [&](const Event& event) {
-    const auto& said = detail(event);
-    if (event.op == Op::open_ipc_handle) return exported[said.handle];
-    const auto of = event.op == Op::use && !said.uses.empty() ? said.uses.front() : event.id;
-    const auto maker =
-        event.op == Op::use && said.uses.empty() ? 0 : allocations[index(of)] & kMaker;
-    return maker == 0 ? ContextId{} : (*this)[maker - 1].context;
-  };
-  bool any_reset = false;
+/// What each allocation and each place has come to, up to the event that is looked at. A place is a
+/// context in a process.
+class Trace::Judge {
+ public:
+  explicit Judge(Trace& trace)
+      : trace_(trace),
+        allocations_(trace.ids_.size()),
+        resets_(trace.contexts_.size() * trace.processes_.size()),
+        live_there_(resets_.size()),
+        deferred_(trace.contexts_.size()),
+        exported_(trace.building_->handles.size() + 1) {}
 
-  const auto use = [&](const Event& event, AllocId id) -> Status {
-    const auto maker = allocations[index(id)];
-    if (maker == 0) return unmade(event, id);
-    if (!worked(event)) return {};
-    if ((maker & kEnded) != 0 || (any_reset && ended_by_reset(maker))) return ended(event, id);
-    return {};
-  };
-
-  for (std::size_t i = 0; i < size(); ++i) {
-    auto& event = at(i);
+  /// Judges event `i`, and gives it what it takes over from earlier ones: the context of its
+  /// memory, and whether its free comes after a reset.
+  Status take(std::size_t i) {
+    auto& event = trace_.at(i);
     if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
       event.context = context_of_memory(event);
       event.flags ^= event_flag::follows;
     }
-    if (event.op == Op::get_ipc_handle) exported[detail(event).handle] = event.context;
-    const bool backing = event.has(event_flag::backing);
-    Status good;
+    if (event.op == Op::get_ipc_handle) exported_[detail(event).handle] = event.context;
     switch (event.op) {
       case Op::memalloc:
       case Op::memallocmanaged:
       case Op::memhostalloc:
       case Op::mempin:
-      case Op::open_ipc_handle: {
-        auto& allocation = allocations[index(event.id)];
-        if (allocation != 0) {
-          good = fault(event.line, duplicate_id_error(event, name(event.id)), name(event.id));
-          break;
-        }
-        const bool counts = !backing && worked(event);
-        allocation = static_cast<std::uint32_t>(i + 1) | (counts ? 0 : kFailed);
-        if (counts) {
-          ++live_there[place_of(event)];
-          peak_live_ = std::max(peak_live_, ++live);
-        }
-        if (worked(event)) good = add_up(event, event.size, asked);
-        break;
-      }
+      case Op::open_ipc_handle:
+        return begin(event, i);
       case Op::free:
-      case Op::close_ipc_handle: {
-        auto& allocation = allocations[index(event.id)];
-        if (allocation == 0) {
-          good = unmade(event, event.id);
-          break;
-        }
-        // The recorded manager reused a request's memory here, which the request's own free ended.
-        if (backing && !(*this)[(allocation & kMaker) - 1].has(event_flag::backing)) break;
-        if ((allocation & kEnded) != 0) {
-          good = ended(event, event.id);
-          break;
-        }
-        const auto& made = (*this)[(allocation & kMaker) - 1];
-        if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
-          good = fault(event.line, not_opened_error(event, name(event.id), made.op));
-          break;
-        }
-        if (any_reset && ended_by_reset(allocation)) {
-          event.flags |= event_flag::late;
-        } else if ((allocation & kFailed) == 0) {
-          --live_there[place_of(made)];
-          --live;
-        }
-        allocation |= kEnded;
-        break;
-      }
+      case Op::close_ipc_handle:
+        return end(event);
       case Op::get_ipc_handle:
       case Op::record_stream:
       case Op::mem_map:
       case Op::mem_unmap:
-        good = use(event, event.id);
-        break;
+        return use(event, event.id);
       case Op::use:
         for (const auto id : detail(event).uses) {
-          if (good) good = use(event, id);
+          if (auto good = use(event, id); !good) return good;
         }
-        break;
+        return {};
       case Op::reset:
-      case Op::context_destroy: {
-        if (backing || !worked(event)) break;
-        any_reset = true;
-        const auto there = place_of(event);
-        resets[there] = static_cast<std::uint32_t>(i + 1);
-        live -= live_there[there];
-        live_there[there] = 0;
-        break;
-      }
+      case Op::context_destroy:
+        reset(event, i);
+        return {};
       case Op::defer_cleanup:
-        deferred[index(event.context)] += worked(event) ? 1 : 0;
-        break;
+        deferred_[index(event.context)] += worked(event) ? 1 : 0;
+        return {};
       case Op::end_defer_cleanup:
-        if (!worked(event)) break;
-        if (deferred[index(event.context)] == 0) {
-          good = fault(event.line, not_deferred_error(event));
-          break;
-        }
-        --deferred[index(event.context)];
-        break;
+        if (!worked(event)) return {};
+        if (deferred_[index(event.context)] == 0)
+          return trace_.fault(event.line, trace_.not_deferred_error(event));
+        --deferred_[index(event.context)];
+        return {};
       case Op::flush:
-        good = add_up(event, detail(event).bytes, asked);
-        break;
+        return trace_.add_up(event, detail(event).bytes, asked_);
       default:
-        break;
+        return {};
     }
-    if (!good) return good;
+  }
+
+ private:
+  // The state of an allocation: its event, counted from 1 (0: there was none), and what became of
+  // it.
+  static constexpr std::uint32_t kEnded = std::uint32_t{1} << 31;
+  static constexpr std::uint32_t kFailed = std::uint32_t{1} << 30;  ///< It never counted as live.
+  static constexpr std::uint32_t kMaker = kFailed - 1;              ///< The bits of the event.
+
+  const Detail& detail(const Event& event) const { return trace_.detail(event); }
+  const Event& maker(std::uint32_t allocation) const {
+    return std::as_const(trace_)[(allocation & kMaker) - 1];
+  }
+  std::size_t place_of(const Event& event) const {
+    return index(event.context) * trace_.processes_.size() + detail(event).process;
+  }
+  bool is_ended_by_reset(std::uint32_t allocation) const {
+    return any_reset_ && resets_[place_of(maker(allocation))] > (allocation & kMaker);
+  }
+  Status unmade(const Event& event, AllocId id) const {
+    const auto name = trace_.name(id);
+    return trace_.fault(event.line, trace_.unmade_id_error(event, name), name);
+  }
+  Status ended(const Event& event, AllocId id) const {
+    const auto name = trace_.name(id);
+    return trace_.fault(event.line, trace_.ended_id_error(event, name), name);
+  }
+
+  /// The context of an operation that names none: that of the memory it names.
+  ContextId context_of_memory(const Event& event) const {
+    const auto& said = detail(event);
+    if (event.op == Op::open_ipc_handle) return exported_[said.handle];
+    if (event.op == Op::use && said.uses.empty()) return {};
+    const auto of = event.op == Op::use ? said.uses.front() : event.id;
+    const auto allocation = allocations_[index(of)];
+    return (allocation & kMaker) == 0 ? ContextId{} : maker(allocation).context;
+  }
+
+  /// An id begins once.
+  Status begin(const Event& event, std::size_t i) {
+    auto& allocation = allocations_[index(event.id)];
+    if (allocation != 0) {
+      const auto name = trace_.name(event.id);
+      return trace_.fault(event.line, trace_.duplicate_id_error(event, name), name);
+    }
+    const bool counts = !event.has(event_flag::backing) && worked(event);
+    allocation = static_cast<std::uint32_t>(i + 1) | (counts ? 0 : kFailed);
+    if (counts) {
+      ++live_there_[place_of(event)];
+      trace_.peak_live_ = std::max(trace_.peak_live_, ++live_);
+    }
+    return worked(event) ? trace_.add_up(event, event.size, asked_) : Status();
+  }
+
+  /// An id ends once, after it began; a reset may have ended it before.
+  Status end(Event& event) {
+    auto& allocation = allocations_[index(event.id)];
+    if (allocation == 0) return unmade(event, event.id);
+    const auto& made = maker(allocation);
+    // The recorded manager reused a request's memory here, which the request's own free ended.
+    if (event.has(event_flag::backing) && !made.has(event_flag::backing)) return {};
+    if ((allocation & kEnded) != 0) return ended(event, event.id);
+    if (event.op == Op::close_ipc_handle && made.op != Op::open_ipc_handle) {
+      return trace_.fault(event.line,
+                          trace_.not_opened_error(event, trace_.name(event.id), made.op));
+    }
+    if (is_ended_by_reset(allocation)) {
+      event.flags |= event_flag::late;
+    } else if ((allocation & kFailed) == 0) {
+      --live_there_[place_of(made)];
+      --live_;
+    }
+    allocation |= kEnded;
+    return {};
+  }
+
+  /// What is used began before; where the use worked, it has not ended either.
+  Status use(const Event& event, AllocId id) const {
+    const auto allocation = allocations_[index(id)];
+    if (allocation == 0) return unmade(event, id);
+    if (!worked(event)) return {};
+    if ((allocation & kEnded) != 0 || is_ended_by_reset(allocation)) return ended(event, id);
+    return {};
+  }
+
+  void reset(const Event& event, std::size_t i) {
+    if (event.has(event_flag::backing) || !worked(event)) return;
+    any_reset_ = true;
+    const auto there = place_of(event);
+    resets_[there] = static_cast<std::uint32_t>(i + 1);
+    live_ -= live_there_[there];
+    live_there_[there] = 0;
+  }
+
+  Trace& trace_;
+  std::vector<std::uint32_t> allocations_;  // by id
+  std::vector<std::uint32_t> resets_;       // by place: event + 1 of the last reset there
+  std::vector<std::uint64_t> live_there_;   // by place: how many allocations are live
+  std::vector<std::uint64_t> deferred_;     // by context: guards of defer_cleanup that are open
+  std::vector<ContextId> exported_;         // by handle: where its memory is
+  std::uint64_t live_ = 0;
+  std::uint64_t asked_ = 0;  // bytes, as add_up() counts them
+  bool any_reset_ = false;   // most traces have none, and need not look for one
+};
+
+/// Checks, in the order of events, the rules that an engine relies on.
+Status Trace::judge() {
+  Judge judge(*this);
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (auto good = judge.take(i); !good) return good;
   }
   return {};
 }

@@ -9,6 +9,7 @@
 namespace emm::trace {
 namespace {
 
+// Contexts of one process, as places count them: as many as a ContextId can name.
 constexpr std::size_t kContexts = 256;
 
 std::size_t place_of(ContextId context, std::uint32_t process) noexcept {
@@ -306,126 +307,172 @@ bool Trace::take_quickly(const Operation& operation) {
   return true;
 }
 
+/// Judges one event of a window, by the rules by which Judge judges a whole trace.
+class Trace::WindowJudge {
+ public:
+  WindowJudge(Trace& trace, const Operation& operation, Event& event) noexcept
+      : trace_(trace), window_(*trace.window_), operation_(operation), event_(event) {}
+
+  Status take() {
+    ++window_.count;
+    event_.time_ns = relative_time();
+    if (names_earlier_memory(event_.op) && event_.has(event_flag::follows)) {
+      event_.context = context_of_memory();
+      event_.flags ^= event_flag::follows;
+    }
+    switch (event_.op) {
+      case Op::memalloc:
+      case Op::memallocmanaged:
+      case Op::memhostalloc:
+      case Op::mempin:
+      case Op::open_ipc_handle:
+        return begin();
+      case Op::free:
+      case Op::close_ipc_handle:
+        return end();
+      case Op::get_ipc_handle:
+        at_least(window_.exported, detail().handle) = event_.context;
+        return use(window_.found, slot_number(), operation_.id);
+      case Op::record_stream:
+      case Op::mem_map:
+      case Op::mem_unmap:
+        return use(window_.found, slot_number(), operation_.id);
+      case Op::use:
+        for (std::size_t i = 0; i < operation_.ids.size(); ++i) {
+          const auto slot = static_cast<std::uint32_t>(detail().uses[i]);
+          if (auto good = use(window_.uses_found[i], slot, operation_.ids[i]); !good) return good;
+        }
+        return {};
+      case Op::reset:
+      case Op::context_destroy:
+        reset();
+        return {};
+      case Op::defer_cleanup:
+        at_least(window_.deferred, index(event_.context)) += worked(event_) ? 1 : 0;
+        return {};
+      case Op::end_defer_cleanup: {
+        if (!worked(event_)) return {};
+        auto& deferred = at_least(window_.deferred, index(event_.context));
+        if (deferred == 0) return trace_.fault(event_.line, trace_.not_deferred_error(event_));
+        --deferred;
+        return {};
+      }
+      default:
+        return {};
+    }
+  }
+
+ private:
+  using Found = Window::Found;
+  using Slot = Window::Slot;
+
+  const Detail& detail() const { return trace_.detail(event_); }
+  /// In a window an AllocId is the number of a slot.
+  std::uint32_t slot_number() const noexcept { return static_cast<std::uint32_t>(event_.id); }
+  std::size_t place() const { return place_of(event_.context, detail().process); }
+  static std::string name_of(const Id& id) {
+    return id.is_number() ? text::format("{}", id.number) : std::string(id.text);
+  }
+  bool is_ended_by_reset(const Slot& slot) {
+    return window_.any_reset && at_least(window_.resets, slot.place()) > slot.made_at;
+  }
+  Status unmade(const Id& id) const {
+    const auto name = name_of(id);
+    return trace_.fault(event_.line, trace_.unmade_id_error(event_, name), name);
+  }
+  Status ended(const Id& id) const {
+    const auto name = name_of(id);
+    return trace_.fault(event_.line, trace_.ended_id_error(event_, name), name);
+  }
+
+  /// As make_times_relative(): ns since the first time; an event without one has the last one's.
+  std::uint64_t relative_time() {
+    if (operation_.has(Member::time_ns)) {
+      if (!window_.start) window_.start = operation_.time_ns;
+      window_.last_time =
+          operation_.time_ns < *window_.start ? 0 : operation_.time_ns - *window_.start;
+    }
+    return window_.last_time;
+  }
+
+  ContextId context_of_memory() {
+    const auto& said = detail();
+    if (event_.op == Op::open_ipc_handle) return at_least(window_.exported, said.handle);
+    if (event_.op != Op::use) return window_.slots[slot_number()].context;
+    return window_.slots[said.uses.empty() ? 0 : static_cast<std::uint32_t>(said.uses[0])].context;
+  }
+
+  Status begin() {
+    if (window_.found == Found::again) {
+      const auto name = name_of(operation_.id);
+      return trace_.fault(event_.line, trace_.duplicate_id_error(event_, name), name);
+    }
+    const bool backing = event_.has(event_flag::backing);
+    const bool counts = !backing && worked(event_);
+    auto& slot = window_.slots[slot_number()];
+    slot.made_at = window_.count;
+    slot.line = event_.line;
+    slot.site = event_.site;
+    slot.process = detail().process;
+    slot.context = event_.context;
+    slot.op = event_.op;
+    slot.backing = backing;
+    slot.failed = !counts;
+    window_.note_made(event_.context, counts && slot.process == 0);
+    if (counts) {
+      ++at_least(window_.live_there, slot.place());
+      trace_.peak_live_ = std::max(trace_.peak_live_, ++window_.live);
+    }
+    if (worked(event_)) return trace_.add_up(event_, event_.size, window_.asked);
+    return {};
+  }
+
+  Status end() {
+    if (window_.found == Found::unmade) return unmade(operation_.id);
+    const auto& slot = window_.slots[slot_number()];
+    // The recorded manager reused a request's memory here, which the request's own free ended.
+    const bool backing = event_.has(event_flag::backing);
+    if (backing && (window_.found == Found::over || !slot.backing)) return {};
+    if (window_.found == Found::over) return ended(operation_.id);
+    if (event_.op == Op::close_ipc_handle && slot.op != Op::open_ipc_handle) {
+      return trace_.fault(event_.line,
+                          trace_.not_opened_error(event_, name_of(operation_.id), slot.op));
+    }
+    if (is_ended_by_reset(slot)) {
+      event_.flags |= event_flag::late;
+    } else if (!slot.failed) {
+      --at_least(window_.live_there, slot.place());
+      --window_.live;
+    }
+    window_.end(operation_.id, slot_number());
+    return {};
+  }
+
+  Status use(Found how, std::uint32_t slot, const Id& id) {
+    if (how == Found::unmade) return unmade(id);
+    if (!worked(event_)) return {};
+    if (how == Found::over || is_ended_by_reset(window_.slots[slot])) return ended(id);
+    return {};
+  }
+
+  void reset() {
+    if (event_.has(event_flag::backing) || !worked(event_)) return;
+    window_.any_reset = true;
+    const auto there = place();
+    at_least(window_.resets, there) = window_.count;
+    window_.live -= at_least(window_.live_there, there);
+    window_.live_there[there] = 0;
+  }
+
+  Trace& trace_;
+  Window& window_;
+  const Operation& operation_;
+  Event& event_;
+};
+
 /// Does for one event what judge() and make_times_relative() do for all events.
 Status Trace::judge_next(const Operation& operation, Event& event) {
-  using Found = Window::Found;
-  auto& window = *window_;
-  const auto at = ++window.count;
-  if (operation.has(Member::time_ns)) {
-    if (!window.start) window.start = operation.time_ns;
-    window.last_time = operation.time_ns < *window.start ? 0 : operation.time_ns - *window.start;
-  }
-  event.time_ns = window.last_time;
-
-  const auto number = static_cast<std::uint32_t>(event.id);
-  const auto said = [&] {
-    return operation.id.is_number() ? text::format("{}", operation.id.number)
-                                    : std::string(operation.id.text);
-  };
-  if (names_earlier_memory(event.op) && event.has(event_flag::follows)) {
-    const auto& more = detail(event);
-    const auto of = event.op == Op::use
-                        ? (more.uses.empty() ? 0 : static_cast<std::uint32_t>(more.uses[0]))
-                        : number;
-    event.context = event.op == Op::open_ipc_handle ? at_least(window.exported, more.handle)
-                                                    : window.slots[of].context;
-    event.flags ^= event_flag::follows;
-  }
-  const auto place = place_of(event.context, detail(event).process);
-  const bool backing = event.has(event_flag::backing);
-  const auto ended_by_reset = [&](const Window::Slot& slot) {
-    return window.any_reset && at_least(window.resets, slot.place()) > slot.made_at;
-  };
-  const auto use = [&](Found how, std::uint32_t of, const std::string& name) -> Status {
-    if (how == Found::unmade) return fault(event.line, unmade_id_error(event, name), name);
-    if (!worked(event)) return {};
-    if (how == Found::over || ended_by_reset(window.slots[of]))
-      return fault(event.line, ended_id_error(event, name), name);
-    return {};
-  };
-  switch (event.op) {
-    case Op::memalloc:
-    case Op::memallocmanaged:
-    case Op::memhostalloc:
-    case Op::mempin:
-    case Op::open_ipc_handle: {
-      if (window.found == Found::again)
-        return fault(event.line, duplicate_id_error(event, said()), said());
-      const bool counts = !backing && worked(event);
-      auto& slot = window.slots[number];
-      slot.made_at = at;
-      slot.line = event.line;
-      slot.site = event.site;
-      slot.process = detail(event).process;
-      slot.context = event.context;
-      slot.op = event.op;
-      slot.backing = backing;
-      slot.failed = !counts;
-      window.note_made(event.context, counts && slot.process == 0);
-      if (counts) {
-        ++at_least(window.live_there, place);
-        peak_live_ = std::max(peak_live_, ++window.live);
-      }
-      if (worked(event)) return add_up(event, event.size, window.asked);
-      return {};
-    }
-    case Op::free:
-    case Op::close_ipc_handle: {
-      if (window.found == Found::unmade)
-        return fault(event.line, unmade_id_error(event, said()), said());
-      // The recorded manager reused a request's memory here, which the request's own free ended.
-      const auto& slot = window.slots[number];
-      if (backing && (window.found == Found::over || !slot.backing)) return {};
-      if (window.found == Found::over)
-        return fault(event.line, ended_id_error(event, said()), said());
-      if (event.op == Op::close_ipc_handle && slot.op != Op::open_ipc_handle)
-        return fault(event.line, not_opened_error(event, said(), slot.op));
-      if (ended_by_reset(slot)) {
-        event.flags |= event_flag::late;
-      } else if (!slot.failed) {
-        --at_least(window.live_there, slot.place());
-        --window.live;
-      }
-      window.end(operation.id, number);
-      return {};
-    }
-    case Op::get_ipc_handle:
-      at_least(window.exported, detail(event).handle) = event.context;
-      return use(window.found, number, said());
-    case Op::record_stream:
-    case Op::mem_map:
-    case Op::mem_unmap:
-      return use(window.found, number, said());
-    case Op::use:
-      for (std::size_t i = 0; i < operation.ids.size(); ++i) {
-        const auto& id = operation.ids[i];
-        const auto of = static_cast<std::uint32_t>(detail(event).uses[i]);
-        auto good = use(window.uses_found[i], of,
-                        id.is_number() ? text::format("{}", id.number) : std::string(id.text));
-        if (!good) return good;
-      }
-      return {};
-    case Op::reset:
-    case Op::context_destroy:
-      if (backing || !worked(event)) return {};
-      window.any_reset = true;
-      at_least(window.resets, place) = at;
-      window.live -= at_least(window.live_there, place);
-      window.live_there[place] = 0;
-      return {};
-    case Op::defer_cleanup:
-      at_least(window.deferred, index(event.context)) += worked(event) ? 1 : 0;
-      return {};
-    case Op::end_defer_cleanup: {
-      if (!worked(event)) return {};
-      auto& deferred = at_least(window.deferred, index(event.context));
-      if (deferred == 0) return fault(event.line, not_deferred_error(event));
-      --deferred;
-      return {};
-    }
-    default:
-      return {};
-  }
+  return WindowJudge(*this, operation, event).take();
 }
 
 }  // namespace emm::trace
