@@ -349,16 +349,11 @@ int finish(Console& console, ExitCode code, const std::string& said = {}) {
   return static_cast<int>(code);
 }
 
-int run(int argc, char** argv) {
-  Console console(executable_path());
-  CLI::App app("", "emmctl");
-  app.set_version_flag("--version", "emmctl " EMM_VERSION);
-  app.require_subcommand(1);
-  const auto width = console.width();
-  app.formatter_fn(
-      [&](const CLI::App*, const std::string&, CLI::AppFormatMode) { return overview(width); });
+using OfferedCommands = std::vector<std::unique_ptr<OfferedCommand>>;
 
-  std::vector<std::unique_ptr<OfferedCommand>> offered;  // CLI11 keeps addresses of their fields
+/// Gives CLI11 all commands. It keeps addresses of the fields of what is returned.
+OfferedCommands offer_commands(CLI::App& app, int width) {
+  OfferedCommands offered;
   for (const auto* command : bundled_commands()) {
     auto* sub = app.add_subcommand(std::string(command->name), std::string(command->summary));
     if (command->hidden) sub->group("");
@@ -370,40 +365,51 @@ int run(int argc, char** argv) {
       return help_text(page_of(*command), width);
     });
   }
+  return offered;
+}
 
-  const auto refuse = [&](std::string_view given) {
-    console.say(no_such_command(given) + "; see emmctl --help");
-    return static_cast<int>(ExitCode::usage);
-  };
-  if (argc < 2) {
-    console.result(overview(width));
+/// `emmctl FILE`: says what the file is, and what one can do with it.
+int say_what_file_is(Console& console, std::string path) {
+  if (auto named = name_recording(path); !named) {
+    console.say(describe(named.error()));
+    return finish(console, exit_code_of(named.error()));
+  }
+  const auto what_is = what_is_or_null();
+  if (what_is == nullptr) {
+    console.say("emmctl was built without the wing analysis, which says what a file is");
     return finish(console, ExitCode::usage);
   }
-  constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
-  if (argv[1][0] == '-' &&
-      std::find(std::begin(kAlone), std::end(kAlone), argv[1]) == std::end(kAlone))
-    return refuse(argv[1]);
-  if (argv[1][0] != '-' && !is_command(argv[1])) {
-    std::error_code none;
-    if (argc > 2 || !std::filesystem::exists(argv[1], none)) return refuse(argv[1]);
-    std::string path = argv[1];
-    if (auto named = name_recording(path); !named) {
-      console.say(describe(named.error()));
-      return finish(console, exit_code_of(named.error()));
-    }
-    const auto what_is = what_is_or_null();
-    if (what_is == nullptr) {
-      console.say("emmctl was built without the wing analysis, which says what a file is");
-      return finish(console, ExitCode::usage);
-    }
-    const auto answer = what_is(path);
-    if (!answer) {
-      console.say(describe(answer.error()));
-      return finish(console, exit_code_of(answer.error()));
-    }
-    return finish(console, say(console, *answer));
+  const auto answer = what_is(path);
+  if (!answer) {
+    console.say(describe(answer.error()));
+    return finish(console, exit_code_of(answer.error()));
   }
-  // The words after `--` belong to the program, whatever they look like.
+  return finish(console, say(console, *answer));
+}
+
+/// Answers a command line whose first word is no command; nothing if it is one.
+std::optional<int> answer_without_command(Console& console, int argc, char** argv) {
+  if (argc < 2) {
+    console.result(overview(console.width()));
+    return finish(console, ExitCode::usage);
+  }
+  const std::string_view first = argv[1];
+  constexpr std::string_view kAlone[] = {"-h", "--help", "--version"};
+  const bool is_option = first.starts_with('-');
+  const bool is_known =
+      is_option ? std::find(std::begin(kAlone), std::end(kAlone), first) != std::end(kAlone)
+                : is_command(first);
+  if (is_known) return std::nullopt;
+  std::error_code none;
+  if (!is_option && argc == 2 && std::filesystem::exists(first, none))
+    return say_what_file_is(console, argv[1]);
+  console.say(no_such_command(first) + "; see emmctl --help");
+  return static_cast<int>(ExitCode::usage);
+}
+
+/// Gives the words after `--` to the command that takes a program, whatever they look like, and
+/// takes them from the command line.
+void take_program_words(const OfferedCommands& offered, int& argc, char** argv) {
   const auto rest = std::find(argv, argv + argc, std::string_view("--"));
   for (const auto& one : offered) {
     auto* const program = one->program();
@@ -411,23 +417,82 @@ int run(int argc, char** argv) {
     for (auto word = rest + 1; word != argv + argc; ++word) program->emplace_back(*word);
     argc = static_cast<int>(rest - argv);
   }
+}
+
+/// Adds what the defaults file says of the command to `words`, unless they ask for help. An error
+/// is one of that file.
+Status add_defaults(const Page& page, bool is_hidden, int argc, char** argv,
+                    std::vector<std::string>& words) {
+  const bool asks_for_help = std::any_of(words.begin(), words.end(), [](const auto& word) {
+    return word == "-h" || word == "--help";
+  });
+  if (is_hidden || asks_for_help) return {};
+  const auto defaults = defaults_of(page);  // also registers the file, as an input
+  if (page.name == "doctor") return {};     // which says itself what is wrong there
+  if (!defaults) return defaults.error();
+  words = with_defaults(page, *defaults, argc, argv);
+  return {};
+}
+
+/// CLI11 has an exit code for each mistake; all of them become `usage`. Help and version, which it
+/// throws too, are successes. `page` is null where no command was named.
+int answer_parse_error(Console& console, const CLI::App& app, const CLI::ParseError& error,
+                       const Page* page, const std::vector<std::string>& words) {
+  if (error.get_exit_code() == 0) {
+    std::ostringstream told, wrong;
+    app.exit(error, told, wrong);
+    console.result(told.str());
+    return finish(console, ExitCode::fine);
+  }
+  auto said = page != nullptr ? unknown_option(*page, words) : std::string();
+  constexpr auto kExtras = static_cast<int>(CLI::ExitCodes::ExtrasError);
+  if (said.empty() && page != nullptr && error.get_exit_code() == kExtras &&
+      names_several_files(*page, words)) {
+    said = text::format("{} takes one file: `emmctl ranks` takes several, or a folder", page->name);
+  }
+  if (said.empty()) said = error.what();
+  console.say(
+      text::format("{}; see emmctl {}--help", said,
+                   page != nullptr && !page->hidden ? text::format("{} ", page->name) : ""));
+  return finish(console, ExitCode::usage);
+}
+
+int run_command(Console& console, OfferedCommand& one) {
+  auto apart = apply_capacity(one);
+  if (apart) apart = look_at_files(one);
+  auto code = apart ? one.run->run(console) : Result<ExitCode>(apart.error());
+  const bool is_other = !code && code.error().code == Errc::unknown_format;
+  const auto inputs = is_other ? input_files(one.arguments) : std::vector<std::string>();
+  one.run.reset();  // closes what the command left open, which may fail
+  if (code) return finish(console, *code);
+  console.say(describe(code.error()));
+  say_what_they_are(console, inputs);
+  return finish(console, exit_code_of(code.error()), describe(code.error()));
+}
+
+int run(int argc, char** argv) {
+  Console console(executable_path());
+  CLI::App app("", "emmctl");
+  app.set_version_flag("--version", "emmctl " EMM_VERSION);
+  app.require_subcommand(1);
+  const auto width = console.width();
+  app.formatter_fn(
+      [&](const CLI::App*, const std::string&, CLI::AppFormatMode) { return overview(width); });
+  const auto offered = offer_commands(app, width);
+
+  if (const auto answered = answer_without_command(console, argc, argv)) return *answered;
+  take_program_words(offered, argc, argv);
   run_files::begin();
   std::vector<std::string> words(argv, argv + argc);
   std::optional<Page> page;
   for (const auto* command : bundled_commands()) {
     if (command->name != words[1]) continue;
     page = page_of(*command);
-    const bool asks_for_help = std::any_of(words.begin(), words.end(), [](const auto& word) {
-      return word == "-h" || word == "--help";
-    });
-    if (command->hidden || asks_for_help) continue;
-    const auto defaults = defaults_of(*page);  // also registers the file, as an input
-    if (command->name == "doctor") continue;   // which says itself what is wrong there
-    if (!defaults) {
-      console.say(describe(defaults.error()));
-      return finish(console, exit_code_of(defaults.error()));
+    if (auto added = add_defaults(*page, command->hidden, argc, argv, words); !added) {
+      console.say(describe(added.error()));
+      return finish(console, exit_code_of(added.error()));
     }
-    words = with_defaults(*page, *defaults, argc, argv);
+    break;
   }
   try {
     auto given = words;
@@ -435,40 +500,10 @@ int run(int argc, char** argv) {
     given.pop_back();                          // the program's name
     app.parse(given);
   } catch (const CLI::ParseError& error) {
-    // CLI11 has an exit code for each mistake; all of them become `usage`. Help and version are
-    // successes.
-    if (error.get_exit_code() == 0) {
-      std::ostringstream told, wrong;
-      app.exit(error, told, wrong);
-      console.result(told.str());
-      return finish(console, ExitCode::fine);
-    }
-    auto said = page ? unknown_option(*page, words) : std::string();
-    constexpr auto kExtras = static_cast<int>(CLI::ExitCodes::ExtrasError);
-    if (said.empty() && page && error.get_exit_code() == kExtras &&
-        names_several_files(*page, words)) {
-      said =
-          text::format("{} takes one file: `emmctl ranks` takes several, or a folder", page->name);
-    }
-    if (said.empty()) said = error.what();
-    console.say(text::format("{}; see emmctl {}--help", said,
-                             page && !page->hidden ? text::format("{} ", page->name) : ""));
-    return finish(console, ExitCode::usage);
+    return answer_parse_error(console, app, error, page ? &*page : nullptr, words);
   }
-  for (auto& one : offered) {
-    if (!one->app->parsed()) continue;
-    auto apart = apply_capacity(*one);
-    if (apart) apart = look_at_files(*one);
-    auto code = apart ? one->run->run(console) : Result<ExitCode>(apart.error());
-    const bool is_other = !code && code.error().code == Errc::unknown_format;
-    const auto inputs = is_other ? input_files(one->arguments) : std::vector<std::string>();
-    one->run.reset();  // closes what the command left open, which may fail
-    if (!code) {
-      console.say(describe(code.error()));
-      say_what_they_are(console, inputs);
-      return finish(console, exit_code_of(code.error()), describe(code.error()));
-    }
-    return finish(console, *code);
+  for (const auto& one : offered) {
+    if (one->app->parsed()) return run_command(console, *one);
   }
   return static_cast<int>(ExitCode::usage);
 }
