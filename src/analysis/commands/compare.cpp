@@ -105,89 +105,29 @@ class Compare final : public CommandRun {
   Result<ExitCode> run(Console& console) override {
     const bool more = choice_.apply();
     managers_ = named_managers(console, managers_);
-    constexpr std::uint64_t kMost = 100'000;
-    if (rounds_.value_or(1) == 0 || rounds_.value_or(1) > kMost || passes_.value_or(1) == 0 ||
-        passes_.value_or(1) > kMost) {
-      return fail(Errc::usage,
-                  "--rounds {} --passes {}: expected at least 1 of each, and at most {}",
-                  rounds_.value_or(1), passes_.value_or(5), kMost);
-    }
-    const auto time_ns = units::parse_ns(time_);
-    if (!time_ns) return time_ns.error();
-    const auto percent = text::to_double(
-        std::string_view(threshold_).substr(0, threshold_.size() - threshold_.ends_with('%')));
-    if (!percent || !(*percent > 0 && *percent <= 100)) {
-      return fail(Errc::usage, "--threshold {}: expected a percentage above 0 and up to 100%",
-                  threshold_);
-    }
-    std::vector<ManagerFactory> managers;
-    if (managers_.empty()) {
-      for (const auto* entry : bundled_managers()) {
-        if (!entry->device_memory) continue;
-        (entry->fills_device ? managers_ : not_compared_).emplace_back(entry->name);
-      }
-    }
+    const auto limits = read_limits();
+    if (!limits) return limits.error();
     const auto deadline = deadline_.time();
     if (!deadline) return deadline.error();
-    for (const auto& spec : managers_) {
-      if (spec == "recorded") {  // made later, for each trace
-        managers.emplace_back();
-        continue;
-      }
-      auto manager = choose_manager(spec, {}, *deadline);
-      if (!manager) return std::move(manager).error();
-      managers.push_back(std::move(*manager));
-    }
-    std::vector<trial::Gate> gates;
-    for (const auto& words : gates_) {
-      auto gate = trial::Gate::parse(words);
-      if (!gate) return std::move(gate).error();
-      if (gate->needs_baseline() && baseline_.empty())
-        return fail(Errc::usage, "--fail-if {}: expected --baseline, of which it is so many times",
-                    words);
-      gates.push_back(std::move(*gate));
-    }
-    std::vector<trial::ComparedRow> baseline;
-    if (!baseline_.empty()) {
-      auto text = format::file_bytes(baseline_, &interrupted());
-      if (!text) return std::move(text).error();
-      auto json = format::parse_json(*text, baseline_);
-      if (!json) return std::move(json).error();
-      auto rows = trial::rows_of(*json, baseline_);
-      if (!rows) return std::move(rows).error();
-      baseline = std::move(*rows);
-    }
-    auto devices = devices_asked();
-    if (!devices) return std::move(devices).error();
+    auto managers = managers_asked(*deadline);
+    if (!managers) return std::move(managers).error();
+    const auto gates = gates_asked();
+    if (!gates) return gates.error();
+    const auto baseline = read_baseline();
+    if (!baseline) return baseline.error();
+    const auto devices = devices_asked();
+    if (!devices) return devices.error();
 
     handle_interrupts();
     All all;
     for (const auto& path : paths_) {
       const TraceArgument trace{.path = path, .format = from_, .partial = partial_};
-      const auto model = std::find_if(managers_.begin(), managers_.end(), is_pytorch);
-      ModelRecording recording(model == managers_.end() ? "" : *model);
-      auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
+      auto loaded = load_for(console, trace, *deadline, *managers);
       if (!loaded) return std::move(loaded).error();
-      if (is_state_alone(console, loaded->trace)) return ExitCode::inconclusive;
-      say_what_was_before(console, loaded->trace);
-      if (recording) {
-        loaded->trace.set_pool_steps(recording.pool_steps(*model));
-        say_what_others_do(console, loaded->trace.pool_steps(), managers_);
-      }
-      for (std::size_t i = 0; i < managers_.size(); ++i) {
-        if (is_pytorch(managers_[i])) {
-          auto own = choose_manager(recording.with_settings(console, managers_[i]), {}, *deadline);
-          if (!own) return std::move(own).error();
-          managers[i] = std::move(*own);
-        }
-        if (managers_[i] != "recorded") continue;
-        auto recorded = recorded_manager(trace);
-        if (!recorded) return std::move(recorded).error();
-        managers[i] = std::move(*recorded);
-      }
+      if (!*loaded) return ExitCode::inconclusive;
       for (const auto& device : *devices) {
-        if (auto compared =
-                compare_one(console, *loaded, managers, device, *percent, *time_ns, all);
+        if (auto compared = compare_one(console, **loaded, *managers, device, limits->percent,
+                                        limits->time_ns, all);
             !compared)
           return compared.error();
       }
@@ -198,21 +138,7 @@ class Compare final : public CommandRun {
           text::join(not_compared_)));
     if (!more) all.text = format::to_text(trial::brief(all.rows, not_compared_));
     if (auto written = write(console, all); !written) return written.error();
-    std::vector<std::vector<trial::GateFailure>> failures;
-    for (const auto& gate : gates) {
-      std::vector<std::string> passed;
-      auto found = gate.failures(all.rows, baseline, baseline_, passed);
-      if (!found) return std::move(found).error();
-      for (const auto& each : *found) console.say(each.words);
-      for (const auto& words : passed) console.say(words);
-      all.failed = all.failed || !found->empty();
-      failures.push_back(std::move(*found));
-    }
-    if (!junit_.empty() && !all.json.empty()) {
-      if (auto written = console.write(junit_, trial::to_junit(all.rows, gates, failures));
-          !written)
-        return written.error();
-    }
+    if (auto judged = judge_gates(console, *gates, *baseline, all); !judged) return judged.error();
     if (all.failed) return ExitCode::failure;
     if (!all.judged) {
       console.say(
@@ -231,6 +157,121 @@ class Compare final : public CommandRun {
     std::vector<trial::ComparedRow> rows;
     bool failed = false, judged = false;
   };
+
+  /// When two managers are the same, and how long to go on to find out.
+  struct Limits {
+    double percent = 0;
+    std::uint64_t time_ns = 0;
+  };
+  Result<Limits> read_limits() const {
+    constexpr std::uint64_t kMost = 100'000;  // of either: catches a slip of the hand
+    if (rounds_.value_or(1) == 0 || rounds_.value_or(1) > kMost || passes_.value_or(1) == 0 ||
+        passes_.value_or(1) > kMost) {
+      return fail(Errc::usage,
+                  "--rounds {} --passes {}: expected at least 1 of each, and at most {}",
+                  rounds_.value_or(1), passes_.value_or(5), kMost);
+    }
+    const auto time_ns = units::parse_ns(time_);
+    if (!time_ns) return time_ns.error();
+    const auto percent = text::to_double(
+        std::string_view(threshold_).substr(0, threshold_.size() - threshold_.ends_with('%')));
+    if (!percent || !(*percent > 0 && *percent <= 100)) {
+      return fail(Errc::usage, "--threshold {}: expected a percentage above 0 and up to 100%",
+                  threshold_);
+    }
+    return Limits{.percent = *percent, .time_ns = *time_ns};
+  }
+
+  /// The managers of managers_, in order; without any, those of the bundled ones that can be
+  /// compared. That of `recorded` depends on the trace, and is empty until load_for() makes it.
+  Result<std::vector<ManagerFactory>> managers_asked(std::chrono::milliseconds deadline) {
+    if (managers_.empty()) {
+      for (const auto* entry : bundled_managers()) {
+        if (!entry->device_memory) continue;
+        (entry->fills_device ? managers_ : not_compared_).emplace_back(entry->name);
+      }
+    }
+    std::vector<ManagerFactory> managers;
+    for (const auto& spec : managers_) {
+      if (spec == "recorded") {
+        managers.emplace_back();
+        continue;
+      }
+      auto manager = choose_manager(spec, {}, deadline);
+      if (!manager) return std::move(manager).error();
+      managers.push_back(std::move(*manager));
+    }
+    return managers;
+  }
+
+  Result<std::vector<trial::Gate>> gates_asked() const {
+    std::vector<trial::Gate> gates;
+    for (const auto& words : gates_) {
+      auto gate = trial::Gate::parse(words);
+      if (!gate) return std::move(gate).error();
+      if (gate->needs_baseline() && baseline_.empty())
+        return fail(Errc::usage, "--fail-if {}: expected --baseline, of which it is so many times",
+                    words);
+      gates.push_back(std::move(*gate));
+    }
+    return gates;
+  }
+
+  /// The rows of --baseline; none without it.
+  Result<std::vector<trial::ComparedRow>> read_baseline() const {
+    if (baseline_.empty()) return std::vector<trial::ComparedRow>();
+    auto text = format::file_bytes(baseline_, &interrupted());
+    if (!text) return std::move(text).error();
+    auto json = format::parse_json(*text, baseline_);
+    if (!json) return std::move(json).error();
+    return trial::rows_of(*json, baseline_);
+  }
+
+  /// Reads a trace, and makes those of `managers` that depend on it. Nothing if the trace is a
+  /// state without requests, which is said.
+  Result<std::optional<LoadedTrace>> load_for(Console& console, const TraceArgument& trace,
+                                              std::chrono::milliseconds deadline,
+                                              std::vector<ManagerFactory>& managers) const {
+    const auto model = std::find_if(managers_.begin(), managers_.end(), is_pytorch);
+    ModelRecording recording(model == managers_.end() ? "" : *model);
+    auto loaded = load_trace(console, trace, recording ? &recording : nullptr);
+    if (!loaded) return std::move(loaded).error();
+    if (is_state_alone(console, loaded->trace)) return std::optional<LoadedTrace>();
+    say_what_was_before(console, loaded->trace);
+    if (recording) {
+      loaded->trace.set_pool_steps(recording.pool_steps(*model));
+      say_what_others_do(console, loaded->trace.pool_steps(), managers_);
+    }
+    for (std::size_t i = 0; i < managers_.size(); ++i) {
+      if (is_pytorch(managers_[i])) {
+        auto own = choose_manager(recording.with_settings(console, managers_[i]), {}, deadline);
+        if (!own) return std::move(own).error();
+        managers[i] = std::move(*own);
+      }
+      if (managers_[i] != "recorded") continue;
+      auto recorded = recorded_manager(trace);
+      if (!recorded) return std::move(recorded).error();
+      managers[i] = std::move(*recorded);
+    }
+    return std::optional(std::move(*loaded));
+  }
+
+  /// Judges the conditions of --fail-if, says which hold, and writes --junit.
+  Status judge_gates(Console& console, const std::vector<trial::Gate>& gates,
+                     const std::vector<trial::ComparedRow>& baseline, All& all) const {
+    std::vector<std::vector<trial::GateFailure>> failures;
+    for (const auto& gate : gates) {
+      std::vector<std::string> passed;
+      auto found = gate.failures(all.rows, baseline, baseline_, passed);
+      if (!found) return std::move(found).error();
+      for (const auto& each : *found) console.say(each.words);
+      for (const auto& words : passed) console.say(words);
+      all.failed = all.failed || !found->empty();
+      failures.push_back(std::move(*found));
+    }
+    if (junit_.empty() || all.json.empty()) return {};
+    return console.write(junit_, trial::to_junit(all.rows, gates, failures));
+  }
 
   /// The devices to compare on, in order.
   Result<std::vector<std::string>> devices_asked() const {

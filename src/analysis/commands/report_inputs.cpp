@@ -60,6 +60,19 @@ Result<std::optional<format::JsonValue>> read_result(const std::string& path) {
   return std::optional(std::move(*value));
 }
 
+/// What the page shows of a path that is no trace: a sweep's folder, or what another command wrote
+/// with --json. Nothing for others.
+Result<std::optional<format::JsonValue>> result_at(const std::string& path) {
+  if (!sweep::Folder::is_one(path))
+    return path == "-" ? std::optional<format::JsonValue>() : read_result(path);
+  const sweep::Folder folder(path);
+  const auto cells = folder.read_plan();
+  if (!cells) return cells.error();
+  auto content = format::parse_json(sweep::to_page(folder, *cells), path);
+  if (!content) return std::move(content).error();
+  return std::optional(std::move(*content));
+}
+
 std::string first_line_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -160,126 +173,135 @@ Result<std::string> ReportInputs::table() const {
   return out;
 }
 
-Result<std::string> ReportInputs::page(Console& console) const {
+Result<ReportInputs::Replays> ReportInputs::replays() const {
   const auto deadline = deadline_.time();
   if (!deadline) return deadline.error();
-  std::vector<ManagerFactory> managers;
+  Replays replays{.deadline = *deadline};
   for (const auto& spec : managers_) {
     auto manager = choose_manager(spec, {}, *deadline);
     if (!manager) return std::move(manager).error();
-    managers.push_back(std::move(*manager));
+    replays.managers.push_back(std::move(*manager));
   }
-  const auto capacity = capacity_of(device_);
+  auto capacity = capacity_of(device_);
   if (!capacity) return capacity.error();
+  replays.capacity = *capacity;
+  return replays;
+}
+
+Result<std::string> ReportInputs::page(Console& console) const {
+  const auto replays = this->replays();
+  if (!replays) return replays.error();
   handle_interrupts();
 
-  std::vector<report::Part> traces, results;
+  PageParts parts;
   std::vector<std::string> names;
   for (const auto& path : paths_) {
     names.push_back(path.substr(path.rfind('/') + 1));
-    if (sweep::Folder::is_one(path)) {
-      const sweep::Folder folder(path);
-      const auto cells = folder.read_plan();
-      if (!cells) return cells.error();
-      const auto content = format::parse_json(sweep::to_page(folder, *cells), path);
-      if (!content) return content.error();
-      results.push_back(report::result_part(*content, path));
-      continue;
-    }
-    auto result =
-        path == "-" ? Result<std::optional<format::JsonValue>>(std::nullopt) : read_result(path);
+    auto result = result_at(path);
     if (!result) return std::move(result).error();
     if (*result) {
-      results.push_back(report::result_part(**result, path));
-      continue;
+      parts.results.push_back(report::result_part(**result, path));
+    } else if (auto added = add_trace(console, *replays, path, names.back(), parts); !added) {
+      return added.error();
     }
-    auto source = format::ByteSource::open(path, &interrupted());
-    if (!source) return std::move(source).error();
-    auto importer = choose_importer(**source, format_);
-    if (!importer) return std::move(importer).error();
-    report::Recorded recorded;
-    recorded.set_source((*source)->name());
-    pytorch::Recording of_pytorch;
-    TeeSink sinks(recorded, &of_pytorch);
-    auto counts = read_with_progress(console, **importer, **source, sinks, partial_);
-    if (!counts) return std::move(counts).error();
-    if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
-    for (const auto& note : counts->notes) console.say(note);
-    if (of_pytorch.is_recording() && std::any_of(managers_.begin(), managers_.end(), is_pytorch)) {
-      const auto program = program_of(of_pytorch, of_pytorch.settings());
-      recorded.set_pool_steps(pool_steps_of(program, of_pytorch.device()));
-    }
-    const auto& trace = recorded.recording().trace();
-    console.step(text::format("{}: lifetimes", names.back()));
-    const trace::Lifetimes lifetimes(trace);
-    if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
-
-    std::vector<report::Replayed> replayed;
-    for (std::size_t i = 0; i < managers.size(); ++i) {
-      auto manager = managers[i];
-      if (is_pytorch(managers_[i])) {
-        // The model uses the recording's settings where none are given.
-        auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
-                                   *deadline);
-        if (!with) return std::move(with).error();
-        manager = std::move(*with);
-      }
-      auto& sink = replayed.emplace_back(trace, manager.name);
-      const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
-        HeldSegments held;
-        auto stack = DeviceStack::create({.device = device_,
-                                          .trace = &trace,
-                                          .manager = held.watch(manager),
-                                          .peer_program = console.program()},
-                                         nullptr);
-        if (!stack) return std::move(stack).error();
-        auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
-        if (!log) return std::move(log).error();
-        replay::ReplayOptions options;
-        options.interrupted = at.interrupted;
-        options.progress = at.progress;
-        options.kept = at.kept;
-        auto summary = replay::Engine(trace, **stack, options, *log).run();
-        at.words.push_back(held.to_text());
-        return summary;
-      };
-      std::vector<std::string> words;
-      auto summary = run_apart(
-          {.trace = trace,
-           .manager = manager,
-           .interrupted = &interrupted(),
-           .progress = [&](std::uint64_t done,
-                           std::uint64_t total) { console.progress("replay", done, total); },
-           .open_log = [&](const log::LogOptions&) -> Result<log::RecordSink*> { return &sink; },
-           .work = work},
-          words);
-      console.end_progress();
-      if (!summary) return std::move(summary).error();
-      if (summary->interrupted) return fail(Errc::interrupted, "interrupted while {}", "replaying");
-      if (summary->abnormal) console.say(summary->abnormal->words);
-      sink.summary = log::to_json(*summary);
-      if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
-    }
-    console.step(text::format("{}: curves and addresses", names.back()));
-    auto checks = inspect::fit_checks(recorded.recording(), lifetimes,
-                                      trace.is_state() ? *capacity : std::nullopt);
-    if (inspect::find_ooms(recorded.recording(), lifetimes).all.empty())
-      describe_states(checks, of_pytorch);
-    traces.push_back(report::trace_part(recorded, lifetimes, replayed,
-                                        known_blocks(recorded.recording(), lifetimes, of_pytorch),
-                                        checks, path));
-    if (auto advised = advise(console, recorded.recording(), lifetimes, of_pytorch, traces.back());
-        !advised) {
-      return advised.error();
-    }
-    if (auto tuned = tune(console, trace, of_pytorch, path, results); !tuned) return tuned.error();
   }
   auto title = title_.empty() ? names.front() : title_;
   if (title_.empty() && names.size() == 2) title += " and " + names.back();
   if (title_.empty() && names.size() > 2)
     title += text::format(" and {} more", text::grouped(names.size() - 1));
   console.step("page");
-  return report::page(origin_of(std::move(title)), traces, results);
+  return report::page(origin_of(std::move(title)), parts.traces, parts.results);
+}
+
+Status ReportInputs::add_trace(Console& console, const Replays& replays, const std::string& path,
+                               const std::string& name, PageParts& parts) const {
+  auto source = format::ByteSource::open(path, &interrupted());
+  if (!source) return std::move(source).error();
+  auto importer = choose_importer(**source, format_);
+  if (!importer) return std::move(importer).error();
+  report::Recorded recorded;
+  recorded.set_source((*source)->name());
+  pytorch::Recording of_pytorch;
+  TeeSink sinks(recorded, &of_pytorch);
+  auto counts = read_with_progress(console, **importer, **source, sinks, partial_);
+  if (!counts) return std::move(counts).error();
+  if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
+  for (const auto& note : counts->notes) console.say(note);
+  if (of_pytorch.is_recording() && std::any_of(managers_.begin(), managers_.end(), is_pytorch)) {
+    const auto program = program_of(of_pytorch, of_pytorch.settings());
+    recorded.set_pool_steps(pool_steps_of(program, of_pytorch.device()));
+  }
+  const auto& trace = recorded.recording().trace();
+  console.step(text::format("{}: lifetimes", name));
+  const trace::Lifetimes lifetimes(trace);
+  if (auto summed = lifetimes.can_be_summed(); !summed) return summed;
+
+  std::vector<report::Replayed> replayed;
+  for (std::size_t i = 0; i < replays.managers.size(); ++i) {
+    auto manager = replays.managers[i];
+    if (is_pytorch(managers_[i])) {
+      // The model uses the recording's settings where none are given.
+      auto with = choose_manager(with_recorded_settings(console, managers_[i], of_pytorch), {},
+                                 replays.deadline);
+      if (!with) return std::move(with).error();
+      manager = std::move(*with);
+    }
+    auto& sink = replayed.emplace_back(trace, manager.name);
+    if (auto good = replay(console, trace, manager, sink); !good) return good;
+  }
+
+  console.step(text::format("{}: curves and addresses", name));
+  auto checks = inspect::fit_checks(recorded.recording(), lifetimes,
+                                    trace.is_state() ? replays.capacity : std::nullopt);
+  if (inspect::find_ooms(recorded.recording(), lifetimes).all.empty())
+    describe_states(checks, of_pytorch);
+  parts.traces.push_back(
+      report::trace_part(recorded, lifetimes, replayed,
+                         known_blocks(recorded.recording(), lifetimes, of_pytorch), checks, path));
+  if (auto advised =
+          advise(console, recorded.recording(), lifetimes, of_pytorch, parts.traces.back());
+      !advised)
+    return advised;
+  return tune(console, trace, of_pytorch, path, parts.results);
+}
+
+Status ReportInputs::replay(Console& console, const trace::Trace& trace,
+                            const ManagerFactory& manager, report::Replayed& sink) const {
+  const auto work = [&](const RunEnvironment& at) -> Result<log::Summary> {
+    HeldSegments held;
+    auto stack = DeviceStack::create({.device = device_,
+                                      .trace = &trace,
+                                      .manager = held.watch(manager),
+                                      .peer_program = console.program()},
+                                     nullptr);
+    if (!stack) return std::move(stack).error();
+    auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
+    if (!log) return std::move(log).error();
+    replay::ReplayOptions options;
+    options.interrupted = at.interrupted;
+    options.progress = at.progress;
+    options.kept = at.kept;
+    auto summary = replay::Engine(trace, **stack, options, *log).run();
+    at.words.push_back(held.to_text());
+    return summary;
+  };
+  std::vector<std::string> words;
+  auto summary = run_apart(
+      {.trace = trace,
+       .manager = manager,
+       .interrupted = &interrupted(),
+       .progress = [&](std::uint64_t done,
+                       std::uint64_t total) { console.progress("replay", done, total); },
+       .open_log = [&](const log::LogOptions&) -> Result<log::RecordSink*> { return &sink; },
+       .work = work},
+      words);
+  console.end_progress();
+  if (!summary) return std::move(summary).error();
+  if (summary->interrupted) return fail(Errc::interrupted, "interrupted while {}", "replaying");
+  if (summary->abnormal) console.say(summary->abnormal->words);
+  sink.summary = log::to_json(*summary);
+  if (!words.empty()) sink.set_held(HeldSegments::from_text(words.front()));
+  return {};
 }
 
 Status ReportInputs::advise(Console& console, const inspect::Recording& recording,

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "cli/console.hpp"
 #include "cli/manager_choice.hpp"
 #include "report/page.hpp"
+#include "report/replayed.hpp"
 
 namespace emm::cli {
 
@@ -26,6 +29,24 @@ class ReportInputs {
   const std::vector<std::string>& paths() const noexcept { return paths_; }
 
  private:
+  /// What each trace is replayed on.
+  struct Replays {
+    std::vector<ManagerFactory> managers{};   ///< Of managers_.
+    std::chrono::milliseconds deadline{};     ///< The time that a call of a manager may take.
+    std::optional<std::uint64_t> capacity{};  ///< Bytes of the device, if its options say so.
+  };
+  struct PageParts {
+    std::vector<report::Part> traces, results;
+  };
+
+  Result<Replays> replays() const;
+  /// Reads the trace at `path`, replays it, and adds what the page shows of it. `name` is its name
+  /// in messages.
+  Status add_trace(Console& console, const Replays& replays, const std::string& path,
+                   const std::string& name, PageParts& parts) const;
+  /// Replays the trace on one manager. `sink` takes its log, summary and segments.
+  Status replay(Console& console, const trace::Trace& trace, const ManagerFactory& manager,
+                report::Replayed& sink) const;
   /// Adds remedies for the first refused request of a PyTorch recording to `part`.
   Status advise(Console& console, const inspect::Recording& recording,
                 const trace::Lifetimes& lifetimes, const allocators::pytorch::Recording& of_pytorch,
