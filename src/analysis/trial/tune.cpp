@@ -608,122 +608,178 @@ std::optional<Smaller> smaller_batch(const Tuning& tuning, const pytorch::Progra
   return std::nullopt;
 }
 
-}  // namespace
-
-Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
+/// What is known before a setting is tried.
+Tuning begin_tuning(const pytorch::Program& program, const trace::Trace& trace,
                     const TuneOptions& options) {
   Tuning tuning;
-  const auto& question = options.question;
-  const auto has_capacity = question.capacity != pytorch::kNoLimit;
-  if (has_capacity && (question.capacity < kStep || question.capacity > kCapacityMost)) {
-    return fail(Errc::usage, "a capacity of {} bytes: expected 2MiB to 4TiB",
-                text::grouped(question.capacity));
-  }
-  tuning.question = question;
+  tuning.question = options.question;
   tuning.total = program.settings.total;
   tuning.before_reserved = program.before.reserved();
   for (const auto& block : program.before.blocks) tuning.before_live += block.requested;
   const auto& framework = trace.header().framework;
   tuning.knows_today = framework != trace::kTorchProfiler;
   if (tuning.knows_today && !framework.starts_with("torch")) tuning.other_framework = framework;
-  const auto settings = candidates(program, options);
   tuning.lateness = lateness_of(program);
   tuning.caught = caught_failures(program);
-  const auto late = as_late(program);
-  std::vector<Tuned> found(settings.size());
-  std::atomic<std::uint64_t> done{0};
-  std::mutex mutex;
-  const auto told = [&](std::uint64_t total) {
-    const auto count = ++done;
-    if (!options.progress) return;
-    const std::lock_guard lock(mutex);
-    options.progress(count, total);
-  };
-  side_by_side(options.jobs, settings.size(), [&](std::size_t i) {
-    if (stops(options.interrupted)) {
-      found[i] = {.manager = spec_of(settings[i], program.settings),
-                  .how = how_of(settings[i]),
-                  .interrupted = true};
-      return;
-    }
-    found[i] = judge(program, late, settings[i], question);
-    found[i].is_today = i == 0 && tuning.knows_today && tuning.other_framework.empty();
-    if (i == 0 && question.capacity == pytorch::kNoLimit) {
-      // The recording tells it.
-      const auto peak = found[i].peak_reserved;
-      found[i].reserved = {.low = peak, .high = peak};
-      const auto unlimited = found[i].unlimited_reserved;
-      if (unlimited == peak) found[i].unlimited = found[i].reserved;
-    }
-    told(settings.size());
-  });
   auto unlimited = program.settings;
   unlimited.drop_limit();
   tuning.peak_live =
-      run(program, run_options(unlimited, pytorch::kNoLimit, question.limit)).peak_live;
-
+      run(program, run_options(unlimited, pytorch::kNoLimit, options.question.limit)).peak_live;
   tuning.pool_untried = why_no_pool(program, trace);
-  const auto tries_pool = [&] {
-    return tuning.pool_untried.empty() && !stops(options.interrupted);
-  };
+  return tuning;
+}
 
-  // Search the smallest capacity of all settings if that takes seconds, else of the best five and
-  // of today's. The one that reserves least with room to spare is not always the one that fits the
-  // smallest device.
-  constexpr std::size_t kFewCalls = 200'000;
-  const auto any_serves =
-      has_capacity &&
-      std::any_of(found.begin(), found.end(), [](const Tuned& each) { return each.served; });
-  const auto all =
-      options.fit_all || (program.calls.size() <= kFewCalls && !(options.fit_few && any_serves));
-  std::vector<std::size_t> searched;
-  for (const auto each : ranks_of(found, has_capacity)) {
-    if (all || searched.size() < kBest || found[each].is_today) searched.push_back(each);
+/// The settings that are tried, and what came of each. options.jobs threads work at a time.
+class SettingTrials {
+ public:
+  SettingTrials(const pytorch::Program& program, const TuneOptions& options)
+      : program_(program),
+        options_(options),
+        question_(options.question),
+        has_capacity_(question_.capacity != pytorch::kNoLimit),
+        late_(as_late(program)),
+        settings_(candidates(program, options)),
+        found_(settings_.size()) {
+    for (const auto& each : settings_)
+      searches_.emplace_back(cases_of(program, late_), each, question_.limit, options.interrupted);
   }
-  std::deque<CapacitySearch> searches;
-  for (const auto& each : settings)
-    searches.emplace_back(cases_of(program, late), each, question.limit, options.interrupted);
-  const auto search = [&](const std::vector<std::size_t>& some, Look look) {
-    side_by_side(options.jobs, some.size(), [&](std::size_t i) {
-      auto& each = found[some[i]];
-      each.fit = searches[some[i]].range(look);
-      each.interrupted = stops(options.interrupted);
-      if (!each.interrupted) add_time(each, program, settings[some[i]], question.limit);
-      if (look == Look::about) told(settings.size() + some.size());
+
+  const std::vector<pytorch::Settings>& settings() const noexcept { return settings_; }
+
+  /// Runs the program with each setting. The first setting is today's, if `knows_today`.
+  void judge_all(bool knows_today) {
+    side_by_side(options_.jobs, settings_.size(), [&](std::size_t i) {
+      if (stops(options_.interrupted)) {
+        found_[i] = {.manager = spec_of(settings_[i], program_.settings),
+                     .how = how_of(settings_[i]),
+                     .interrupted = true};
+        return;
+      }
+      found_[i] = judge(program_, late_, settings_[i], question_);
+      found_[i].is_today = i == 0 && knows_today;
+      if (i == 0 && question_.capacity == pytorch::kNoLimit) {
+        // The recording tells it.
+        const auto peak = found_[i].peak_reserved;
+        found_[i].reserved = {.low = peak, .high = peak};
+        const auto unlimited = found_[i].unlimited_reserved;
+        if (unlimited == peak) found_[i].unlimited = found_[i].reserved;
+      }
+      told(settings_.size());
     });
-  };
-  search(searched, Look::about);
-  std::vector<std::size_t> closely;
-  for (const auto each : ranks_of(found, has_capacity)) {
-    if (std::find(searched.begin(), searched.end(), each) == searched.end()) continue;
-    if (closely.size() < kBest || found[each].is_today || !options.settings.empty())
-      closely.push_back(each);
   }
-  for (const auto each : closely) {
-    // The time is that of the size that is found now.
-    if (!found[each].served || !has_capacity) found[each].lost_ns.reset();
+
+  /// Searches the smallest capacity that a setting serves: about, then closely for the best.
+  void search_capacities() {
+    const auto searched = searched_about();
+    search(searched, Look::about);
+    std::vector<std::size_t> closely;
+    for (const auto each : ranks_of(found_, has_capacity_)) {
+      if (std::find(searched.begin(), searched.end(), each) == searched.end()) continue;
+      if (closely.size() < kBest || found_[each].is_today || !options_.settings.empty())
+        closely.push_back(each);
+    }
+    for (const auto each : closely) {
+      // The time is that of the size that is found now.
+      if (!found_[each].served || !has_capacity_) found_[each].lost_ns.reset();
+    }
+    if (!stops(options_.interrupted)) search(closely, Look::closely);
   }
-  if (!stops(options.interrupted)) search(closely, Look::closely);
-  // Garbage is collected below a fraction. Where none is set, the program sets it.
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    auto& each = found[i];
-    if (settings[i].garbage_collection_threshold == 0 || question.limit == Limit::fraction)
-      continue;
-    if (settings[i].limit() != pytorch::kNoLimit) continue;
-    if (each.served && has_capacity)
-      each.how += "\n" + fraction_line(question.capacity, tuning.total);
-    else if (each.fit)
-      each.how += "\n" + fraction_line(each.fit->high, tuning.total);
+
+  /// Garbage is collected below a fraction of the device. Where none is set, the program sets it.
+  void add_fraction_lines(std::uint64_t total) {
+    if (question_.limit == Limit::fraction) return;
+    for (std::size_t i = 0; i < settings_.size(); ++i) {
+      auto& each = found_[i];
+      if (settings_[i].garbage_collection_threshold == 0 ||
+          settings_[i].limit() != pytorch::kNoLimit)
+        continue;
+      if (each.served && has_capacity_)
+        each.how += "\n" + fraction_line(question_.capacity, total);
+      else if (each.fit)
+        each.how += "\n" + fraction_line(each.fit->high, total);
+    }
   }
-  if (tries_pool()) {
+
+  void add(Tuned one) { found_.push_back(std::move(one)); }
+
+  /// All that was found, best first.
+  std::vector<Tuned> ranking() const {
+    std::vector<Tuned> all;
+    for (const auto each : ranks_of(found_, has_capacity_)) all.push_back(found_[each]);
+    return all;
+  }
+
+ private:
+  /// All settings if that takes seconds, else the best five and today's. The one that reserves
+  /// least with room to spare is not always the one that fits the smallest device.
+  std::vector<std::size_t> searched_about() const {
+    constexpr std::size_t kFewCalls = 200'000;  // a search of all settings then takes seconds
+    const auto any_serves =
+        has_capacity_ &&
+        std::any_of(found_.begin(), found_.end(), [](const Tuned& each) { return each.served; });
+    const auto all = options_.fit_all ||
+                     (program_.calls.size() <= kFewCalls && !(options_.fit_few && any_serves));
+    std::vector<std::size_t> searched;
+    for (const auto each : ranks_of(found_, has_capacity_)) {
+      if (all || searched.size() < kBest || found_[each].is_today) searched.push_back(each);
+    }
+    return searched;
+  }
+
+  void search(const std::vector<std::size_t>& some, Look look) {
+    side_by_side(options_.jobs, some.size(), [&](std::size_t i) {
+      auto& each = found_[some[i]];
+      each.fit = searches_[some[i]].range(look);
+      each.interrupted = stops(options_.interrupted);
+      if (!each.interrupted) add_time(each, program_, settings_[some[i]], question_.limit);
+      if (look == Look::about) told(settings_.size() + some.size());
+    });
+  }
+
+  /// Any thread calls it when one more piece of work is done.
+  void told(std::uint64_t total) {
+    const auto count = ++done_;
+    if (!options_.progress) return;
+    const std::lock_guard lock(mutex_);
+    options_.progress(count, total);
+  }
+
+  const pytorch::Program& program_;
+  const TuneOptions& options_;
+  const Question& question_;
+  bool has_capacity_;
+  std::vector<pytorch::Program> late_;  // outlives the searches, which run it too
+  std::vector<pytorch::Settings> settings_;
+  std::vector<Tuned> found_;             // of settings_, and behind them what add() added
+  std::deque<CapacitySearch> searches_;  // of settings_
+  std::atomic<std::uint64_t> done_{0};
+  std::mutex mutex_;  // of options_.progress
+};
+
+}  // namespace
+
+Result<Tuning> tune(const pytorch::Program& program, const trace::Trace& trace,
+                    const TuneOptions& options) {
+  const auto capacity = options.question.capacity;
+  const auto has_capacity = capacity != pytorch::kNoLimit;
+  if (has_capacity && (capacity < kStep || capacity > kCapacityMost)) {
+    return fail(Errc::usage, "a capacity of {} bytes: expected 2MiB to 4TiB",
+                text::grouped(capacity));
+  }
+  auto tuning = begin_tuning(program, trace, options);
+  SettingTrials trials(program, options);
+  trials.judge_all(tuning.knows_today && tuning.other_framework.empty());
+  trials.search_capacities();
+  trials.add_fraction_lines(tuning.total);
+  if (tuning.pool_untried.empty() && !stops(options.interrupted)) {
     auto pool = judge_pool(trace, options);
     if (!pool) return std::move(pool).error();
-    found.push_back(*std::move(pool));
+    trials.add(*std::move(pool));
   }
-  for (const auto each : ranks_of(found, has_capacity)) tuning.ranking.push_back(found[each]);
+  tuning.ranking = trials.ranking();
   tuning.interrupted = stops(options.interrupted);
   if (has_capacity && !tuning.ranking.front().served && !tuning.interrupted)
-    tuning.smaller = smaller_batch(tuning, program, settings, options);
+    tuning.smaller = smaller_batch(tuning, program, trials.settings(), options);
   return tuning;
 }
 

@@ -328,117 +328,147 @@ std::string name_of(const Tuned& one) { return one.is_today ? "today's setting" 
 
 namespace {
 
-FirstAdvice advice_for_pytorch(const Tuning& tuning) {
-  FirstAdvice made;
-  if (tuning.ranking.empty()) return made;
+bool has_capacity(const Tuning& tuning) noexcept {
+  return tuning.question.capacity != pytorch::kNoLimit;
+}
+std::string need_of(const Tuning& tuning) {
+  const auto& best = tuning.ranking.front();
+  return best.fit ? sizes(best.fit->high, tuning) : std::string();
+}
+/// What the driver calls of the best setting take, as the end of a sentence.
+std::string lost_time_of(const Tuned& best) {
+  if (best.lost_ns.value_or(0) == 0) return {};
+  return text::format("; its driver calls take {}", time_or_dash(best.lost_ns));
+}
+
+/// No setting serves the program at the capacity: the least that one needs, and what else helps, a
+/// higher limit or a smaller batch.
+void advise_without_server(FirstAdvice& made, const Tuning& tuning) {
+  const auto& best = tuning.ranking.front();
+  made.words = text::format("No setting serves the program with {}",
+                            units::short_bytes(tuning.question.capacity));
+  const auto* const least = tuning.least();
+  // One setting is named, and its own figure: the one that is advised.
+  if (least != nullptr)
+    made.words +=
+        text::format("; the least is {}{}, with {}", least == &best || !best.fit ? "" : "about ",
+                     best.fit ? need_of(tuning) : sizes(least->fit->high, tuning),
+                     name_of(best.fit ? best : *least));
+  const auto is_fraction = tuning.question.limit == Limit::fraction;
+  const auto is_pool = best.manager == "pool";
+  if (is_fraction && is_pool) made.words += "; no memory fraction limits the pool";
+  made.words += '.';
+  // A fraction can be raised in the program, and the device's memory cannot. It does not bind
+  // the pool.
+  const auto is_raised = is_fraction && !is_pool && best.fit;
+  if (is_raised)
+    made.how = text::format("{}{}", best.is_today ? "" : best.how + "\n",
+                            fraction_line(best.fit->high, tuning.total));
+  const auto* const today = tuning.today();
+  std::string batch, with;
+  if (tuning.smaller) {
+    const auto eighths = tuning.smaller->eighths;
+    batch = text::format("batch smaller by {}", eighths == 1   ? "1/8"
+                                                : eighths == 2 ? "1/4"
+                                                               : "1/2");
+    if (tuning.smaller->manager != best.manager) with = ", with " + tuning.smaller->manager;
+  }
+  if (is_raised)
+    made.words += batch.empty() ? " Raise the limit."
+                                : text::format(" Raise the limit, or take a {}{}.", batch, with);
+  else if (!batch.empty())
+    made.words += text::format(" A {} is served{}.", batch, with);
+  // What is pasted has to serve the program: with a smaller batch, or not at all.
+  const auto is_change =
+      tuning.smaller && (today == nullptr || today->manager != tuning.smaller->manager);
+  if (!is_fraction) made.how = is_change ? tuning.smaller->how + "  # and a " + batch : "";
+}
+
+/// Today's setting is the best. Where the recording failed by a lower limit, that is to be raised.
+void advise_to_stay(FirstAdvice& made, const Tuning& tuning) {
   const auto& best = tuning.ranking.front();
   const auto& question = tuning.question;
-  const auto has_capacity = question.capacity != pytorch::kNoLimit;
-  made.serves = best.served;
-  made.is_today = best.is_today && best.served;
-  made.manager = best.manager;
-  made.how = best.how;
-  const auto capacity = units::short_bytes(question.capacity);
-  const auto need = best.fit ? sizes(best.fit->high, tuning) : std::string();
-  const auto lost = best.lost_ns.value_or(0) != 0
-                        ? text::format("; its driver calls take {}", time_or_dash(best.lost_ns))
-                        : std::string();
-  if (!best.served && has_capacity) {
-    made.words = text::format("No setting serves the program with {}", capacity);
-    const auto* const least = tuning.least();
-    // One setting is named, and its own figure: the one that is advised.
-    if (least != nullptr)
-      made.words += text::format(
-          "; the least is {}{}, with {}", least == &best || !best.fit ? "" : "about ",
-          best.fit ? need : sizes(least->fit->high, tuning), name_of(best.fit ? best : *least));
-    const auto is_fraction = question.limit == Limit::fraction;
-    const auto is_pool = best.manager == "pool";
-    if (is_fraction && is_pool) made.words += "; no memory fraction limits the pool";
-    made.words += '.';
-    // A fraction can be raised in the program, and the device's memory cannot. It does not bind
-    // the pool.
-    const auto is_raised = is_fraction && !is_pool && best.fit;
-    if (is_raised)
-      made.how = text::format("{}{}", best.is_today ? "" : best.how + "\n",
-                              fraction_line(best.fit->high, tuning.total));
-    const auto* const today = tuning.today();
-    std::string batch, with;
-    if (tuning.smaller) {
-      const auto eighths = tuning.smaller->eighths;
-      batch = text::format("batch smaller by {}", eighths == 1   ? "1/8"
-                                                  : eighths == 2 ? "1/4"
-                                                                 : "1/2");
-      if (tuning.smaller->manager != best.manager) with = ", with " + tuning.smaller->manager;
-    }
-    if (is_raised)
-      made.words += batch.empty() ? " Raise the limit."
-                                  : text::format(" Raise the limit, or take a {}{}.", batch, with);
-    else if (!batch.empty())
-      made.words += text::format(" A {} is served{}.", batch, with);
-    // What is pasted has to serve the program: with a smaller batch, or not at all.
-    const auto is_change =
-        tuning.smaller && (today == nullptr || today->manager != tuning.smaller->manager);
-    if (!is_fraction) made.how = is_change ? tuning.smaller->how + "  # and a " + batch : "";
-    return made;
-  }
-  if (!best.served) {
-    made.words = "No setting serves the program.";
-    made.how.clear();
-    return made;
-  }
-  if (best.is_today) {
-    made.says_today = has_capacity && best.fit;
-    if (made.says_today)
-      made.words = text::format(
-          "Today's setting needs {}, so {} are enough, and no other is better", need, capacity);
-    else if (has_capacity)
-      made.words = text::format(
-          "Today's setting serves the program with {}, and no other is better", capacity);
-    else
-      made.words = text::format("No setting is better than today's{}",
-                                best.fit ? text::format(": it needs {}", need) : std::string());
-    made.words += lost + '.';
-    const auto& limit = tuning.inferred_limit;
-    if (has_capacity && limit && limit->range.below <= question.capacity) {
-      made.words += text::format(" The recording failed by a limit below {}; raise it.",
-                                 units::short_bytes(limit->range.below));
-      made.how = question.limit == Limit::fraction
-                     ? fraction_line(question.capacity, tuning.total)
-                     : std::string("torch.cuda.set_per_process_memory_fraction(1.0)");
-      made.is_today = false;
-    }
-    return made;
-  }
-  if (const auto* const today = tuning.today();
-      has_capacity && today != nullptr && today->served && today->fit && tuning.knows_today) {
-    made.says_today = true;
-    made.words = text::format("Today's setting needs {}, so {} are enough; {}",
-                              sizes(today->fit->high, tuning), capacity, best.manager);
-    const auto reserved = units::short_bytes(best.unlimited_reserved);
-    if (today->lost_ns && best.lost_ns && *best.lost_ns < *today->lost_ns)
-      made.words += text::format(" is faster: its driver calls take {}, not {}.",
-                                 time_or_dash(best.lost_ns), time_or_dash(today->lost_ns));
-    else if (best.unlimited_reserved < today->unlimited_reserved)
-      made.words += text::format(" reserves {} without a limit, not {}.", reserved,
-                                 units::short_bytes(today->unlimited_reserved));
-    else
-      made.words += " does as well.";
-    return made;
-  }
+  const auto need = need_of(tuning), capacity = units::short_bytes(question.capacity);
+  made.says_today = has_capacity(tuning) && best.fit;
+  if (made.says_today)
+    made.words = text::format("Today's setting needs {}, so {} are enough, and no other is better",
+                              need, capacity);
+  else if (has_capacity(tuning))
+    made.words = text::format("Today's setting serves the program with {}, and no other is better",
+                              capacity);
+  else
+    made.words = text::format("No setting is better than today's{}",
+                              best.fit ? text::format(": it needs {}", need) : std::string());
+  made.words += lost_time_of(best) + '.';
+  const auto& limit = tuning.inferred_limit;
+  if (!has_capacity(tuning) || !limit || limit->range.below > question.capacity) return;
+  made.words += text::format(" The recording failed by a limit below {}; raise it.",
+                             units::short_bytes(limit->range.below));
+  made.how = question.limit == Limit::fraction
+                 ? fraction_line(question.capacity, tuning.total)
+                 : std::string("torch.cuda.set_per_process_memory_fraction(1.0)");
+  made.is_today = false;
+}
+
+/// Today's setting serves the program, and another one does so faster or with less.
+void advise_better(FirstAdvice& made, const Tuning& tuning, const Tuned& today) {
+  const auto& best = tuning.ranking.front();
+  made.says_today = true;
+  made.words =
+      text::format("Today's setting needs {}, so {} are enough; {}", sizes(today.fit->high, tuning),
+                   units::short_bytes(tuning.question.capacity), best.manager);
+  if (today.lost_ns && best.lost_ns && *best.lost_ns < *today.lost_ns)
+    made.words += text::format(" is faster: its driver calls take {}, not {}.",
+                               time_or_dash(best.lost_ns), time_or_dash(today.lost_ns));
+  else if (best.unlimited_reserved < today.unlimited_reserved)
+    made.words += text::format(" reserves {} without a limit, not {}.",
+                               units::short_bytes(best.unlimited_reserved),
+                               units::short_bytes(today.unlimited_reserved));
+  else
+    made.words += " does as well.";
+}
+
+/// Another setting serves the program, and today's does not or is not known.
+void advise_change(FirstAdvice& made, const Tuning& tuning) {
+  const auto& best = tuning.ranking.front();
   made.words = best.manager == "pytorch" ? std::string("PyTorch's defaults serve the program")
                                          : text::format("{} serves the program", best.manager);
-  if (has_capacity)
-    made.words += text::format(" with {}", capacity);
+  if (has_capacity(tuning))
+    made.words += text::format(" with {}", units::short_bytes(tuning.question.capacity));
   else if (best.fit)
-    made.words += text::format(" with {}", need);
-  made.words += lost + '.';
+    made.words += text::format(" with {}", need_of(tuning));
+  made.words += lost_time_of(best) + '.';
   const auto* const least = tuning.least();
-  constexpr double kMuch = 10;
-  if (!has_capacity && least != nullptr && best.fit && best.lost_ns && least->lost_ns &&
+  constexpr double kMuch = 10;  // times as long in driver calls: then the least is no bargain
+  if (!has_capacity(tuning) && least != nullptr && best.fit && best.lost_ns && least->lost_ns &&
       static_cast<double>(*least->lost_ns) > kMuch * static_cast<double>(*best.lost_ns))
     made.words += text::format(" The least is {} with {}, whose calls take {}.",
                                sizes(least->fit->high, tuning), name_of(*least),
                                time_or_dash(least->lost_ns));
+}
+
+FirstAdvice advice_for_pytorch(const Tuning& tuning) {
+  FirstAdvice made;
+  if (tuning.ranking.empty()) return made;
+  const auto& best = tuning.ranking.front();
+  made.serves = best.served;
+  made.is_today = best.is_today && best.served;
+  made.manager = best.manager;
+  made.how = best.how;
+  const auto* const today = tuning.today();
+  if (!best.served && has_capacity(tuning)) {
+    advise_without_server(made, tuning);
+  } else if (!best.served) {
+    made.words = "No setting serves the program.";
+    made.how.clear();
+  } else if (best.is_today) {
+    advise_to_stay(made, tuning);
+  } else if (has_capacity(tuning) && today != nullptr && today->served && today->fit &&
+             tuning.knows_today) {
+    advise_better(made, tuning, *today);
+  } else {
+    advise_change(made, tuning);
+  }
   return made;
 }
 
