@@ -278,72 +278,95 @@ bool Comparison::is_whole() const noexcept {
                      [](const Rank& rank) { return rank.fault.empty(); });
 }
 
-Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::uint64_t> missing) {
-  Comparison out;
-  out.name = std::move(name);
-  out.missing = std::move(missing);
-  out.ranks = std::move(ranks);
-  out.partings.resize(out.ranks.size());
-  std::vector<std::size_t> read;
-  for (std::size_t i = 0; i < out.ranks.size(); ++i) {
-    if (out.ranks[i].read) read.push_back(i);
+namespace {
+
+/// What of a rank is compared. Figures that only some ranks have would make these ranks look worse,
+/// so each figure counts only where all ranks that were read have it.
+class Yardstick {
+ public:
+  Yardstick(const std::vector<Rank>& ranks, const std::vector<std::size_t>& read) {
+    const auto all = [&](auto has) {
+      return std::all_of(read.begin(), read.end(), [&](std::size_t i) { return has(ranks[i]); });
+    };
+    outside_ = all([](const Rank& rank) { return rank.outside.has_value(); });
+    reserved_ = all([](const Rank& rank) { return rank.reserved.has_value(); });
+    limited_ = all([](const Rank& rank) { return rank.limit.has_value(); });
   }
-  if (read.empty()) return out;
-  const auto all = [&](auto has) {
-    return std::all_of(read.begin(), read.end(), [&](std::size_t i) { return has(out.ranks[i]); });
-  };
-  // Figures that only some ranks have would make these ranks look worse.
-  const bool outside = all([](const Rank& rank) { return rank.outside.has_value(); });
-  const bool reserved = all([](const Rank& rank) { return rank.reserved.has_value(); });
-  out.by_room = all([](const Rank& rank) { return rank.limit.has_value(); });
-  const auto used = [&](const Rank& rank) {
-    auto bytes = reserved ? rank.held() : rank.peak_live;
+
+  bool has_outside() const noexcept { return outside_; }
+  bool has_reserved() const noexcept { return reserved_; }
+  bool has_limits() const noexcept { return limited_; }
+
+  /// Bytes of the device that are in use at the rank's peak, or that a refused request would have
+  /// needed.
+  std::uint64_t used(const Rank& rank) const {
+    auto bytes = reserved_ ? rank.held() : rank.peak_live;
     if (rank.refusal) bytes = std::max(bytes, rank.refusal->live + rank.refusal->size);
-    return bytes + (outside ? *rank.outside : 0);
-  };
-  const auto room = [&](const Rank& rank) {
-    const auto limit = out.by_room ? static_cast<std::int64_t>(*rank.limit) : 0;
+    return bytes + (outside_ ? *rank.outside : 0);
+  }
+  /// Bytes that are left. Without limits below 0: then it only orders the ranks.
+  std::int64_t room(const Rank& rank) const {
+    const auto limit = limited_ ? static_cast<std::int64_t>(*rank.limit) : 0;
     return limit - static_cast<std::int64_t>(used(rank));
-  };
+  }
+
+ private:
+  bool outside_ = false, reserved_ = false, limited_ = false;
+};
+
+/// The ranks that were read, the tightest first: those that were refused a request, then those with
+/// less room, then those with more live.
+std::vector<std::size_t> tightest_first(const std::vector<Rank>& ranks,
+                                        const std::vector<std::size_t>& read, const Yardstick& of) {
   auto order = read;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto& one = out.ranks[a];
-    const auto& other = out.ranks[b];
+    const auto& one = ranks[a];
+    const auto& other = ranks[b];
     if ((one.refused != 0) != (other.refused != 0)) return one.refused != 0;
-    if (room(one) != room(other)) return room(one) < room(other);
+    if (of.room(one) != of.room(other)) return of.room(one) < of.room(other);
     return one.peak_live > other.peak_live;
   });
-  const auto tightest = order.front();
-  out.tightest = tightest;
-  const auto& rank = out.ranks[tightest];
+  return order;
+}
+
+/// The ranks behind the first of `order` that are as tight as it, by number. A rank that was
+/// refused a request has none: what it would have taken is not known.
+std::vector<std::size_t> as_tight_as_first(const std::vector<Rank>& ranks,
+                                           const std::vector<std::size_t>& order,
+                                           const Yardstick& of) {
+  const auto& rank = ranks[order.front()];
+  std::vector<std::size_t> found;
   for (std::size_t i = 1; i < order.size() && rank.refused == 0; ++i) {
-    const auto& each = out.ranks[order[i]];
-    if (room(each) != room(rank) || each.peak_live != rank.peak_live) break;
-    out.as_tight.push_back(order[i]);
+    const auto& each = ranks[order[i]];
+    if (of.room(each) != of.room(rank) || each.peak_live != rank.peak_live) break;
+    found.push_back(order[i]);
   }
-  std::sort(out.as_tight.begin(), out.as_tight.end());
-  std::uint64_t rest = 0;
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+/// The mean of what is used, without a sum that may overflow.
+std::uint64_t even_use(const std::vector<Rank>& ranks, const std::vector<std::size_t>& read,
+                       const Yardstick& of) {
+  std::uint64_t even = 0, rest = 0;
   for (const auto i : read) {
-    out.even += used(out.ranks[i]) / read.size();
-    rest += used(out.ranks[i]) % read.size();
+    even += of.used(ranks[i]) / read.size();
+    rest += of.used(ranks[i]) % read.size();
   }
-  out.even += rest / read.size();
-  if (order.size() < 2) return out;
-  const bool all_as_tight = out.as_tight.size() + 1 == order.size();
-  out.next = order[all_as_tight ? 1 : out.as_tight.size() + 1];
-  std::vector<const Rank*> others;
-  for (const auto i : read) {
-    const bool as_tight = std::binary_search(out.as_tight.begin(), out.as_tight.end(), i);
-    if (i != tightest && (all_as_tight || !as_tight)) others.push_back(&out.ranks[i]);
-  }
-  const auto median_of = [&](auto of) {
+  return even + rest / read.size();
+}
+
+/// Finds why the rank holds more than the median of the others, and the second reason.
+void find_reasons(Comparison& out, const Rank& rank, const std::vector<const Rank*>& others,
+                  const Yardstick& of) {
+  const auto median_of = [&](auto figure) {
     std::vector<std::uint64_t> values;
-    for (const auto* other : others) values.push_back(of(*other));
+    for (const auto* other : others) values.push_back(figure(*other));
     return median(std::move(values));
   };
-  out.median_used = median_of(used);
-  const auto consider = [&](Reason reason, auto of) {
-    const auto own = of(rank), theirs = median_of(of);
+  out.median_used = median_of([&](const Rank& each) { return of.used(each); });
+  const auto consider = [&](Reason reason, auto figure) {
+    const auto own = figure(rank), theirs = median_of(figure);
     if (own <= theirs || own - theirs <= out.also_bytes) return;
     out.also = reason;
     out.also_bytes = own - theirs;
@@ -355,23 +378,22 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
     return each.refusal ? std::max(each.peak_live, each.refusal->live + each.refusal->size)
                         : each.peak_live;
   });
-  if (reserved)
+  if (of.has_reserved())
     consider(Reason::idle,
              [](const Rank& each) { return each.held() - std::min(each.held(), each.peak_live); });
-  if (outside) consider(Reason::outside, [](const Rank& each) { return *each.outside; });
-  // A hundredth more is no reason.
-  if (out.reason_bytes * 100 <= used(rank)) out.reason = Reason::nothing;
-  if (out.also_bytes * 100 <= used(rank) || out.also_bytes * 4 < out.reason_bytes)
+  if (of.has_outside()) consider(Reason::outside, [](const Rank& each) { return *each.outside; });
+  // A hundredth more is no reason, and less than a quarter of the first is no second one.
+  constexpr std::uint64_t kHundredth = 100, kQuarter = 4;
+  if (out.reason_bytes * kHundredth <= of.used(rank)) out.reason = Reason::nothing;
+  if (out.also_bytes * kHundredth <= of.used(rank) || out.also_bytes * kQuarter < out.reason_bytes)
     out.also = Reason::nothing;
   if (out.reason == Reason::live || out.also == Reason::live) out.spike = spike_of(rank, others);
+}
 
-  out.sites = excess<std::uint32_t>(rank, others, [](const Key& key) { return key.first; });
-  out.keys = excess<Key>(rank, others, [](const Key& key) { return key; });
-  out.grown = excess<Key>(
-      rank, others, [](const Key& key) { return key; }, &Rank::grown);
-  out.larger = larger_of(rank, others);
-
-  const bool own_sites = has_sites(rank);
+/// Finds where the others part from the tightest rank. With call sites if both ranks have them or
+/// both have none.
+void find_partings(Comparison& out, const std::vector<std::size_t>& read, std::size_t tightest) {
+  const bool own_sites = has_sites(out.ranks[tightest]);
   for (const auto i : read) {
     if (i == tightest) continue;
     const bool with_site = own_sites == has_sites(out.ranks[i]);
@@ -380,17 +402,64 @@ Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::u
     if (!found) continue;
     if (!out.parting || found->alike > out.parting->alike) out.parting = found;
   }
-  std::vector<bool> grouped(out.ranks.size());
+}
+
+/// Groups the ranks that make the same requests.
+std::vector<std::vector<std::size_t>> groups_of_same(const std::vector<Rank>& ranks,
+                                                     const std::vector<std::size_t>& read) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::vector<bool> grouped(ranks.size());
   for (const auto i : read) {
     if (grouped[i]) continue;
     std::vector<std::size_t> group{i};
     for (const auto k : read) {
-      if (k <= i || grouped[k] || !same_to_the_end(out.ranks[i], out.ranks[k])) continue;
+      if (k <= i || grouped[k] || !same_to_the_end(ranks[i], ranks[k])) continue;
       group.push_back(k);
       grouped[k] = true;
     }
-    if (group.size() > 1) out.alike.push_back(std::move(group));
+    if (group.size() > 1) groups.push_back(std::move(group));
   }
+  return groups;
+}
+
+}  // namespace
+
+Comparison compare(std::string name, std::vector<Rank> ranks, std::vector<std::uint64_t> missing) {
+  Comparison out;
+  out.name = std::move(name);
+  out.missing = std::move(missing);
+  out.ranks = std::move(ranks);
+  out.partings.resize(out.ranks.size());
+  std::vector<std::size_t> read;
+  for (std::size_t i = 0; i < out.ranks.size(); ++i) {
+    if (out.ranks[i].read) read.push_back(i);
+  }
+  if (read.empty()) return out;
+  const Yardstick of(out.ranks, read);
+  out.by_room = of.has_limits();
+  const auto order = tightest_first(out.ranks, read, of);
+  const auto tightest = order.front();
+  out.tightest = tightest;
+  out.as_tight = as_tight_as_first(out.ranks, order, of);
+  out.even = even_use(out.ranks, read, of);
+  if (order.size() < 2) return out;
+
+  const bool all_as_tight = out.as_tight.size() + 1 == order.size();
+  out.next = order[all_as_tight ? 1 : out.as_tight.size() + 1];
+  std::vector<const Rank*> others;
+  for (const auto i : read) {
+    const bool as_tight = std::binary_search(out.as_tight.begin(), out.as_tight.end(), i);
+    if (i != tightest && (all_as_tight || !as_tight)) others.push_back(&out.ranks[i]);
+  }
+  const auto& rank = out.ranks[tightest];
+  find_reasons(out, rank, others, of);
+  out.sites = excess<std::uint32_t>(rank, others, [](const Key& key) { return key.first; });
+  out.keys = excess<Key>(rank, others, [](const Key& key) { return key; });
+  out.grown = excess<Key>(
+      rank, others, [](const Key& key) { return key; }, &Rank::grown);
+  out.larger = larger_of(rank, others);
+  find_partings(out, read, tightest);
+  out.alike = groups_of_same(out.ranks, read);
   return out;
 }
 
