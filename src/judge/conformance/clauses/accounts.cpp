@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "driver/decorate/call_log.hpp"
@@ -1396,6 +1397,63 @@ void judge_ooms(Bench& b) {
   }
 }
 
+/// Frees blocks of several sizes, multiples of `unit` bytes, and many small ones.
+void leave_idle_blocks(Bench& b, std::uint64_t unit) {
+  std::vector<BenchMemory> blocks;
+  for (const auto units : {3, 3, 3, 24, 3, 9, 20, 3}) {
+    auto block = b.try_memalloc(static_cast<std::uint64_t>(units) * unit);
+    if (block) blocks.push_back(*std::move(block));
+  }
+  // This finds managers that keep nothing but small blocks.
+  for (int i = 0; i < 32; ++i) {
+    auto block = b.try_memalloc(unit / 4);
+    if (block) blocks.push_back(*std::move(block));
+  }
+  blocks.clear();
+  b.expect_ok("flush()", b.manager().flush());
+}
+
+/// Asks for a trim after each way in which a manager may come to hold idle memory.
+void judge_trim_after_each(Bench& b) {
+  judge_trim_beside_one(b);
+  judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
+  judge_trim_after(b, "managed memory freed", leave_managed_idle);
+  judge_trim_after(b, "memory freed by another thread",
+                   [](Bench& on) { start_thread([&on] { leave_much_idle(on); }).join(); });
+  judge_trim_after(b, "requests that the driver refused, and managed memory freed", [](Bench& on) {
+    refuse_everything(on);
+    leave_managed_idle(on);
+  });
+  if (!b.is_numba()) {  // there device memory survives a reset: RST-5
+    judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
+    judge_trim_after(b, "a reset, and small blocks freed by another thread", [](Bench& on) {
+      on.reset();
+      start_thread([&on] {
+        std::vector<BenchMemory> blocks;
+        for (int i = 0; i < 6; ++i)
+          for (const auto size : {600_KiB, 20_KiB})
+            if (auto block = on.try_memalloc(size)) blocks.push_back(*std::move(block));
+      }).join();
+    });
+  }
+  judge_trim_after(b, "memory of two streams, each of which freed some of the other's",
+                   leave_idle_of_two_streams);
+  for (const std::uint64_t least : {26, 90})
+    judge_trim_after(b, "many blocks freed", [&](Bench& on) { leave_many_idle(on, least); });
+  judge_trim_after(b, "a request for whose order the driver refused every wait",
+                   leave_idle_after_refused_waits);
+  judge_trim_after(b, "a trim whose waits the driver refused", [](Bench& on) {
+    leave_idle_after_a_refused_wait(
+        on, [](Bench& o) { static_cast<void>(o.manager().trim(0).has_value()); });
+  });
+  judge_trim_after(b, "a refused request whose waits the driver refused", [](Bench& on) {
+    leave_idle_after_a_refused_wait(on, [](Bench& o) {
+      const auto info = o.device().mem_get_info();
+      if (info && o.try_memalloc(info->free + 2_MiB)) return;
+    });
+  });
+}
+
 constexpr Clause kAccountsClauses[] = {
     {.id = "accounts/balance",
      .rule = "After every operation, and the manager's end, all that came from the device is back, "
@@ -1600,20 +1658,7 @@ constexpr Clause kAccountsClauses[] = {
            if (b.decided()) return;
            b.fill(kept, 0x37);
            b.expect(true, {}, {}, {});
-           const auto leave_idle = [&] {
-             std::vector<BenchMemory> blocks;
-             for (const auto units : {3, 3, 3, 24, 3, 9, 20, 3}) {
-               auto block = b.try_memalloc(static_cast<std::uint64_t>(units) * unit);
-               if (block) blocks.push_back(*std::move(block));
-             }
-             // This finds managers that keep nothing but small blocks.
-             for (int i = 0; i < 32; ++i) {
-               auto block = b.try_memalloc(unit / 4);
-               if (block) blocks.push_back(*std::move(block));
-             }
-             blocks.clear();
-             b.expect_ok("flush()", b.manager().flush());
-           };
+           const auto leave_idle = [&] { leave_idle_blocks(b, unit); };
            leave_idle();
            const auto idle = b.held();
            const auto first = b.manager().trim(0);
@@ -1662,48 +1707,7 @@ constexpr Clause kAccountsClauses[] = {
              for (const auto keep : {40 * unit, 12 * unit, 5 * unit})
                judge_keep(keep, " after refused requests and a reset");
            }
-           judge_trim_beside_one(b);
-           judge_trim_after(b, "several hundred MiB freed", leave_much_idle);
-           judge_trim_after(b, "managed memory freed", leave_managed_idle);
-           judge_trim_after(b, "memory freed by another thread",
-                            [](Bench& on) { start_thread([&on] { leave_much_idle(on); }).join(); });
-           judge_trim_after(b, "requests that the driver refused, and managed memory freed",
-                            [](Bench& on) {
-                              refuse_everything(on);
-                              leave_managed_idle(on);
-                            });
-           if (!b.is_numba())  // there device memory survives a reset: RST-5
-           {
-             judge_trim_after(b, "a reset of what was alive", leave_to_a_reset);
-             judge_trim_after(b, "a reset, and small blocks freed by another thread",
-                              [](Bench& on) {
-                                on.reset();
-                                start_thread([&on] {
-                                  std::vector<BenchMemory> blocks;
-                                  for (int i = 0; i < 6; ++i)
-                                    for (const auto size : {600_KiB, 20_KiB})
-                                      if (auto block = on.try_memalloc(size))
-                                        blocks.push_back(*std::move(block));
-                                }).join();
-                              });
-           }
-           judge_trim_after(b, "memory of two streams, each of which freed some of the other's",
-                            leave_idle_of_two_streams);
-           for (const std::uint64_t least : {26, 90})
-             judge_trim_after(b, "many blocks freed",
-                              [&](Bench& on) { leave_many_idle(on, least); });
-           judge_trim_after(b, "a request for whose order the driver refused every wait",
-                            leave_idle_after_refused_waits);
-           judge_trim_after(b, "a trim whose waits the driver refused", [](Bench& on) {
-             leave_idle_after_a_refused_wait(
-                 on, [](Bench& o) { static_cast<void>(o.manager().trim(0).has_value()); });
-           });
-           judge_trim_after(b, "a refused request whose waits the driver refused", [](Bench& on) {
-             leave_idle_after_a_refused_wait(on, [](Bench& o) {
-               const auto info = o.device().mem_get_info();
-               if (info && o.try_memalloc(info->free + 2_MiB)) return;
-             });
-           });
+           judge_trim_after_each(b);
            judge_trim_beside_live(b);
          }},
 
