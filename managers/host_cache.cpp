@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "managers/host_only.hpp"
 
 namespace emm {

@@ -1,6 +1,7 @@
 #include "managers/host_only.hpp"
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 namespace {

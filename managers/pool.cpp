@@ -4,8 +4,9 @@
 #include <bit>
 #include <limits>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_map.hpp"
 #include "emm/memory_statistics.hpp"
 #include "managers/host_only.hpp"

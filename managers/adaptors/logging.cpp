@@ -9,7 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/run_files.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/byte_sink.hpp"
 #include "format/rmm_csv.hpp"
 #include "managers/adaptors/adaptor.hpp"

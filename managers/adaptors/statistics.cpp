@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "managers/adaptors/adaptor.hpp"
 
 namespace emm {

@@ -13,6 +13,8 @@
 #include "trace/compact/operation_row.hpp"
 #include "trace/compact/reader.hpp"
 #include "trace/curve.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::cli {
 namespace {

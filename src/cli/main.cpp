@@ -20,6 +20,7 @@
 #include "base/assert.hpp"
 #include "base/host_memory.hpp"
 #include "base/run_files.hpp"
+#include "base/text.hpp"
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"

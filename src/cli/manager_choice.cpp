@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/text.hpp"
 #include "managers/unprobed_manager.hpp"
 #include "plugin/child.hpp"
 #include "plugin/python_class.hpp"

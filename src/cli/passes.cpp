@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "trace/compact/reader.hpp"
 

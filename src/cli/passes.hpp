@@ -6,7 +6,7 @@
 #include "base/result.hpp"
 #include "cli/console.hpp"
 #include "cli/load.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::cli {
 

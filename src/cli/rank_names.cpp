@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "base/launcher.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::cli {
 namespace {

@@ -9,9 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
 #include "driver/driver.hpp"
 #include "managers/host_only.hpp"
 #include "trace/extensions.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::cli {
 namespace {

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "allocators/pytorch/program.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "cli/console.hpp"
 #include "emm/manager_entry.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::cli {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::cli {
 

@@ -9,9 +9,12 @@
 
 #include "allocators/pytorch/gap.hpp"
 #include "allocators/pytorch/program.hpp"
+#include "base/text.hpp"
 #include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_value.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {

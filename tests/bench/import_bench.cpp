@@ -15,6 +15,8 @@
 #include "format/byte_source.hpp"
 #include "format/rmm_csv.hpp"
 #include "trace/generate.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "log/writer.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::log {
 namespace {

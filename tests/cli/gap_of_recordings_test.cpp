@@ -19,6 +19,8 @@
 #include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "inspect/gap.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::conformance {
 namespace {

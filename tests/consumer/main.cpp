@@ -2,6 +2,8 @@
 
 #include "emm/context.hpp"
 #include "emm/selection.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 
 namespace {

@@ -7,7 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "scripted_driver.hpp"
 

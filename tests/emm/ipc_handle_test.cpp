@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.hpp"
+#include "driver/call.hpp"
 #include "emm/context.hpp"
 #include "emm/memory_manager.hpp"
 #include "scripted_driver.hpp"

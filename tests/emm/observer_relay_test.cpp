@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "driver/call.hpp"
+
 namespace emm {
 namespace {
 

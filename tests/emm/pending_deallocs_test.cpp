@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "scripted_driver.hpp"
 
 namespace emm {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "driver/driver.hpp"
 
 namespace emm::test {

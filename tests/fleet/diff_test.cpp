@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/byte_source.hpp"
 #include "trace/reader.hpp"
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::fleet {
 namespace {

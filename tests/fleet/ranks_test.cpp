@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::fleet {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/json_value.hpp"
 #include "format/json_writer.hpp"
 

@@ -11,6 +11,7 @@
 #include "tests/trace/random_operation.hpp"
 #include "trace/json/flat_line.hpp"
 #include "trace/json/operation_reader.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "inspect/description.hpp"
 #include "inspect/fit_check.hpp"
 #include "inspect/gap.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importer.hpp"
 #include "inspect/description.hpp"
 #include "inspect/explanation.hpp"
@@ -18,6 +18,8 @@
 #include "random_recording.hpp"
 #include "recorded.hpp"
 #include "trace/compact/live_operations.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::inspect {
 namespace {

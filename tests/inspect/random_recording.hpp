@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::inspect {
 

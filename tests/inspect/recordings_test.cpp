@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
 #include "inspect/description.hpp"
+#include "trace/header.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -2,9 +2,10 @@
 
 #include <string>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "inspect/recording.hpp"
 #include "inspect/report_parts.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::inspect {
 namespace {

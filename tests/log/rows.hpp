@@ -6,6 +6,7 @@
 #include <string>
 
 #include "log/writer.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::log {
 

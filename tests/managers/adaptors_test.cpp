@@ -5,6 +5,7 @@
 #include <sstream>
 #include <variant>
 
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
 #include "emm/memory_pointer.hpp"

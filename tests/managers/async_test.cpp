@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/call_ledger.hpp"
 #include "driver/sim/sim_platform.hpp"
 #include "emm/memory_manager.hpp"

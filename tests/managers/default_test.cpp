@@ -1,3 +1,4 @@
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "rig.hpp"

@@ -1,5 +1,6 @@
 #include <variant>
 
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "rig.hpp"

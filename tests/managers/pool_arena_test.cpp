@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"

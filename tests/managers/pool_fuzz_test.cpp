@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "driver/call.hpp"
 #include "order/checker.hpp"
 #include "pool_most.hpp"
 #include "pool_plan.hpp"

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_map.hpp"
 #include "emm/memory_pointer.hpp"
 #include "emm/memory_statistics.hpp"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/call_hook.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "driver/decorate/forwarding_driver.hpp"

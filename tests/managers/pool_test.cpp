@@ -1,5 +1,6 @@
 // Over a scripted device, which has no virtual memory: the pool is backed by cuMemAlloc there.
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "rig.hpp"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
 #include "emm/memory_pointer.hpp"

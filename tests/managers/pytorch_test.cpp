@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/context.hpp"
 #include "emm/manager_entry.hpp"

@@ -1,3 +1,4 @@
+#include "base/text.hpp"
 #include "said.hpp"
 
 namespace emm::message {

@@ -1,6 +1,6 @@
 #include <functional>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/json_writer.hpp"
 #include "format/log_line.hpp"
 #include "said.hpp"

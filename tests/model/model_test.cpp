@@ -6,6 +6,7 @@
 
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/contract_model.hpp"
+#include "driver/call.hpp"
 #include "wrong_rules.hpp"
 
 namespace emm::model {

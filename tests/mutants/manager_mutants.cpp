@@ -10,8 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "emm/epoch.hpp"
 #include "emm/ipc_handle.hpp"
 #include "emm/manager_observer.hpp"

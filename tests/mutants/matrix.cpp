@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "conformance/combinations.hpp"
 #include "conformance/suite.hpp"
 #include "operators.hpp"

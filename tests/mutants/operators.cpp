@@ -6,8 +6,9 @@
 #include <memory>
 #include <mutex>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "conformance/suite.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "wrong.hpp"
 

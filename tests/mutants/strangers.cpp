@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"

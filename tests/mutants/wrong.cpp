@@ -4,7 +4,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"

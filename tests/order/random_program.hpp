@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/prng.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::order {

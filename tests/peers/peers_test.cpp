@@ -8,7 +8,7 @@
 #include <mutex>
 #include <set>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "tools/peers/requests_of.hpp"
 #include "tools/peers/threads.hpp"
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "driver/call.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/context.hpp"
 

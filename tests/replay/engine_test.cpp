@@ -5,6 +5,7 @@
 #include "emm/context.hpp"
 #include "emm/memory_manager.hpp"
 #include "fake_stack.hpp"
+#include "trace/operation.hpp"
 #include "trace_builder.hpp"
 
 namespace emm::replay {

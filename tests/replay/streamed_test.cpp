@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/prng.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "emm/selection.hpp"
 #include "fake_stack.hpp"
 #include "format/byte_sink.hpp"
@@ -20,6 +20,7 @@
 #include "trace/compact/near.hpp"
 #include "trace/generate.hpp"
 #include "trace/live_ids.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 #include "trace/streamed_trace.hpp"
 #include "trace/writer.hpp"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/check.hpp"
 #include "exchange/importer.hpp"
 #include "tests/trace/random_operation.hpp"
@@ -12,6 +12,8 @@
 #include "trace/compact/block_decoder.hpp"
 #include "trace/compact/block_encoder.hpp"
 #include "trace/generate.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -5,12 +5,15 @@
 #include <filesystem>
 #include <map>
 
+#include "base/text.hpp"
 #include "exchange/exporter.hpp"
 #include "format/byte_sink.hpp"
 #include "format/json_value.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/anonymize.hpp"
 #include "trace/generate.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "tests/trace/importers/imported.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -9,6 +9,7 @@
 #include "tests/trace/trace_text.hpp"
 #include "trace/field.hpp"
 #include "trace/json/operation_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

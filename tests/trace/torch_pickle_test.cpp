@@ -9,11 +9,14 @@
 #include <string>
 #include <string_view>
 
+#include "base/text.hpp"
 #include "format/json_value.hpp"
 #include "format/pickle.hpp"
 #include "format/pickle_writer.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/generate.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::trace {

@@ -5,6 +5,7 @@
 #include "base/prng.hpp"
 #include "base/text.hpp"
 #include "tests/trace/trace_text.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -11,6 +11,8 @@
 
 #include "exchange/importer.hpp"
 #include "format/byte_sink.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"

@@ -5,11 +5,13 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "tests/trace/random_operation.hpp"
 #include "tests/trace/trace_text.hpp"
+#include "trace/header.hpp"
 #include "trace/json/flat_line.hpp"
 #include "trace/json/operation_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

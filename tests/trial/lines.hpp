@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "format/byte_source.hpp"
 #include "trace/reader.hpp"

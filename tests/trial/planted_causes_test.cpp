@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allocators/pytorch/allocator.hpp"
+#include "base/text.hpp"
 #include "inspect/oom.hpp"
 #include "lines.hpp"
 #include "trial/remedies.hpp"

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_value.hpp"

@@ -20,6 +20,8 @@ set(EMM_PUBLIC_HEADERS
   base/options.hpp
   base/result.hpp
   base/text.hpp
+  base/text_format.hpp
+  driver/call.hpp
   driver/calls.def
   driver/device_entry.hpp
   driver/driver.hpp
@@ -36,8 +38,12 @@ set(EMM_PUBLIC_HEADERS
   emm/pending_deallocs.hpp
   emm/selection.hpp
   format/byte_source.hpp
+  trace/expect.hpp
+  trace/header.hpp
+  trace/id.hpp
   trace/op.hpp
   trace/operation.hpp
+  trace/operation_sink.hpp
   trace/reader.hpp
 )
 

@@ -14,6 +14,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importer.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"

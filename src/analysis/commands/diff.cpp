@@ -4,7 +4,7 @@
 
 #include "base/condition.hpp"
 #include "base/shell_word.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "cli/command.hpp"
 #include "cli/more.hpp"
 #include "commands/load_recording.hpp"

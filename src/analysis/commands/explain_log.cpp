@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/counted.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "cli/file_kind.hpp"
 #include "exchange/importer.hpp"
 #include "message/answer.hpp"

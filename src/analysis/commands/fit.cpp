@@ -3,7 +3,7 @@
 
 #include "base/clock.hpp"
 #include "base/shell_word.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
@@ -13,7 +13,9 @@
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
 #include "emm/manager_entry.hpp"
+#include "trace/header.hpp"
 #include "trace/lifetimes.hpp"
+#include "trace/operation.hpp"
 #include "trial/fit_text.hpp"
 #include "trial/together.hpp"
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 #include "replay/current_event.hpp"
 
 namespace emm::cli {

@@ -4,9 +4,11 @@
 
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/state.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
+#include "trace/header.hpp"
 #include "trace/lifetimes.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::cli {
 namespace {

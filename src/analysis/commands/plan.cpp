@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/clock.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"

@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "base/text.hpp"
 #include "format/printed_lines.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"

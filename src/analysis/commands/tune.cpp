@@ -2,6 +2,7 @@
 
 #include "allocators/pytorch/program.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "base/run_files.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/unfinished.hpp"
 #include "base/utf8.hpp"
 #include "cli/command.hpp"

@@ -8,12 +8,14 @@
 
 #include "base/counted.hpp"
 #include "base/shell_word.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importer.hpp"
 #include "format/printed_lines.hpp"
 #include "inspect/statistics.hpp"
 #include "message/message.hpp"
 #include "trace/curve.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::cli {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "trace/extensions.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::inspect {
 namespace {

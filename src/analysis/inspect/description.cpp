@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "base/text.hpp"
 #include "inspect/extension_members.hpp"
 #include "inspect/growth_walk.hpp"
 #include "inspect/memory_walk.hpp"
 #include "inspect/profile_walk.hpp"
 #include "trace/compact/near.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "inspect/extension_members.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "inspect/memory_walk.hpp"
 #include "inspect/oom_finder.hpp"
+#include "trace/header.hpp"
 
 namespace emm::inspect {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trace/header.hpp"
+
 namespace emm::inspect {
 
 Holding held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,

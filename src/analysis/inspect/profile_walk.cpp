@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trace/operation.hpp"
+
 namespace emm::inspect {
 namespace {
 

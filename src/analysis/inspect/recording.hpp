@@ -9,7 +9,7 @@
 
 #include "base/ids.hpp"
 #include "inspect/categories.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::inspect {

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::limit {
 namespace {

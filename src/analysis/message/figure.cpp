@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace emm::message {

@@ -1,6 +1,7 @@
 #include "report/recorded.hpp"
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::report {
 namespace {

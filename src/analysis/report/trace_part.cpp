@@ -14,6 +14,7 @@
 #include "inspect/stream_need.hpp"
 #include "report/columns.hpp"
 #include "report/page.hpp"
+#include "trace/header.hpp"
 
 namespace emm::report {
 namespace {

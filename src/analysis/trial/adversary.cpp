@@ -5,9 +5,11 @@
 #include <map>
 
 #include "base/prng.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "replay/engine.hpp"
 #include "trace/generate.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trial {
 namespace {

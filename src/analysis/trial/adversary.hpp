@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 #include "trial/setting.hpp"
 
 namespace emm::trial {

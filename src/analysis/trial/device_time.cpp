@@ -1,5 +1,6 @@
 #include "trial/device_time.hpp"
 
+#include "driver/call.hpp"
 #include "driver/sim/latency.hpp"
 
 namespace emm::trial {

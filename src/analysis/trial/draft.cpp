@@ -3,6 +3,8 @@
 #include <numeric>
 
 #include "trace/event.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trial {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "format/columns.hpp"
 #include "format/json_writer.hpp"

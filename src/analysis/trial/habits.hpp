@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "allocators/pytorch/program.hpp"
+#include "driver/call.hpp"
 
 namespace emm::trial {
 

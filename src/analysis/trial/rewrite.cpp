@@ -3,9 +3,11 @@
 #include <set>
 
 #include "base/assert.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "trace/extensions.hpp"
+#include "trace/header.hpp"
 #include "trace/lifetimes.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trial {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "replay/apart.hpp"
 #include "replay/device_stack.hpp"
 #include "replay/engine.hpp"

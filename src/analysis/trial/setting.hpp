@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "driver/types.hpp"
 #include "emm/manager_entry.hpp"
 #include "log/summary.hpp"
 #include "trace/trace.hpp"

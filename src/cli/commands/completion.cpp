@@ -1,6 +1,5 @@
 #include <memory>
 
-#include "base/text.hpp"
 #include "cli/page.hpp"
 
 namespace emm {

@@ -1,7 +1,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/text.hpp"
 #include "cli/page.hpp"
 
 namespace emm {

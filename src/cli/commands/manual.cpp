@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "cli/page.hpp"
 
 namespace emm {

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "allocators/stream_of.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/json_value.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::allocators {
 namespace {

@@ -8,7 +8,7 @@
 #include "allocators/agreement.hpp"
 #include "allocators/cupy.hpp"
 #include "allocators/made_up_memory.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::allocators {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <string_view>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/byte_source.hpp"
 #include "format/json_reader.hpp"
 #include "format/json_writer.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm {
 

@@ -14,6 +14,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/text.hpp"
+
 namespace emm::run_files {
 namespace {
 

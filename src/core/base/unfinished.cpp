@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/sudden_end.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm {
 namespace {

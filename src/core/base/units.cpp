@@ -108,7 +108,7 @@ std::string bytes(std::uint64_t value) {
 }
 
 std::string enough_bytes(std::uint64_t value) {
-  constexpr double kThreeDigits = 1000;
+  constexpr double kThreeDigits = 1000;  // three digits are shown
   if (exact || static_cast<double>(value) < kThreeDigits) return short_bytes(value);
   const auto [scaled, unit] = scaled_below(kThreeDigits, value);
   const int decimals = scaled < 1 ? 3 : scaled < 10 ? 2 : scaled < 100 ? 1 : 0;
@@ -137,13 +137,13 @@ std::string round_bytes(std::uint64_t value) {
 }
 
 std::string ns(double value) {
-  constexpr std::array<std::string_view, 4> kNames{"ns", "us", "ms", "s"};
+  constexpr std::array<std::string_view, 4> kTimeNames{"ns", "us", "ms", "s"};
   std::size_t power = 0;
-  while (value >= 1000 && power + 1 < kNames.size()) {
+  while (value >= 1000 && power + 1 < kTimeNames.size()) {
     value /= 1000;
     ++power;
   }
-  return text::format("{} {}", text::fixed(value, power == 0 ? 0 : 2), kNames[power]);
+  return text::format("{} {}", text::fixed(value, power == 0 ? 0 : 2), kTimeNames[power]);
 }
 
 }  // namespace emm::units

@@ -7,12 +7,15 @@
 
 #include "base/run_files.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/gates.hpp"
 #include "cli/load.hpp"
 #include "format/json_writer.hpp"
 #include "format/whole_file.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {

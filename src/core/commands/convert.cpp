@@ -10,6 +10,8 @@
 #include "exchange/importers/rmm_devices.hpp"
 #include "format/whole_file.hpp"
 #include "trace/anonymize.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 #include "trace/writer.hpp"
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/listing.hpp"
 #include "driver/device_entry.hpp"

@@ -1,5 +1,7 @@
 #include "driver/driver.hpp"
 
+#include "driver/call.hpp"
+
 namespace emm {
 
 // The answer of a device that lacks a call.

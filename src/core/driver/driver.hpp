@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/clock.hpp"
+#include "base/result.hpp"
 #include "driver/types.hpp"
 
 namespace emm {

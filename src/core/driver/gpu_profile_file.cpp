@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm {
 namespace {

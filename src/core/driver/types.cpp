@@ -1,5 +1,7 @@
 #include "driver/types.hpp"
 
+#include "driver/call.hpp"
+
 namespace emm {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 namespace emm {

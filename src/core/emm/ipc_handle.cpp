@@ -3,7 +3,7 @@
 #include <charconv>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "driver/driver.hpp"
 #include "emm/context.hpp"
 

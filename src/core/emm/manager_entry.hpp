@@ -14,7 +14,6 @@
 #include "base/clock.hpp"
 #include "base/options.hpp"
 #include "base/result.hpp"
-#include "driver/types.hpp"
 #include "emm/manager_observer.hpp"
 #include "emm/manager_pointer.hpp"
 

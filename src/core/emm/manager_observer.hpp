@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 
-#include "driver/types.hpp"
+#include "base/error.hpp"
 
 namespace emm {
+
+enum class Call : std::uint8_t;  // driver/call.hpp
 
 /// Decides the behaviour that the contract marks Q (a quirk of numba's code): standard does the
 /// right thing, numba copies numba.

@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "driver/call.hpp"
+
 namespace emm {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "emm/manager_observer.hpp"
 
 namespace emm {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/assert.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 namespace {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "driver/driver.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/manager_observer.hpp"

@@ -11,7 +11,9 @@
 #include "base/text.hpp"
 #include "trace/curve.hpp"
 #include "trace/field.hpp"
+#include "trace/header.hpp"
 #include "trace/live_ids.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::trace {

@@ -9,7 +9,7 @@
 
 #include "base/result.hpp"
 #include "format/byte_sink.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

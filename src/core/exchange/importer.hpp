@@ -9,7 +9,7 @@
 
 #include "base/result.hpp"
 #include "format/byte_source.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 #include "trace/reader.hpp"
 
 namespace emm::trace {

@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/byte_sink.hpp"
 #include "format/byte_source.hpp"
+#include "trace/header.hpp"
 #include "trace/live_bytes.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 #include "trace/writer.hpp"
 

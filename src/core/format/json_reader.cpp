@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::format {
 namespace {

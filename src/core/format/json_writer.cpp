@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/assert.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/utf8.hpp"
 
 namespace emm::format {

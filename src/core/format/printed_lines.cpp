@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "base/text.hpp"
 #include "base/utf8.hpp"
 
 namespace emm::format {

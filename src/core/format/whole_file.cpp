@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/run_files.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/unfinished.hpp"
 
 namespace emm::format {

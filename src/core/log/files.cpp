@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/run_files.hpp"
+#include "base/text.hpp"
 #include "log/whole_lines.hpp"
 #include "log/writer.hpp"
 

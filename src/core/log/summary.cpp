@@ -1,6 +1,6 @@
 #include "log/summary.hpp"
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::log {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "driver/call.hpp"
+
 namespace emm::order {
 namespace {
 

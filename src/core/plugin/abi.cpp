@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "driver/call.hpp"
+
 namespace emm::plugin {
 
 emm_status status_of(const Error& error) noexcept {

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/result.hpp"
+#include "driver/call.hpp"
 #include "driver/types.hpp"
 #include "plugin/emm_plugin.h"
 

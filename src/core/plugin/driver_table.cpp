@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "driver/call.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/slots.hpp"
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 #include "log/summary_bytes.hpp"
 #include "plugin/child.hpp"
 #include "replay/current_event.hpp"

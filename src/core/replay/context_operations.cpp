@@ -1,5 +1,6 @@
 #include "replay/context_operations.hpp"
 
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 namespace emm::replay {

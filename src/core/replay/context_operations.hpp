@@ -1,5 +1,6 @@
 #pragma once
 
+#include "driver/call.hpp"
 #include "replay/replay_core.hpp"
 
 namespace emm::replay {

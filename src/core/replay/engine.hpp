@@ -10,7 +10,6 @@
 #include "base/clock.hpp"
 #include "base/ids.hpp"
 #include "base/result.hpp"
-#include "driver/types.hpp"
 #include "emm/manager_observer.hpp"
 #include "log/record.hpp"
 #include "log/summary.hpp"

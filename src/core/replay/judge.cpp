@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 #include "log/summary_bytes.hpp"

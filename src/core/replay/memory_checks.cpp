@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace emm::replay {
 
 using log::Violation;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 
 namespace emm::replay {

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "driver/call.hpp"
 #include "replay/accounts.hpp"
 #include "replay/context_set.hpp"
 #include "replay/holdings.hpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_map.hpp"
 #include "emm/memory_statistics.hpp"

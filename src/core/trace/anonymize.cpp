@@ -2,7 +2,9 @@
 
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 

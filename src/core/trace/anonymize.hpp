@@ -5,7 +5,8 @@
 #include <map>
 #include <string>
 
-#include "trace/operation.hpp"
+#include "trace/id.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

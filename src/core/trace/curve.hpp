@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "trace/extensions.hpp"
-#include "trace/operation.hpp"
+#include "trace/header.hpp"
 
 namespace emm::trace {
 

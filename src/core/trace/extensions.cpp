@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::trace {
 namespace {

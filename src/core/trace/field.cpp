@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "trace/operation.hpp"
+
 namespace emm::trace {
 namespace {
 

@@ -8,6 +8,8 @@
 #include "base/prng.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/result.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/assert.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::trace {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trace/operation.hpp"
+#include "trace/id.hpp"
 
 namespace emm::trace {
 

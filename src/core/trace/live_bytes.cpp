@@ -1,5 +1,7 @@
 #include "trace/live_bytes.hpp"
 
+#include "trace/operation.hpp"
+
 namespace emm::trace {
 namespace {
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "base/byte_sum.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "trace/operation.hpp"
+#include "trace/id.hpp"
 
 namespace emm::trace {
 

@@ -2,27 +2,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/result.hpp"
+#include "trace/expect.hpp"
+#include "trace/id.hpp"
 #include "trace/op.hpp"
 
 namespace emm::trace {
-
-/// A symbolic name in a file. A string of digits without leading zeros is the integer, so that 7
-/// and "7" are one id. Text is a view into the reader's buffer, valid until the next operation.
-struct Id {
-  std::uint64_t number = 0;
-  std::string_view text{};  ///< Empty: the id is `number`.
-
-  static constexpr Id of(std::uint64_t number) noexcept { return {.number = number}; }
-  /// `text` as an id: a number where its digits are one.
-  static Id of(std::string_view text) noexcept;
-  bool is_number() const noexcept { return text.empty(); }
-  bool operator==(const Id&) const = default;
-};
 
 /// The members of an operation, in the order in which they are written.
 enum class Member : std::uint8_t {
@@ -139,17 +125,6 @@ struct RecordedResult {
   bool operator==(const RecordedResult&) const = default;
 };
 
-struct Expect {
-  Outcome outcome = Outcome::none;
-  std::uint64_t align = 0;          ///< 0: not asked.
-  bool distinct = false;            ///< The address is not that of any live allocation.
-  std::uint64_t free_at_least = 0;  ///< The result that get_memory_info must report.
-  std::uint64_t free_at_most = ~std::uint64_t{0};
-  Id same_as{};  ///< See has_same_as.
-  bool has_same_as = false;
-  bool operator==(const Expect&) const = default;
-};
-
 /// One operation of a trace with everything that the format can hold, as a reader found it or an
 /// importer made it. A field means something only if `members` has it. Views live until the next
 /// operation.
@@ -197,54 +172,6 @@ struct Operation {
   std::string_view extension{};
 
   bool has(Member member) const noexcept { return members.has(member); }
-};
-
-struct DeviceInfo {
-  std::uint32_t id = 0;
-  std::string name, uuid;
-  std::uint64_t capacity = 0, free_at_start = 0, granularity = 0, alignment = 0;  ///< 0: unknown.
-  bool operator==(const DeviceInfo&) const = default;
-};
-
-/// The framework of torch.profiler's traces: PyTorch, whose settings they do not tell.
-inline constexpr std::string_view kTorchProfiler = "PyTorch profiler";
-
-/// The header of a trace. Empty strings and 0 mean "unknown", except for `complete`.
-struct Header {
-  int minor = 0;  ///< The version is "1.<minor>".
-  std::vector<std::string> requires_;
-  std::string name, description;
-  Level level = Level::unknown;
-  bool complete = true, has_complete = false;
-  std::string clock_source, boot_id;
-  std::uint64_t clock_start_ns = 0, clock_start_realtime_ns = 0;
-  bool has_clock = false;
-  std::string tool, tool_version, framework, command, host, os;
-  std::string source_options;  ///< JSON text of source.options, an object, or empty.
-  std::int64_t driver_version = -1, cupti_version = -1;  ///< -1: unknown.
-  std::vector<DeviceInfo> devices;
-  std::string default_context, default_thread,
-      default_process;  ///< As text; a number is spelled in digits.
-  std::int64_t default_device = -1;
-  Outcome default_expect = Outcome::none;
-  std::string extensions;  ///< JSON text of the "x-" members, without braces.
-  bool operator==(const Header&) const = default;
-};
-
-namespace compact {
-class OperationRow;
-}
-
-/// Receives a trace: the header once, then the operations, then finish(). An error ends the trace.
-class OperationSink {
- public:
-  virtual ~OperationSink() = default;
-  virtual Status on_header(const Header& header) = 0;
-  virtual Status on_operation(const Operation& operation) = 0;
-  /// Takes up to `most` operations of a block of a compact trace. The default calls on_operation()
-  /// for each; a sink may override it with a faster way.
-  virtual Status on_operations(compact::OperationRow& row, std::size_t most);
-  virtual Status finish() { return {}; }
 };
 
 }  // namespace emm::trace

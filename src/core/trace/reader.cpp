@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/text.hpp"
 #include "trace/compact/reader.hpp"
 #include "trace/json/document_reader.hpp"
 #include "trace/json/flat_line.hpp"
 #include "trace/json/header_reader.hpp"
 #include "trace/json/operation_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "format/byte_source.hpp"
 #include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

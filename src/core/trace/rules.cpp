@@ -2,6 +2,7 @@
 
 #include "base/text.hpp"
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

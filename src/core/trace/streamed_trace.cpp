@@ -4,6 +4,8 @@
 
 #include "base/host_memory.hpp"
 #include "trace/compact/operation_row.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/reader.hpp"
 
 namespace emm::trace {

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "base/assert.hpp"
-#include "base/text.hpp"
 #include "trace/compact/operation_row.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace_building.hpp"
 #include "trace/trace_window.hpp"
 

@@ -11,9 +11,13 @@
 #include "base/result.hpp"
 #include "format/block_row.hpp"
 #include "trace/event.hpp"
+#include "trace/expect.hpp"
 #include "trace/frame_table.hpp"
+#include "trace/header.hpp"
+#include "trace/id.hpp"
 #include "trace/id_table.hpp"
-#include "trace/operation.hpp"
+#include "trace/op.hpp"
+#include "trace/operation_sink.hpp"
 #include "trace/pool_steps.hpp"
 
 namespace emm::trace {

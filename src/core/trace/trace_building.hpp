@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "trace/id_table.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::trace {

@@ -2,7 +2,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
 #include "trace/trace_building.hpp"
 
 namespace emm::trace {

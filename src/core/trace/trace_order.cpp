@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/text.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace_building.hpp"
 #include "trace/trace_window.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "format/byte_sink.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

@@ -1,4 +1,4 @@
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "cli/listing.hpp"
 #include "driver/gpu_profile.hpp"

@@ -23,6 +23,7 @@
 
 #include "base/run_files.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -37,7 +38,9 @@
 #include "record/forwarding_library.hpp"
 #include "record/room_ahead.hpp"
 #include "standin/process_report.hpp"
+#include "trace/header.hpp"
 #include "trace/live_bytes.hpp"
+#include "trace/operation.hpp"
 #include "trace/writer.hpp"
 
 namespace emm {

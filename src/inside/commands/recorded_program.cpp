@@ -18,7 +18,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "record/forwarding_library.hpp"
 
 namespace emm::cli {

@@ -15,6 +15,7 @@
 
 #include "base/counted.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
 #include "cli/command.hpp"
@@ -22,6 +23,7 @@
 #include "commands/recorded_program.hpp"
 #include "commands/simulated_program.hpp"
 #include "commands/what_if.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "emm/manager_entry.hpp"
 

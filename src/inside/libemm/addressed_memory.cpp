@@ -5,6 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "libemm/capture_mode.hpp"
 #include "libemm/recording.hpp"
 #include "libemm/shortage.hpp"

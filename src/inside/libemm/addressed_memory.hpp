@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/result.hpp"
 #include "driver/types.hpp"
 #include "libemm/exported_manager.hpp"
 #include "libemm/private_pools.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "libemm/monotonic_clock.hpp"
 #include "libemm/trace_file.hpp"
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/result.hpp"
 #include "driver/types.hpp"
 
 namespace emm::libemm {

@@ -1,6 +1,6 @@
 #include "libemm/shortage.hpp"
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
 #include "emm/memory_statistics.hpp"
 

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "driver/call.hpp"
 #include "plugin/abi.hpp"
 #include "plugin/slots.hpp"
 

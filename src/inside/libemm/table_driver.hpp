@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "driver/call.hpp"
 #include "driver/driver.hpp"
 #include "emm/manager_observer.hpp"
 #include "plugin/emm_plugin.h"

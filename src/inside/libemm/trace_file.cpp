@@ -2,6 +2,7 @@
 
 #include "libemm/monotonic_clock.hpp"
 #include "trace/json/header_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::libemm {
 

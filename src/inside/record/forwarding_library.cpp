@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::record {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 #include "driver/sim/sim_platform.hpp"
 #include "standin/report.hpp"

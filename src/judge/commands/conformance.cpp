@@ -3,6 +3,7 @@
 
 #include "base/prng.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "cli/command.hpp"
 #include "cli/manager_choice.hpp"
 #include "commands/judge_apart.hpp"

@@ -1,4 +1,4 @@
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "cli/listing.hpp"
 #include "conformance/clause.hpp"
 

@@ -9,7 +9,9 @@
 
 #include "base/options.hpp"
 #include "base/shell_word.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "format/json_writer.hpp"
 #include "order/watch.hpp"

@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "base/prng.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "conformance/bench_memory.hpp"
 #include "conformance/stub_driver.hpp"
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"
 #include "conformance/watch.hpp"
+#include "driver/call.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/memory_pointer.hpp"
 #include "order/checker.hpp"

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/shell_word.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::conformance {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "conformance/bench.hpp"
 
 namespace emm::conformance {

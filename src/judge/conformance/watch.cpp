@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "driver/call.hpp"
 #include "plugin/running_call.hpp"
 
 namespace emm::conformance {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "driver/decorate/call_ledger.hpp"
 #include "order/physical_extents.hpp"
 

@@ -3,6 +3,7 @@
 #include <tuple>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "sim/fixture.hpp"
 
 namespace emm {

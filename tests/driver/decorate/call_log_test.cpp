@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "driver/call.hpp"
 #include "sim/fixture.hpp"
 
 namespace emm {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "driver/decorate/call_ledger.hpp"
 #include "sim/fixture.hpp"
 

@@ -1,3 +1,4 @@
+#include "driver/call.hpp"
 #include "driver/sim/latency.hpp"
 #include "sim/fixture.hpp"
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/text.hpp"
 #include "tests/trace/importers/imported.hpp"
 
 namespace emm::trace {

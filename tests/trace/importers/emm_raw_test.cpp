@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "driver/call.hpp"
 #include "exchange/check.hpp"
 #include "exchange/importer.hpp"
 #include "exchange/merge_levels.hpp"

@@ -7,6 +7,8 @@
 
 #include "base/text.hpp"
 #include "exchange/importer.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 

@@ -1,6 +1,7 @@
 // Buffers with lifetimes: dsa-csv and allocator-sim.
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "tests/trace/importers/imported.hpp"
 
 namespace emm::trace {

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/text.hpp"
 #include "tests/trace/importers/imported.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
 namespace emm::trace {

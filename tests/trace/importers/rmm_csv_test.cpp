@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "tests/trace/importers/imported.hpp"
 
 namespace emm::trace {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "tests/trace/importers/imported.hpp"
 
 namespace emm::trace {

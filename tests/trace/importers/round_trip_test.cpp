@@ -1,6 +1,7 @@
 // What is imported, written as a trace and read again says the same.
 #include <gtest/gtest.h>
 
+#include "base/text.hpp"
 #include "format/byte_sink.hpp"
 #include "tests/trace/importers/imported.hpp"
 #include "trace/trace.hpp"

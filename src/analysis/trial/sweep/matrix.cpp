@@ -5,7 +5,7 @@
 #include <fstream>
 #include <set>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/file_bytes.hpp"
 #include "format/json_value.hpp"
 

@@ -22,7 +22,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/unfinished.hpp"
 
 namespace emm::sweep {

@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "trace/operation.hpp"
+#include "trace/id.hpp"
 
 namespace emm::allocators::pytorch {
 

@@ -10,6 +10,7 @@
 #include "allocators/pytorch/recording.hpp"
 #include "allocators/pytorch/segment_pools.hpp"
 #include "allocators/pytorch/state.hpp"
+#include "driver/call.hpp"
 #include "trace/pool_steps.hpp"
 
 namespace emm::allocators::pytorch {

@@ -5,8 +5,9 @@
 
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/stream_of.hpp"
-#include "base/text.hpp"
 #include "format/json_value.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "allocators/pytorch/by_id.hpp"
 #include "allocators/pytorch/heap.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::allocators::pytorch {
 

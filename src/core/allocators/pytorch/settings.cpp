@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "format/json_value.hpp"
 
 namespace emm::allocators::pytorch {

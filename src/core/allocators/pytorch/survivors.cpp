@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
+
 namespace emm::allocators::pytorch {
 namespace {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "allocators/pytorch/by_id.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::allocators::pytorch {
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "driver/call.hpp"
 #include "driver/cuda/handles.hpp"
 
 namespace emm {

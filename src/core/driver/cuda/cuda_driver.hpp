@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "driver/call.hpp"
 #include "driver/cuda/cuda_context.hpp"
 #include "driver/driver.hpp"
 

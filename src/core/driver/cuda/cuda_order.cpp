@@ -1,3 +1,4 @@
+#include "driver/call.hpp"
 #include "driver/cuda/cuda_driver.hpp"
 #include "driver/cuda/handles.hpp"
 

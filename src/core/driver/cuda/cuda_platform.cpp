@@ -8,6 +8,7 @@
 
 #include "base/launcher.hpp"
 #include "base/text.hpp"
+#include "driver/call.hpp"
 #include "driver/cuda/cuda_driver.hpp"
 #include "driver/cuda/cudart_runtime.hpp"
 

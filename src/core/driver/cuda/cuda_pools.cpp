@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "driver/call.hpp"
 #include "driver/cuda/cuda_driver.hpp"
 #include "driver/cuda/handles.hpp"
 

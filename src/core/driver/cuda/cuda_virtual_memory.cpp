@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "driver/call.hpp"
 #include "driver/cuda/cuda_driver.hpp"
 
 namespace emm {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/host_memory.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 namespace {

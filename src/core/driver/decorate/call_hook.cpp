@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/text.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 

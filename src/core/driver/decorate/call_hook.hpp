@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "driver/call.hpp"
 #include "driver/types.hpp"
 
 namespace emm {

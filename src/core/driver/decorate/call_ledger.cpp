@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 namespace {

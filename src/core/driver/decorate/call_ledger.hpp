@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "driver/call.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 
 namespace emm {

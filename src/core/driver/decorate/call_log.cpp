@@ -1,5 +1,7 @@
 #include "driver/decorate/call_log.hpp"
 
+#include "driver/call.hpp"
+
 namespace emm {
 namespace {
 

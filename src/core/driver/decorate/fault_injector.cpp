@@ -5,6 +5,7 @@
 
 #include "base/options.hpp"
 #include "base/text.hpp"
+#include "driver/call.hpp"
 
 namespace emm {
 namespace {

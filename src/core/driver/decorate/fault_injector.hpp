@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/prng.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/forwarding_driver.hpp"
 
 namespace emm {

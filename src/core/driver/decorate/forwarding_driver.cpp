@@ -3,6 +3,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "driver/call.hpp"
+
 namespace emm {
 namespace {
 

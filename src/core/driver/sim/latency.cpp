@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/units.hpp"
+#include "driver/call.hpp"
 
 namespace emm::sim {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "driver/call.hpp"
 #include "driver/types.hpp"
 
 namespace emm::sim {

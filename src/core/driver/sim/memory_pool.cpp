@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/units.hpp"
+#include "driver/call.hpp"
 #include "driver/sim/latency.hpp"
 #include "driver/sim/sim_platform.hpp"
 

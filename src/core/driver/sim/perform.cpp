@@ -1,5 +1,6 @@
 #include "driver/sim/perform.hpp"
 
+#include "driver/call.hpp"
 #include "driver/sim/memory_access.hpp"
 #include "driver/sim/sim_platform.hpp"
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/host_memory.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::sim {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "driver/call.hpp"
 #include "driver/sim/free_memory.hpp"
 #include "driver/sim/memory_access.hpp"
 #include "driver/sim/thread_contexts.hpp"

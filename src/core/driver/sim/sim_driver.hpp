@@ -1,5 +1,6 @@
 #pragma once
 
+#include "driver/call.hpp"
 #include "driver/driver.hpp"
 #include "driver/sim/sim_platform.hpp"
 

@@ -1,3 +1,4 @@
+#include "driver/call.hpp"
 #include "driver/sim/memory_access.hpp"
 #include "driver/sim/sim_driver.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "base/assert.hpp"
 #include "base/prng.hpp"
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "driver/sim/sim_driver.hpp"
 #include "driver/sim/sim_runtime.hpp"
 #include "driver/sim/thread_contexts.hpp"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "driver/call.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
 #include "driver/sim/answer.hpp"

@@ -1,5 +1,6 @@
 #include "driver/sim/sim_runtime.hpp"
 
+#include "driver/call.hpp"
 #include "driver/sim/free_memory.hpp"
 
 namespace emm {

@@ -1,3 +1,4 @@
+#include "driver/call.hpp"
 #include "driver/sim/sim_driver.hpp"
 
 // Virtual memory. No call waits for running work (measured). Programs cannot change the mappings of

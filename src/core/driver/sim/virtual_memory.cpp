@@ -3,6 +3,7 @@
 #include <bit>
 #include <iterator>
 
+#include "driver/call.hpp"
 #include "driver/sim/latency.hpp"
 #include "driver/sim/sim_platform.hpp"
 

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "exchange/exporters/requests.hpp"
 #include "format/json_writer.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

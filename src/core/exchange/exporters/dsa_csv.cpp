@@ -2,8 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/exporters/requests.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

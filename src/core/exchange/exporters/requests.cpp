@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exchange/exporter.hpp"
+#include "trace/id.hpp"
 
 namespace emm::trace {
 

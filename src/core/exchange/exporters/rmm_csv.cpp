@@ -6,6 +6,7 @@
 
 #include "exchange/exporters/requests.hpp"
 #include "exchange/importers/address_book.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string_view>
 
-#include "base/text.hpp"
 #include "exchange/importers/each_row.hpp"
 #include "exchange/importers/placement_rows.hpp"
 #include "exchange/importers/words.hpp"

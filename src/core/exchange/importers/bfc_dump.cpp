@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importers/each_row.hpp"
 #include "exchange/importers/import_run.hpp"
 #include "format/json_writer.hpp"
 #include "format/log_line.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -13,6 +13,7 @@
 #include "exchange/importers/paired_rows.hpp"
 #include "exchange/importers/stream_name.hpp"
 #include "format/json_value.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

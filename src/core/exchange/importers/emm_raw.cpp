@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importers/import_run.hpp"
 #include "exchange/importers/raw_session.hpp"
 #include "raw/raw.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -3,6 +3,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/text.hpp"
+#include "trace/operation.hpp"
+
 namespace emm::trace {
 
 Header recording_header(std::string_view framework, std::vector<std::string> required,

@@ -9,7 +9,8 @@
 #include "base/result.hpp"
 #include "exchange/importer.hpp"
 #include "format/byte_source.hpp"
-#include "trace/operation.hpp"
+#include "trace/header.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

@@ -11,6 +11,7 @@
 #include "exchange/importers/sqlite_library.hpp"
 #include "exchange/importers/umpire_row.hpp"
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

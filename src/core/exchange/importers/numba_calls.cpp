@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/text.hpp"
 #include "exchange/importers/each_row.hpp"
 #include "exchange/importers/numba_row.hpp"
 #include "exchange/importers/numba_session.hpp"

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/text.hpp"
 #include "exchange/importers/each_row.hpp"
 #include "exchange/importers/paired_rows.hpp"
 #include "exchange/importers/words.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -12,6 +12,7 @@
 #include "exchange/importers/import_run.hpp"
 #include "format/json_writer.hpp"
 #include "format/log_line.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -1,5 +1,7 @@
 #include "exchange/importers/paired_rows.hpp"
 
+#include "trace/operation.hpp"
+
 namespace emm::trace {
 
 Status PairedRows::allocate(Operation& op, std::uint64_t address, std::uint64_t size) {

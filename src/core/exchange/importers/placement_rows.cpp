@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "trace/operation.hpp"
+
 namespace emm::trace {
 Header placement_header() { return recording_header("DSA", {}); }
 

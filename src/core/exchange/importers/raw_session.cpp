@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "base/utf8.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 

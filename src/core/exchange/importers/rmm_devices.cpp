@@ -7,6 +7,8 @@
 #include "base/text.hpp"
 #include "exchange/importers/rmm_rows.hpp"
 #include "trace/field.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -10,6 +10,7 @@
 #include "exchange/importers/rmm_rows.hpp"
 #include "exchange/importers/stream_name.hpp"
 #include "format/rmm_csv_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

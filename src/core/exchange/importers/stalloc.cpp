@@ -9,6 +9,7 @@
 #include "exchange/importers/paired_rows.hpp"
 #include "exchange/importers/stream_name.hpp"
 #include "exchange/importers/words.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

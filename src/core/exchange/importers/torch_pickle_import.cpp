@@ -10,6 +10,8 @@
 #include "exchange/importers/torch_pickle_header.hpp"
 #include "format/json_value.hpp"
 #include "format/json_writer.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

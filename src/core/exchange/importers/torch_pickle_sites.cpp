@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "base/text.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

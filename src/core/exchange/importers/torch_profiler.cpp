@@ -17,6 +17,7 @@
 #include "format/block_row.hpp"
 #include "format/json_reader.hpp"
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -4,8 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "base/units.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 

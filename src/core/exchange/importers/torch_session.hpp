@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "exchange/importers/address_book.hpp"
 #include "exchange/importers/import_run.hpp"
 #include "exchange/importers/live_table.hpp"

@@ -13,6 +13,7 @@
 #include "exchange/importers/import_run.hpp"
 #include "exchange/importers/total_steps.hpp"
 #include "format/json_reader.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

@@ -1,6 +1,7 @@
 #include "exchange/importers/total_steps.hpp"
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 

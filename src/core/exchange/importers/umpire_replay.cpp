@@ -9,6 +9,7 @@
 #include "exchange/importers/paired_rows.hpp"
 #include "exchange/importers/umpire_row.hpp"
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm {
 namespace {

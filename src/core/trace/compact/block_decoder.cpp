@@ -7,6 +7,7 @@
 #include "format/json_reader.hpp"
 #include "trace/field.hpp"
 #include "trace/json/operation_reader.hpp"
+#include "trace/operation.hpp"
 
 #if defined(__SSE2__)
 #include <emmintrin.h>

@@ -4,8 +4,9 @@
 #include <bit>
 #include <numeric>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace::compact {
 namespace {

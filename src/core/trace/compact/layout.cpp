@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace::compact {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trace/operation.hpp"
+
 namespace emm::trace::compact {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "trace/header.hpp"
 #include "trace/live_ids.hpp"
 #include "trace/operation.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.hpp"
-#include "trace/operation.hpp"
+#include "trace/operation_sink.hpp"
 
 namespace emm::trace {
 

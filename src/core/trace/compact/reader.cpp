@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/text.hpp"
 #include "format/hash64.hpp"
 #include "format/json_value.hpp"
 #include "trace/compact/operation_row.hpp"

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "trace/operation_sink.hpp"
 #include "trace/reader.hpp"
 
 namespace emm::trace {

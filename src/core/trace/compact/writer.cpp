@@ -7,6 +7,8 @@
 #include "trace/compact/block_encoder.hpp"
 #include "trace/compact/layout.hpp"
 #include "trace/compact/live_operations.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

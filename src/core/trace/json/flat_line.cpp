@@ -6,6 +6,7 @@
 #include <span>
 
 #include "trace/field.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

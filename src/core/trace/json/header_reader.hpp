@@ -3,7 +3,7 @@
 #include <string>
 
 #include "format/json_value.hpp"
-#include "trace/operation.hpp"
+#include "trace/header.hpp"
 
 namespace emm::trace {
 

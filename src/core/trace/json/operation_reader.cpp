@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -9,6 +9,8 @@
 #include "base/text.hpp"
 #include "format/json_writer.hpp"
 #include "trace/field.hpp"
+#include "trace/header.hpp"
+#include "trace/operation.hpp"
 
 namespace emm::trace {
 namespace {

@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "base/host_memory.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"

@@ -3,8 +3,10 @@
 #include <thread>
 
 #include "base/host_memory.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 

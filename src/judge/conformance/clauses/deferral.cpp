@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
+#include "driver/call.hpp"
 #include "plugin/imported_manager.hpp"
 
 // Beyond the catalogue: deferral. A manager may ignore defer_cleanup (DFR-5). So each check first

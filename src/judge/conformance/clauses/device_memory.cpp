@@ -1,5 +1,6 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // DEV: memalloc.

@@ -14,6 +14,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // ERR: where and when memory ends: late, on another thread, while others wait, in another process.

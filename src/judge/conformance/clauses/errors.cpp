@@ -15,10 +15,12 @@
 #include <vector>
 
 #include "base/host_memory.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "base/utf8.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_statistics.hpp"
 #include "plugin/driver_table.hpp"
 #include "plugin/imported_manager.hpp"

@@ -6,6 +6,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: flags of host and managed memory and of registered regions, for every

@@ -13,6 +13,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/combinations.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: how memory comes from one stream to another. Every way to free it is

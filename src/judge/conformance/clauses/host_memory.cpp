@@ -7,6 +7,8 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
+#include "emm/memory_manager.hpp"
 
 // HST, PIN and MAN: host and managed memory.
 

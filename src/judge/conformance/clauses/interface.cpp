@@ -2,6 +2,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // SEL, BASE and INI of a manager: what it is before any memory, and around it.

@@ -4,6 +4,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // PD and DFR: the queue of pending frees. It is observed through mapped host memory, whose frees

@@ -1,7 +1,9 @@
 #include <vector>
 
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/ipc_handle.hpp"
 #include "emm/memory_manager.hpp"
 

@@ -8,6 +8,7 @@
 #include "conformance/bench.hpp"
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/manager_subject.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: generated programs. Each may fail together with any other clause, because

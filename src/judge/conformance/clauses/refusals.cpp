@@ -9,6 +9,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/combinations.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: who is refused. Every kind of memory is asked for where there is none,

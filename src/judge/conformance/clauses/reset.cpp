@@ -7,6 +7,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "plugin/imported_manager.hpp"
 
 // RST of a manager.

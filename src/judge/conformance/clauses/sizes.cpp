@@ -4,6 +4,7 @@
 
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 

@@ -25,9 +25,11 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/combinations.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 #include "plugin/imported_manager.hpp"
+#include "trace/operation.hpp"
 
 // Beyond the catalogue: every operation in every state that another rule names, and in every two of
 // them. The tables below are crossed; no case is written by itself.

@@ -11,6 +11,7 @@
 #include "base/host_memory.hpp"
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 
 // Beyond the catalogue: the order of streams (docs/streams.md).

@@ -14,6 +14,7 @@
 #include "base/units.hpp"
 #include "conformance/bench.hpp"
 #include "conformance/interrupted_threads.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_statistics.hpp"
 

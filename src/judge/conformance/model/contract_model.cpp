@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "driver/call.hpp"
+
 namespace emm::model {
 namespace {
 constexpr std::int32_t kOutOfMemory = 2;

@@ -7,6 +7,7 @@
 #include "conformance/model/operation.hpp"
 #include "conformance/model/scripted_device.hpp"
 #include "conformance/model/trail.hpp"
+#include "driver/call.hpp"
 
 namespace emm::model {
 

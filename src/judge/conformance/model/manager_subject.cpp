@@ -6,6 +6,7 @@
 
 #include "base/assert.hpp"
 #include "base/host_memory.hpp"
+#include "driver/call.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
 

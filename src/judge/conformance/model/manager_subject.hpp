@@ -8,6 +8,7 @@
 #include "conformance/model/comparison.hpp"
 #include "conformance/model/model_driver.hpp"
 #include "conformance/model/trail.hpp"
+#include "driver/call.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_pointer.hpp"

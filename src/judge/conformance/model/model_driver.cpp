@@ -1,5 +1,7 @@
 #include "conformance/model/model_driver.hpp"
 
+#include "driver/call.hpp"
+
 namespace emm::model {
 namespace {
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "conformance/model/scripted_device.hpp"
+#include "driver/call.hpp"
 #include "driver/driver.hpp"
 
 namespace emm::model {

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
 
 namespace emm::model {
 namespace {

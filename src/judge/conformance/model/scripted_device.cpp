@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/text.hpp"
+#include "base/text_format.hpp"
+#include "driver/call.hpp"
 
 namespace emm::model {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "conformance/model/operation.hpp"
+#include "driver/call.hpp"
 #include "driver/types.hpp"
 
 namespace emm::model {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "driver/call.hpp"
 
 namespace emm::model {
 
