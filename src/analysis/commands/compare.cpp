@@ -210,7 +210,8 @@ class Compare final : public CommandRun {
       auto gate = trial::Gate::parse(words);
       if (!gate) return std::move(gate).error();
       if (gate->needs_baseline() && baseline_.empty())
-        return fail(Errc::usage, "--fail-if {}: expected --baseline, of which it is so many times",
+        return fail(Errc::usage,
+                    "--fail-if {}: expected --baseline, whose figure the condition multiplies",
                     words);
       gates.push_back(std::move(*gate));
     }

@@ -31,10 +31,11 @@ class Plan final : public CommandRun {
     arguments.footer(
         "A plan has the place of each request for device memory, by stream, in layouts that were "
         "checked. A pool that follows it maps the memory of a stream "
-        "in a few calls, and looks for nothing. A request that comes otherwise than recorded (its "
-        "size, its order, its stream, or memory that is still in use) is served by the pool as "
-        "without a plan, and so is what follows, until the stream holds nothing, or what it held "
-        "where a period began. Exit codes: 0 written; 3 there is nothing to plan.");
+        "in a few calls, and looks for nothing. The pool serves a request as without a plan "
+        "if its size, order or stream is not the recorded one, or if its memory is still in use. "
+        "It serves the requests behind it in the same way, until the stream holds nothing, or "
+        "what it held at the beginning of a period. Exit codes: 0 written; 3 there is nothing to "
+        "plan.");
   }
 
   Result<ExitCode> run(Console& console) override {

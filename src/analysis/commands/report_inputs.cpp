@@ -146,9 +146,10 @@ void ReportInputs::offer(Arguments& arguments) {
       .list("--manager", managers_, "NAME|FILE[:key=value,...]",
             "Replay each trace on this manager too, and show what it reserved; repeatable");
   arguments.under(OptionHeading::device)
-      .text("--device", device_, "DEVICE",
-            "The device of these replays, as replay takes it; its capacity is also what a state of "
-            "PyTorch is asked about: the largest request that would be served");
+      .text(
+          "--device", device_, "DEVICE",
+          "The device of these replays, as replay takes it. For a state of PyTorch, the page also "
+          "says which largest request its capacity would serve");
   deadline_.offer(arguments);
   arguments.under(OptionHeading::input)
       .text("--from", format_, "FORMAT", "The traces' format, if their content does not tell");

@@ -53,18 +53,18 @@ class TuneRun final : public CommandRun {
     arguments.output("--markdown", markdown_, "Writes the ranking as a Markdown table");
     arguments.output("--json", json_, "Writes the ranking as JSON (emmctl.tune/1)");
     arguments.footer(
-        "tune replays the trace by a model of PyTorch's caching allocator under some forty "
-        "settings "
-        "of PYTORCH_ALLOC_CONF, and by the pool, and ranks them: at the capacity that is given, or "
-        "that the recording tells, what serves all requests; without one, what needs least, "
-        "but for up to 10 % more if the driver's calls then take less than a tenth of the time. "
-        "Figures within 3 % of the best are equal. Among equals the order is by the time of the "
-        "driver's calls, at that capacity or at the fitted size, by what is reserved without a "
-        "limit, by the number of keys, and by PyTorch's own recommendation. \"today\" is the "
-        "setting of the recording. Free blocks of one size in two segments are taken by address, "
-        "which the driver "
-        "decides; four orders are tried, the recorded one first, and where they do not agree both "
-        "ends are shown. Exit codes: 0 a setting serves the program in every order; 1 none "
+        "tune replays the trace on a model of PyTorch's caching allocator, under some forty "
+        "settings of PYTORCH_ALLOC_CONF, and on the pool, and ranks them. With a capacity, given "
+        "or told by the recording, a setting that serves all requests goes before one that does "
+        "not. Without a capacity, the setting that needs least goes first; one that needs up to "
+        "10 % more goes before it if its driver calls take less than a tenth of the time. Figures "
+        "within 3 % of the best are equal. Equal settings are ordered by the time of their driver "
+        "calls, at that capacity or at the fitted size, then by what they reserve without a "
+        "limit, by the number of their keys, and by PyTorch's own recommendation. \"today\" is "
+        "the setting of the recording. PyTorch chooses between free blocks of one size by their "
+        "address, which the driver decides. tune tries four orders of addresses, the recorded one "
+        "first, and shows both ends where they do not agree. Exit codes: 0 a setting serves the "
+        "program in every order; 1 none "
         "does; 3 nothing could be judged; 128+n ended by signal n.");
   }
 

@@ -77,7 +77,8 @@ class Replay final : public CommandRun {
             "of all (.emmctl-ranks, with --device cuda:local or {rank} in a path)");
     arguments.text("--ranks-wait", ranks_wait_, "TIME",
                    "How long a rank waits for the others to begin");
-    arguments.list("--fail-on", fail_on_, "leak", "Exit with 1 for this too; repeatable");
+    arguments.list("--fail-on", fail_on_, "leak",
+                   "Exit with 1 for memory that is never freed, too; repeatable");
     arguments.footer(
         "Exit codes: 0 fine; 1 an operation failed that should not, or memory was damaged; 2 "
         "usage; 3 inconclusive; 4 damaged input; 5 no device; 128+n ended by signal n.");

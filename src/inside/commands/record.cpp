@@ -239,14 +239,13 @@ constexpr std::string_view kNoRequests =
 class RecordProgram final : public CommandRun {
  public:
   explicit RecordProgram(Arguments& arguments) {
-    arguments.program("PROGRAM", program_,
-                      "The program and its arguments, best after --: it runs as itself");
+    arguments.program("PROGRAM", program_, "The program and its arguments, best after --");
     arguments.output_file(
         "-o,--output", output_,
         "The trace: .emmb is compact, .json one document, else JSON Lines; .gz and .zst "
         "pack; %p is the number of the process");
     arguments.text("--duration", duration_, "TIME",
-                   "Records so long, writes the trace, and lets the program run on");
+                   "Records for this time, writes the trace, and lets the program run on");
     arguments.text("--on-signal", signal_, "SIGNAL",
                    "Records from the time when emmctl gets this signal until it gets the signal "
                    "again, or for --duration: USR1, USR2, HUP or CONT");
@@ -281,7 +280,7 @@ class RecordProgram final : public CommandRun {
         "The program finds a libcuda.so.1 of emmctl's before the driver's, by LD_LIBRARY_PATH; it "
         "passes every call on. Each process that the program starts has a trace of its own. A "
         "program that is killed leaves FILE.raw, which every command reads as it reads traces. The "
-        "exit code is the program's, but for --require-trace.");
+        "exit code is the program's, unless --require-trace makes it 3.");
   }
 
   Result<ExitCode> run(Console& console) override {

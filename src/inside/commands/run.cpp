@@ -166,8 +166,7 @@ class ReportFile {
 class RunProgram final : public CommandRun {
  public:
   explicit RunProgram(Arguments& arguments) {
-    arguments.program("PROGRAM", program_,
-                      "The program and its arguments, best after --: it runs as itself");
+    arguments.program("PROGRAM", program_, "The program and its arguments, best after --");
     arguments.under(OptionHeading::device)
         .text("--device", device_, "sim[:gpu=NAME|profile=FILE,capacity=SIZE,devices=N]",
               "Runs the program without a GPU: its memory is real, and its kernels are "
@@ -180,10 +179,9 @@ class RunProgram final : public CommandRun {
         .flag("--explain-stubs", stubs_,
               "Lists the functions that only returned success, with --device sim");
     arguments.under(OptionHeading::device)
-        .text(
-            "--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
-            "With --device sim: how much of a mask is true and how indices are spread that only a "
-            "kernel could tell; uniform is half, and evenly");
+        .text("--unknown-sizes", unknown_sizes_, "uniform|all|none|RATIO",
+              "With --device sim: what is assumed of masks and indices that only a kernel could "
+              "tell; uniform takes half of a mask as true, and spreads indices evenly");
     arguments.under(OptionHeading::device)
         .list("--sweep", sweeps_, "NAME=VALUE,...|LEAST..MOST",
               "With --device sim: runs the program with each value of gpu, profile, capacity or "
@@ -221,12 +219,12 @@ class RunProgram final : public CommandRun {
         "With --device sim the program finds stand-ins for CUDA's libraries, and stderr tells at "
         "the end whether its memory fits. "
         "Without it, the program finds a libcuda.so.1 of emmctl's before the driver's, as under "
-        "`emmctl "
-        "record`. What counts against --capacity is what the process asks of the driver: each "
-        "process has its own. A call that fails as --fault says does not reach the driver. With "
+        "`emmctl record`. Each process has a --capacity of its own, against which its requests to "
+        "the "
+        "driver count. A call that fails as --fault says does not reach the driver. With "
         "--manager stderr tells at the end what was served. The exit code is the program's; 3 "
-        "where "
-        "it passed without the manager. With --sweep what the program prints is not shown, it "
+        "where the program exits with 0 and a process of it ran without the manager. With --sweep "
+        "what the program prints is not shown, it "
         "reads nothing, and the exit code is 0 where it fits somewhere, 1 where it fits nowhere, "
         "and 3 where a run failed for another reason than memory.");
   }

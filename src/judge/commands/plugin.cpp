@@ -54,8 +54,8 @@ class Plugin final : public CommandRun {
  public:
   explicit Plugin(Arguments& arguments) {
     arguments.positional("ACTION", action_,
-                         "new: writes a project of a manager, in the folder NAME; of a FILE.py in "
-                         "this folder, which is a manager already, its workflows");
+                         "new: writes a manager's project into the folder NAME; for a FILE.py in "
+                         "this folder, which is a manager already, it writes the workflows alone");
     arguments.positional(
         "NAME", name_,
         "The manager's name; its library is libemm-NAME.so, its Python module NAME.py");

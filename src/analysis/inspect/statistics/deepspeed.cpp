@@ -81,8 +81,8 @@ Result<Statistics> read_deepspeed(format::ByteSource& source) {
   out.groups.back().name = samples == 0 ? "" : text::format("the last of {} lines", samples);
   if (flushes != 0) {
     out.reading.push_back(text::format(
-        "The cache was flushed {} times, in {} steps: so often a request found no room, and all "
-        "free segments were given back. Each flush stops the device; memory is short or "
+        "The cache was flushed {} times, in {} steps. Each time a request found no room, and "
+        "PyTorch gave back all free segments. Each flush stops the device; memory is short or "
         "fragmented.",
         text::grouped(flushes), text::grouped(steps_with_flushes)));
   }
