@@ -73,7 +73,7 @@ Result<HostCache::HostBlock> HostCache::make(std::uint64_t size, HostAllocFlags 
 }
 
 bool HostCache::take_reserved(HostBlock& block) {
-  constexpr std::uint64_t kPage = 4096;
+  constexpr std::uint64_t kPage = 4096;  // bytes: the driver registers host memory in whole pages
   const auto& [whole, used, asked] = reserve_;
   if (whole.flags != block.flags || whole.size - used < block.size) return false;
   block.address = whole.address + used;

@@ -53,7 +53,7 @@ class LiveRecords {
   std::uint64_t device_bytes() const noexcept { return device_bytes_; }
 
  private:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};  // no slot
   struct Slot {
     LiveRecord record;
     std::uint64_t number = 0;      ///< The record is the number-th that was added, counted from 1.

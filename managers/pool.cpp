@@ -20,7 +20,7 @@ using pool::Arenas;
 using pool::Backing;
 using pool::PlanBook;
 
-constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr auto kUnlimited = std::numeric_limits<std::uint64_t>::max();  // bytes
 
 struct PoolSettings {
   HostOnlyManager::Settings host;

@@ -9,6 +9,7 @@ namespace {
 Result<std::unique_ptr<MemoryManager>> make_rmm_binning(const ManagerContext& context,
                                                         Options options) {
   constexpr std::string_view kOwner = "manager rmm-binning";
+  // Exponents: of RMM's alignment, 256 bytes, and of 1 TiB.
   constexpr std::uint64_t kLeast = 8, kMost = 40;
   const auto host = HostOnlyManager::read_settings(context, options, kOwner);
   if (!host) return host.error();

@@ -56,8 +56,9 @@ class Arenas {
   bool cannot_serve(const Arena& asker, std::uint64_t size) noexcept;
 
  private:
+  // Streams that are found without the map; others are found in it.
   static constexpr std::size_t kSlots = 1024;
-  static constexpr StreamHandle kNoStream{~std::uint64_t{0}};
+  static constexpr StreamHandle kNoStream{~std::uint64_t{0}};  // no handle of CUDA's
   struct ArenaSlot {
     std::uint64_t key = 0;               ///< Written before `arena`, and never again.
     std::atomic<Arena*> arena{nullptr};  ///< nobodys_ once it is another stream's.

@@ -25,6 +25,7 @@ class DeviceRoom {
   Status note(std::uint64_t bytes, Status answer) noexcept;
 
  private:
+  // The device was not asked, or has room.
   static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
   bool ask_what_is_free() noexcept;
 

@@ -28,7 +28,7 @@ class SpinLock {
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr unsigned kPatience = 64;
+  static constexpr unsigned kPatience = 64;  // looks before a thread yields its processor
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

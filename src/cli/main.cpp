@@ -512,6 +512,7 @@ int run(int argc, char** argv) {
 /// Makes the stack grow now, which touching its lowest page does. If the address space is limited,
 /// a stack that cannot grow later crashes.
 void grow_stack() {
+  // Bytes. A stack limit of less than four times as many is left as the user set it.
   constexpr std::size_t kRoom = std::size_t{512} << 10;
   rlimit limit{};
   if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur < 4 * kRoom) return;

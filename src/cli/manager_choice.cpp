@@ -155,7 +155,7 @@ void CallDeadline::offer(Arguments& arguments) {
 }
 
 Result<std::chrono::milliseconds> CallDeadline::time() const {
-  constexpr double kMost = 1e6;
+  constexpr double kMost = 1e6;  // eleven days: no limit in practice
   const auto seconds = text::to_double(seconds_);
   if (!seconds || !(*seconds >= 0.001 && *seconds <= kMost)) {
     return fail(Errc::usage, "--deadline {}: expected seconds, from 0.001 to 1,000,000", seconds_);

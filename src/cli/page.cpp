@@ -50,7 +50,7 @@ std::string left_of(const Argument& option) {
   return left;
 }
 
-constexpr std::size_t kColumn = 26;
+constexpr std::size_t kColumn = 26;  // where the right column begins
 
 /// A row with `left` in the left column and `words`, wrapped, in the right one.
 std::string row(std::string left, std::string_view words, int width) {

@@ -21,6 +21,7 @@ bool is_regular(const std::string& path) {
 }
 
 std::string beginning_of(const std::string& path) {
+  // Bytes: what an importer's sniff() is shown.
   constexpr std::size_t kMost = std::size_t{64} << 10;
   std::ifstream file(path, std::ios::binary);
   std::string begin(kMost, '\0');
@@ -31,8 +32,8 @@ std::string beginning_of(const std::string& path) {
 
 /// Is it surely a trace in emmctl's own format, by its header?
 bool holds_trace(const std::string& path) {
-  constexpr std::size_t kHeader = 4096;
-  constexpr int kSure = 100;
+  constexpr std::size_t kHeader = 4096;  // bytes
+  constexpr int kSure = 100;             // of sniff(), in percent
   const auto begin = beginning_of(path);
   const auto source = format::ByteSource::memory(begin);
   const auto header = source->peek(kHeader);

@@ -45,7 +45,7 @@ class AdversaryRun final : public CommandRun {
     if (!live_least) return std::move(live_least).error();
     options_.size_max = *size_max;
     options_.live_least = *live_least;
-    constexpr std::uint64_t kMost = 1'000'000;
+    constexpr std::uint64_t kMost = 1'000'000;  // requests: each trial is replayed whole
     if (options_.trials == 0 || options_.requests < 2 || options_.requests > kMost ||
         options_.size_max == 0 || options_.size_max > trial::kCapacityMost ||
         options_.live_least == 0) {

@@ -18,7 +18,7 @@ bool is_log(format::ByteSource& source, std::string_view format) {
 
 Result<ExitCode> explain_log(Console& console, format::ByteSource& source,
                              const LogArgument& argument) {
-  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what file_kind() is shown
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
   const auto kind = file_kind(*prefix, argument.path);

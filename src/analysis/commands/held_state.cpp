@@ -68,6 +68,7 @@ Status ShortRecording::on_operation(const trace::Operation& operation) {
 void describe_states(std::vector<inspect::FitCheck>& fit_checks,
                      const pytorch::Recording& of_pytorch) {
   if (!of_pytorch.is_recording()) return;
+  // Rows: with more, the model is of another allocator.
   constexpr std::uint64_t kUnexplainedMost = 1000;
   for (auto& check : fit_checks) {
     const auto one = of_pytorch.on_device(check.device);

@@ -58,6 +58,7 @@ inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
   inspect::KnownBlocks known;
   if (!of_pytorch.is_recording() || !recording.has_addresses()) return known;
   const auto& trace = recording.trace();
+  // Rows: with more, the model is of another allocator.
   constexpr std::uint64_t kUnexplainedMost = 1000;
   const auto model = check_one_step(of_pytorch, of_pytorch.settings(), nullptr, kUnexplainedMost);
   if (model.gave_up) return known;

@@ -117,7 +117,7 @@ class Ranks final : public CommandRun {
   }
 
  private:
-  static constexpr std::uint64_t kJobsMost = 1024;
+  static constexpr std::uint64_t kJobsMost = 1024;  // threads: catches a slip of the hand
 
   /// Reads one recording. After the call only data that other recordings may share is kept.
   std::vector<fleet::Rank> read_one(const fleet::RankFile& file, fleet::Sites& sites,

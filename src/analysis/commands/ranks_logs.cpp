@@ -15,7 +15,7 @@
 namespace emm::cli {
 namespace {
 
-constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what file_kind() is shown
 
 /// A failure of one rank.
 struct Failed {

@@ -31,6 +31,7 @@ namespace emm::cli {
 namespace pytorch = allocators::pytorch;
 namespace {
 
+// It is held in memory, and goes into the page whole.
 constexpr std::size_t kResultBytesMost = std::size_t{64} << 20;
 
 /// Reads what another command wrote with --json. Nothing if the file is no such result.

@@ -101,8 +101,8 @@ class Sweep final : public CommandRun {
   }
 
  private:
-  static constexpr std::uint64_t kPollMs = 1000;
-  static constexpr int kRoundsMost = 100;  // submissions with --wait
+  static constexpr std::uint64_t kPollMs = 1000;  // how late the end of a cell is seen
+  static constexpr int kRoundsMost = 100;         // submissions with --wait
 
   /// Updates the stamps of the folder's cells to the present files. Removes answers for former
   /// files and says so.

@@ -70,6 +70,7 @@ class WholeScreen {
   /// of size, and nothing if the terminal is gone. Several keys may arrive at once, and over a
   /// network a key may arrive in pieces.
   std::optional<std::string> key() {
+    // For the rest of a key that a network sends in pieces.
     constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 250'000'000};
     for (;;) {
       if (const auto size = first_key(typed_); size != 0) {

@@ -67,7 +67,7 @@ Result<std::string> place_for(const std::string& input, std::unique_ptr<Unfinish
   while (name.starts_with("./") || name.starts_with("../") || name.starts_with("/"))
     name.erase(0, name.find('/') + 1);
   std::replace(name.begin(), name.end(), '/', '-');
-  constexpr std::size_t kNameMost = 200;
+  constexpr std::size_t kNameMost = 200;  // bytes: most file systems allow 255
   return text::format("{}/{}.html", folder, text::tail(name, kNameMost));
 }
 

@@ -20,7 +20,7 @@
 namespace emm::cli {
 namespace {
 
-constexpr std::size_t kPrefix = std::size_t{64} << 10;
+constexpr std::size_t kPrefix = std::size_t{64} << 10;  // what file_kind() is shown
 
 /// The beginning of a file: what it is has to be said at once, also of many gigabytes.
 class Beginning final : public format::ByteSource {

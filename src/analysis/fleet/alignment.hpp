@@ -7,6 +7,7 @@
 
 namespace emm::fleet {
 
+// No place in the other series.
 inline constexpr std::uint32_t kUnmatched = std::numeric_limits<std::uint32_t>::max();
 
 /// Two series of keys that are matched with each other.

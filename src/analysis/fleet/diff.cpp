@@ -28,7 +28,7 @@ constexpr std::array<MeasureName, 6> kMeasures{{{"peak", true},
 
 /// Names what is counted together: a call site or, without one, a size, as in autograd's threads.
 using Group = std::uint64_t;
-constexpr Group kIsSite = std::uint64_t{1} << 63;
+constexpr Group kIsSite = std::uint64_t{1} << 63;  // the bit that tells a call site from a size
 
 bool has_sites(const RecordedRun& run) {
   return std::any_of(run.allocations.begin(), run.allocations.end(),
@@ -129,7 +129,7 @@ struct Account {
 /// Returns how many births each step has, if all steps have the same number. Returns 0 if not, or
 /// if too few steps are known.
 std::uint64_t in_each_step(const RecordedRun& run, const std::vector<std::uint32_t>& births) {
-  constexpr std::size_t kStepsLeast = 3;
+  constexpr std::size_t kStepsLeast = 3;  // two steps of the same count may be chance
   if (run.step_events.size() < kStepsLeast) return 0;
   std::uint64_t each = 0;
   for (const auto& [first, last] : run.step_events) {

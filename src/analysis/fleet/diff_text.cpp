@@ -24,7 +24,7 @@ std::string times_words(double times) { return text::fixed(times, 2) + " times";
 /// Writes "2.00 times as large", and of a small difference "0.03 % larger".
 std::string size_words(double times) {
   const auto percent = 100 * (times - 1);
-  constexpr double kSmall = 10;
+  constexpr double kSmall = 10;  // percent: from there on a ratio reads better
   if (std::abs(percent) >= kSmall) return times_words(times) + " as large";
   return text::format("{} % {}", text::fixed(std::abs(percent), std::abs(percent) < 0.1 ? 4 : 2),
                       percent < 0 ? "smaller" : "larger");

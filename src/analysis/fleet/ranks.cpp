@@ -211,7 +211,7 @@ std::optional<Larger> larger_of(const Rank& rank, const std::vector<const Rank*>
 /// Compares the same parts of recordings that are about as long.
 std::optional<Spike> spike_of(const Rank& rank, const std::vector<const Rank*>& others) {
   constexpr auto kParts = Rank::kParts;
-  constexpr std::size_t kSpikeMost = kParts / 4;
+  constexpr std::size_t kSpikeMost = kParts / 4;  // more is a level, not a spike
   if (rank.requests.size() < kParts) return std::nullopt;
   std::array<std::uint64_t, kParts> more{}, theirs_at{};
   for (std::size_t part = 0; part < kParts; ++part) {

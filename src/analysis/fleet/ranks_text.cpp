@@ -43,6 +43,7 @@ std::uint64_t compared(const Comparison& comparison, const Rank& rank) {
 
 /// Writes "ranks 0, 1 and 2"; of many, the first.
 std::string names_of(const Comparison& comparison, const std::vector<std::size_t>& places) {
+  // Names that are listed, and ranks in a row from which on a range is written.
   constexpr std::size_t kLabels = 16, kRow = 4;
   std::vector<std::string> labels;
   const auto label = [&](std::size_t k) {
@@ -263,7 +264,7 @@ std::string reason_words(const Comparison& comparison, const Sites& sites) {
 }
 
 std::string spike_words(const Comparison& comparison) {
-  constexpr std::size_t kShown = 4;
+  constexpr std::size_t kShown = 4;  // stretches that a sentence still reads well with
   const auto& spike = *comparison.spike;
   const auto& rank = comparison.ranks[*comparison.tightest];
   std::vector<std::string> ranges;

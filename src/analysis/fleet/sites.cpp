@@ -7,8 +7,8 @@
 namespace emm::fleet {
 namespace {
 
-constexpr std::size_t kFrames = 4;  // frames that tell one site from another
-constexpr std::size_t kNameMost = 90;
+constexpr std::size_t kFrames = 4;     // frames that tell one site from another
+constexpr std::size_t kNameMost = 90;  // columns of a site's name
 
 /// Shortens "lib/torch/adam.py:178 step" to "adam.py:178 step".
 std::string_view without_folders(std::string_view frame) {

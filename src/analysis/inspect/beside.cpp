@@ -14,6 +14,7 @@ namespace {
 
 using What = trace::Lifetime::What;
 
+// Seconds: time zones lie a multiple of a quarter of an hour apart, and at most 14 hours from UTC.
 constexpr std::int64_t kQuarter = 15 * 60, kFarthest = 14 * 3600, kMsPerNs = 1'000'000;
 
 /// What the allocator held on one device from each time on.
@@ -225,7 +226,7 @@ Beside beside(const trace::Lifetimes& lifetimes, const std::vector<SmiRow>& rows
 }
 
 std::string to_text(const Beside& beside, const std::string& file, std::size_t top) {
-  constexpr std::size_t kWidth = 80;
+  constexpr std::size_t kWidth = 80;  // columns of prose
   const std::string_view held = beside.of_reserved ? "reserved" : "live";
   auto out = text::format("\nOutside of the allocator, by {}\n", format::file_name(file));
   if (!beside.unmatched.empty()) {

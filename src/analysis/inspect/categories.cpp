@@ -12,7 +12,7 @@ namespace {
 using trace::Member;
 using trace::Op;
 
-constexpr std::uint64_t kParts = 64;
+constexpr std::uint64_t kParts = 64;  // of the recording, for a category's course
 
 /// The text of a JSON string without escapes; empty for any other value.
 std::string_view unquoted(std::string_view value) {

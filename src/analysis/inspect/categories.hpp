@@ -51,7 +51,7 @@ class CategoryReader {
   const std::vector<std::string>& names() const noexcept { return names_; }
 
  private:
-  static constexpr std::uint8_t kNone = 255;
+  static constexpr std::uint8_t kNone = 255;  // no category
   struct Memory {
     std::uint64_t bytes = 0;
     std::uint8_t category = kNone;

@@ -24,7 +24,7 @@ enum class Beyond : std::uint8_t {
   free_large,         ///< Free, among blocks for larger requests.
   free,               ///< Free, if the recording tells nothing of pools.
 };
-inline constexpr std::size_t kBeyondCauses = 7;
+inline constexpr std::size_t kBeyondCauses = 7;  // as many as Beyond has
 /// "rounding", "free in the small pool": the words of `emmctl explain`.
 std::string_view name(Beyond cause) noexcept;
 

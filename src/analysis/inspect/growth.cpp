@@ -12,9 +12,9 @@ namespace {
 
 namespace event_flag = trace::event_flag;
 
-constexpr std::size_t kPeriodsMin = 3;
-constexpr std::size_t kStepAllocsMin = 4;  // fewer that repeat are a loop, not a step
-constexpr std::uint32_t kFloors = 10;
+constexpr std::size_t kPeriodsMin = 3;          // two iterations show no trend
+constexpr std::size_t kStepAllocsMin = 4;       // fewer that repeat are a loop, not a step
+constexpr std::uint32_t kFloors = 10;           // the tenths of a recording that has no iterations
 constexpr std::uint32_t kFloorEventsMin = 200;  // fewer events than this show no trend
 
 /// Returns the kind of a mark: "step 12" and "step 13" are of one kind.

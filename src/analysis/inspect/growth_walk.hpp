@@ -50,8 +50,9 @@ class IterationMeasure {
 /// third. If there are more requests, and more than kStepsMost repeats, several are one iteration.
 class GrowthWalk final : public Visitor {
  public:
+  // Requests in which a repeat is looked for, 8 MiB.
   static constexpr std::size_t kLastSizes = std::size_t{1} << 20;
-  static constexpr std::size_t kStepsMost = std::size_t{1} << 20;
+  static constexpr std::size_t kStepsMost = std::size_t{1} << 20;  // iterations that are kept
 
   /// Looks at the memory of all devices, or of `device` alone.
   explicit GrowthWalk(std::optional<std::uint32_t> device = std::nullopt,

@@ -14,6 +14,7 @@ namespace emm::inspect {
 /// which is an upper bound. A request that the recording refused counts at its moment. A layout
 /// places all allocations offline, with every lifetime known beforehand.
 struct Need {
+  // Bytes: cuMemAlloc's alignment and a page of an H200.
   static constexpr std::uint64_t kAlignment = 512, kPage = std::uint64_t{2} << 20;
 
   std::uint32_t device = 0;

@@ -11,7 +11,7 @@ using text::format;
 using text::grouped;
 using units::short_bytes;
 
-constexpr std::size_t kNameWidth = 48;
+constexpr std::size_t kNameWidth = 48;  // columns of a call site in a sentence
 
 /// Says in a sentence which request failed, and why.
 std::string cause_words(const trace::Trace& trace, const Oom& oom) {
@@ -82,7 +82,7 @@ std::string growth_words(const trace::Trace& trace, const Growth& growth) {
 void add_table(format::Brief& out, const trace::Trace& trace, const Holding& held,
                std::string_view when, const Shown& shown) {
   if (held.count == 0) return;
-  constexpr std::size_t kRows = 3;
+  constexpr std::size_t kRows = 3;  // of each table; --all has the rest
   const auto rows = std::min(shown.top, kRows);
   const bool has_sites = sited(held.by_site);
   out.sides = "rrl";

@@ -16,6 +16,7 @@
 namespace emm::inspect {
 namespace {
 
+// Columns of prose, and of a line with a call site.
 constexpr std::size_t kWidth = 80, kSiteWidth = 100;
 
 using text::format;
@@ -29,7 +30,7 @@ std::string percent_range(std::uint64_t from, std::uint64_t to, std::uint64_t wh
   const auto of = [&](std::uint64_t part, int digits) {
     return text::fixed(100 * static_cast<double>(part) / static_cast<double>(whole), digits);
   };
-  constexpr int kDigitsMost = 4;
+  constexpr int kDigitsMost = 4;  // behind the point, until two shares differ
   for (int digits = 1; digits <= kDigitsMost; ++digits) {
     if (of(from, digits) != of(to, digits))
       return format("{} % to {} %", of(from, digits), of(to, digits));
@@ -41,7 +42,7 @@ std::string percent_range(std::uint64_t from, std::uint64_t to, std::uint64_t wh
 std::string times(std::uint64_t bytes, std::uint64_t of) {
   const auto ratio =
       static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(of, 1));
-  constexpr double kExact = 10;
+  constexpr double kExact = 10;  // a ratio above has no digit behind the point
   return (ratio < kExact ? text::fixed(ratio, 1)
                          : text::grouped(static_cast<std::uint64_t>(std::llround(ratio)))) +
          " times";
@@ -530,7 +531,7 @@ std::string to_text(const trace::Trace& trace, const Moments& moments, const Oom
     const bool several = trace.device_count() > 1;
     std::vector<std::vector<std::string>> rows{{"event", "request", "live", "cause"}};
     if (several) rows[0].emplace_back("device");
-    constexpr std::size_t kListed = 20;
+    constexpr std::size_t kListed = 20;  // failures; --json has all
     for (std::size_t i = 0; i < report.all.size() && i < kListed; ++i) {
       const auto& each = report.all[i];
       rows.push_back(

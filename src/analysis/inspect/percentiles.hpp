@@ -22,6 +22,7 @@ struct Percentiles {
 /// less than 1 in 16,384.
 class PercentileFinder {
  public:
+  // Numbers of a bucket that are kept apart; with more, its middle is the answer.
   static constexpr std::size_t kDifferentMost = std::size_t{1} << 20;
 
   void add(std::uint64_t value) {
@@ -45,7 +46,8 @@ class PercentileFinder {
   Percentiles percentiles() const;
 
  private:
-  static constexpr unsigned kDigits = 14;
+  static constexpr unsigned kDigits = 14;  // bits that are kept of a number: 1 in 16,384
+  // Smaller numbers have a bucket each.
   static constexpr std::uint64_t kExact = std::uint64_t{2} << kDigits;
   struct Rank {
     std::size_t bucket = 0;

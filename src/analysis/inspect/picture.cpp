@@ -19,10 +19,12 @@ using format::Point;
 using format::Svg;
 using Anchor = Svg::Anchor;
 
+// Of the picture, in SVG units.
 constexpr double kPictureWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
 constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
 constexpr double kLegendLine = 18, kRegionLine = 20, kBelow = 76;
 constexpr std::size_t kColumns = 492;  // each two pixels wide
+// Colours that a reader tells apart, and lines and marks that still leave room between them.
 constexpr std::size_t kGroups = 8, kRegions = 40, kIterationsMax = 100, kFailuresMost = 200;
 constexpr std::size_t kNameMost = 1000, kLineMost = 140, kTitleMost = 100;  // characters
 constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
@@ -108,6 +110,7 @@ class Areas {
   }
 
  private:
+  // The band of sizes above the last one.
   static constexpr std::uint64_t kAbove = ~std::uint64_t{0};
   static constexpr std::array<std::uint64_t, 6> kBands{4_KiB,  64_KiB,  1_MiB,
                                                        16_MiB, 128_MiB, 1_GiB};

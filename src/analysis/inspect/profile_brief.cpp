@@ -12,7 +12,7 @@ using units::short_bytes;
 
 /// Names the call site with most bytes, as the end of a sentence: ", most from train.py:13 step".
 std::string most_from(const trace::Trace& trace, const BySite& sites) {
-  constexpr std::size_t kNameWidth = 48;
+  constexpr std::size_t kNameWidth = 48;  // columns of a call site in a sentence
   const auto all = shown_sites(trace, sites, {.frames = 1}).all;
   if (all.empty()) return {};
   const auto most = all.front();
@@ -107,7 +107,7 @@ format::Brief brief(const trace::Trace& trace, const Profile& profile, const Gro
     ++others;
   };
   if (sited(held.by_site)) {
-    constexpr std::size_t kNameWidth = 52;
+    constexpr std::size_t kNameWidth = 52;  // columns of a call site in the table
     out.rows.push_back({live, "count", "call site"});
     for (const auto& site : shown_sites(trace, held.by_site, {.frames = 1}).all)
       add(site.bytes, site.count, [&] { return site_name(trace, site.site, kNameWidth); });

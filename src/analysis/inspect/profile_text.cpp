@@ -18,7 +18,7 @@ using units::bytes;
 
 using Rows = std::vector<std::vector<std::string>>;
 
-constexpr std::size_t kProfileWidth = 80;
+constexpr std::size_t kProfileWidth = 80;  // columns of prose
 
 /// Makes words from a file printable on a terminal.
 std::string shown_as(std::string_view words) { return text::printable(words, std::string::npos); }
@@ -291,6 +291,7 @@ std::string growth_text(const trace::Trace& trace, const Growth& growth, const S
   auto out = growth_heading(growth);
   Rows rows{{by_floors ? "tenth" : "iteration", by_floors ? "least at" : "events", "peak live",
              by_floors ? "least live" : "live at end", "allocations"}};
+  // Iterations at the beginning and at the end; those between are left out.
   constexpr std::size_t kEnds = 4;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!by_floors && all.size() > 2 * kEnds + 1 && i == kEnds) {
@@ -379,7 +380,7 @@ static std::string rest_of(const Space& map, std::size_t limit) {
 }
 
 std::string to_text(const trace::Trace&, const Space& map, const Shown& shown) {
-  constexpr std::size_t kBar = 28;
+  constexpr std::size_t kBar = 28;  // columns
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
                           bytes(map.size),
                           counted(map.regions.size(), map.segments ? "segment" : "region"));

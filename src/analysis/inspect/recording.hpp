@@ -21,8 +21,9 @@ namespace emm::inspect {
 /// it is finished.
 class Recording final : public trace::OperationSink {
  public:
+  // Frames beyond kFramesKept are dropped once stacks take so much; a page has to load them.
   static constexpr std::uint64_t kStackBytesMost = std::uint64_t{128} << 20;
-  static constexpr std::size_t kFramesKept = 8;
+  static constexpr std::size_t kFramesKept = 8;  // of each stack then
 
   explicit Recording(std::uint64_t stack_bytes_most = kStackBytesMost)
       : stack_bytes_most_(stack_bytes_most) {}

@@ -14,7 +14,7 @@
 namespace emm::inspect {
 namespace {
 
-constexpr std::size_t kFrameWidth = 76;
+constexpr std::size_t kFrameWidth = 76;  // columns: a line of 80, indented
 
 /// Shortens a frame at its beginning, because the end of a path says more.
 std::string shortened(std::string_view given, std::size_t width) {

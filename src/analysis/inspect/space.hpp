@@ -30,6 +30,7 @@ struct Region {
 
 /// Device memory after an event, at its recorded addresses.
 struct Space {
+  // Bytes: memory that is nearer than a page to the next is of one region.
   static constexpr std::uint64_t kGapMax = std::uint64_t{2} << 20;
 
   std::uint32_t event = 0;

@@ -11,7 +11,7 @@
 namespace emm::inspect {
 namespace {
 
-constexpr std::size_t kStatisticsWidth = 80;
+constexpr std::size_t kStatisticsWidth = 80;  // columns of prose
 
 std::string words_of(const Figure& figure, std::string (*bytes)(std::uint64_t)) {
   if (!figure.value) return "unknown";
@@ -46,7 +46,7 @@ Stated minus(Stated from, Stated what) noexcept {
 }
 
 Result<const StatisticsReader*> detect_statistics(format::ByteSource& source) {
-  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what a reader's sniff() is shown
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
   const StatisticsReader* surest = nullptr;
@@ -79,7 +79,7 @@ std::vector<Growing> growth_of(const Statistics& before, const Statistics& after
 }
 
 format::Brief brief(const Statistics& statistics, const std::string& file) {
-  constexpr std::size_t kName = 40;
+  constexpr std::size_t kName = 40;  // columns of a name
   format::Brief out;
   out.answer.push_back(text::format("{}: {}", format::file_name(file),
                                     text::printable(statistics.what, kStatisticsWidth)));
@@ -125,7 +125,7 @@ std::string to_text(const Statistics& statistics, const std::string& file, std::
            format::columns("lr", rows);
   }
   if (!statistics.rows.empty()) {
-    constexpr std::size_t kName = 48;
+    constexpr std::size_t kName = 48;  // columns of a name
     std::vector<std::vector<std::string>> rows{{"bytes", "count", ""}};
     for (std::size_t i = 0; i < statistics.rows.size() && i < top; ++i) {
       const auto& row = statistics.rows[i];
@@ -201,7 +201,7 @@ std::string to_json(const std::vector<Growing>& growing, const StatisticsReader&
 std::string to_text(const std::vector<Growing>& growing, const std::string& before,
                     const std::string& after, std::size_t top) {
   if (growing.empty()) return text::format("{} has the same rows as {}\n", after, before);
-  constexpr std::size_t kName = 40;
+  constexpr std::size_t kName = 40;  // columns of a name
   std::vector<std::vector<std::string>> rows{{"change", "before", "after", ""}};
   std::uint64_t sum_before = 0, sum_after = 0;
   for (const auto& each : growing) sum_before += each.before, sum_after += each.after;

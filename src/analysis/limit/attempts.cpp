@@ -18,6 +18,7 @@ struct Weights {
   std::uint64_t noise;
 };
 
+// Tried in this order, before weights by chance.
 constexpr std::array kFirst{
     Weights{.length = 1000, .size = 30, .contention = 1, .noise = 0},
     Weights{.length = 30, .size = 30, .contention = 1000, .noise = 0},

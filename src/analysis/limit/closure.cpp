@@ -8,7 +8,7 @@ namespace {
 
 using Amount = Choice::Wide;
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();  // no edge
 
 // Dinic's maximum flow: it augments along shortest paths until they block, then finds new levels.
 class Flow {

@@ -17,9 +17,10 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 using Order = std::vector<std::uint32_t>;
 
+// Steps of the search: for a small trace, and the most for a large one.
 constexpr std::uint64_t kLeastWork = 80'000'000;
 constexpr std::uint64_t kMostWork = 700'000'000;
-constexpr int kMendings = 4'000;
+constexpr int kMendings = 4'000;  // times that what stands highest is placed anew
 
 struct Sorting {
   std::string_view name;

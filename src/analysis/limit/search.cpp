@@ -8,8 +8,9 @@
 namespace emm::limit {
 namespace {
 
-constexpr std::size_t kDepthMax = 10'000;  // each level takes some hundred bytes of stack
-constexpr std::uint64_t kStopInterval = 256;
+constexpr std::size_t kDepthMax = 10'000;     // each level takes some hundred bytes of stack
+constexpr std::uint64_t kStopInterval = 256;  // nodes between two looks at the clock
+// States that are remembered, 8 bytes each.
 constexpr std::size_t kRefutedMax = std::size_t{1} << 20;
 
 // Mixes two words into one (the finisher of splitmix64). A sum of such words identifies a set.

@@ -6,8 +6,8 @@
 namespace emm::limit {
 namespace {
 
-constexpr std::uint64_t kListsPerItem = 10;
-constexpr std::size_t kRunMost = 64;
+constexpr std::uint64_t kListsPerItem = 10;  // an item may stand in so many spans' lists on average
+constexpr std::size_t kRunMost = 64;         // items of a run
 
 std::uint32_t first_span(const Item& item, unsigned shift) { return item.first >> shift; }
 std::uint32_t last_span(const Item& item, unsigned shift) { return (item.last - 1) >> shift; }

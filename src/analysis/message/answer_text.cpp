@@ -16,8 +16,8 @@ using format::columns;
 using format::wrapped;
 using text::format;
 
-constexpr std::size_t kWidth = 80;
-constexpr std::size_t kListed = 20;
+constexpr std::size_t kWidth = 80;   // columns of prose
+constexpr std::size_t kListed = 20;  // messages
 
 std::string exact(Range range) {
   return range.is_exact()

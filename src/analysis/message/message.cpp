@@ -32,6 +32,7 @@ std::size_t markup_at(std::string_view text, char& letter) {
   for (const std::string_view space : {"\xc2\xa0", "\xe2\x80\xaf", "\xe2\x80\x89"})
     if (text.starts_with(space)) return space.size();  // no-break, narrow and thin spaces
   if (text.front() == '<') {
+    // Bytes; a "<" without an end this near is a sign of its own.
     constexpr std::size_t kLongestTag = 200;
     const auto end = text.substr(0, kLongestTag).find_first_of("<>", 1);
     const bool is_tag = end != text.npos && text[end] == '>' && end > 1 &&
@@ -147,6 +148,7 @@ bool is_advice(std::string_view line) {
   if (before.find("f you ") != std::string_view::npos) return true;
   return std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
     const auto at = before.rfind(word);
+    // Bytes before the figure: as far as such words stand from it.
     constexpr std::size_t kNear = 40;
     return at != std::string_view::npos && said - at < kNear && (at == 0 || before[at - 1] == ' ');
   });

@@ -61,7 +61,7 @@ struct Messages {
   std::uint64_t lines = 0;
   bool is_binary = false;
 };
-inline constexpr std::size_t kMost = 256;
+inline constexpr std::size_t kMost = 256;  // messages that are kept; all are counted
 
 /// Finds the out-of-memory messages in a text of any length, in bounded memory. What lines have in
 /// front of them, colours, escapes of JSON, and line ends inside of a message do not matter.

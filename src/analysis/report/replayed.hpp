@@ -21,7 +21,7 @@ class Replayed final : public log::RecordSink {
     std::uint64_t bytes = 0;
   };
 
-  static constexpr std::uint32_t kNever = 0xffffffff;
+  static constexpr std::uint32_t kNever = 0xffffffff;  // held to the end
   /// A segment that the manager took from the driver at event `birth` and released at event
   /// `death`.
   struct Held {

@@ -172,7 +172,7 @@ std::vector<TerminalView::Column> TerminalView::columns(std::size_t count) const
 }
 
 void TerminalView::draw_curve(std::string& out, const Look& look, std::size_t height) const {
-  constexpr std::size_t kScale = 11;
+  constexpr std::size_t kScale = 11;  // columns of the scale beside the curve
   const auto width = look.columns > kScale + 10 ? look.columns - kScale : look.columns;
   const auto margin = look.columns - width;
   const auto shown = columns(width);
@@ -309,7 +309,7 @@ std::string TerminalView::frame(const Look& look) const {
   const auto room = look.columns - std::min(look.columns, count.size());
   put(lines_of(shortened(trace.source(), room) + count, look.columns), true);
   if (keys_shown_) {
-    constexpr std::size_t kKeyWidth = 17;
+    constexpr std::size_t kKeyWidth = 17;  // columns of the keys' names
     for (const auto& [key, what] : kKeys)
       out += clipped(text::format("{}{}{}\n", key, std::string(kKeyWidth - key.size(), ' '), what),
                      look.columns);

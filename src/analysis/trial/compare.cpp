@@ -21,6 +21,7 @@ namespace {
 /// Confidence of a ratio of times. It exceeds 95 % because it is looked at after each round.
 constexpr double kConfidence = 0.99;
 constexpr std::uint64_t kRoundsLeast = 8;  ///< For an interval with kConfidence.
+// Timed passes of a turn, whose median counts: at least, and of a short trace.
 constexpr std::uint64_t kPasses = 5, kPassesMost = 2000;
 /// On a clock that measures, the passes of a turn have about this many events: ten milliseconds.
 constexpr std::uint64_t kEventsATurn = 200'000;
@@ -43,6 +44,7 @@ class HeapOffset {
   std::vector<char> take() const { return std::vector<char>(bytes_); }
 
  private:
+  // Bytes, sixteen pages: where the stack begins moves by whole pages too.
   static constexpr std::size_t kMost = std::size_t{64} << 10;
   std::size_t bytes_ = 0;
 };

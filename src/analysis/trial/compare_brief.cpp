@@ -13,7 +13,7 @@ namespace {
 
 using units::short_bytes;
 
-constexpr std::size_t kManagersShown = 8;
+constexpr std::size_t kManagersShown = 8;  // rows; --all has the rest
 
 using Row = const ComparedRow*;
 
@@ -124,7 +124,7 @@ std::string who_does_not(const Group& ran) {
   for (const auto* row : ran) {
     if (!serves_all(row)) names.push_back(row->manager);
   }
-  constexpr std::size_t kNamed = 3;
+  constexpr std::size_t kNamed = 3;  // managers that a sentence still reads well with
   if (names.empty() || !serves_all(ran.front())) return {};
   const auto more = names.size() > kNamed ? names.size() - kNamed : 0;
   if (more != 0) names.resize(kNamed);

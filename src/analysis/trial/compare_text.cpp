@@ -204,7 +204,7 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
 /// Formats a table of at most 80 columns. If it is wider, each manager's name and verdict get a
 /// line of their own.
 std::string table(Rows rows) {
-  constexpr std::size_t kWidth = 80;
+  constexpr std::size_t kWidth = 80;  // columns
   std::string sides(rows.front().size(), 'r');
   sides.front() = sides.back() = 'l';
   auto out = format::columns(sides, rows);
@@ -337,7 +337,7 @@ std::string verdict_table(const Comparison& comparison, std::size_t width) {
       }
     }
   }
-  constexpr std::size_t kWidth = 80;
+  constexpr std::size_t kWidth = 80;  // columns
   auto out = format::columns(std::string(table[0].size(), 'l'), table);
   std::size_t widest = 0;
   for (std::size_t at = 0, end = 0; (end = out.find('\n', at)) != out.npos; at = end + 1)

@@ -7,7 +7,7 @@ namespace emm::trial {
 
 std::uint64_t device_ns(const allocators::pytorch::DeviceCall& call) noexcept {
   using Kind = allocators::pytorch::DeviceCall::Kind;
-  constexpr std::int32_t kSuccess = 0, kOutOfMemory = 2;
+  constexpr std::int32_t kSuccess = 0, kOutOfMemory = 2;  // CUresults
   const auto result = call.refused ? kOutOfMemory : kSuccess;
   const auto pieces = call.granule == 0 ? 0 : call.size / call.granule;
   const auto each = [&](Call of) { return sim::latency_ns(of, call.granule, kSuccess); };

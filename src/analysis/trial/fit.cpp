@@ -250,6 +250,7 @@ class FitSearch {
 
   void look_below() {
     const auto found = *answer_.capacity;
+    // Half of the tries are close below, the others spread over the rest.
     constexpr auto kNear = kTriesBelow / 2;
     std::vector<std::uint64_t> wanted;
     for (std::uint64_t i = 2; i < kNear + 2; ++i) wanted.push_back(i);

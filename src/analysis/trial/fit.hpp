@@ -11,6 +11,7 @@
 
 namespace emm::trial {
 
+// Capacities below an answer that are tried: one of them may serve, too.
 inline constexpr std::size_t kTriesBelow = 32;
 inline constexpr std::uint64_t kNearAbove =
     std::uint64_t{64} << 20;  ///< How far above an answer each kStep is tried.

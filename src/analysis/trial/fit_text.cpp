@@ -22,7 +22,7 @@ std::string mib(std::uint64_t capacity) {
 
 /// Formats "508 to 522 MiB and 534 MiB", in lines that fit a row.
 std::vector<std::string> ranges(const std::vector<std::uint64_t>& capacities) {
-  constexpr std::size_t kShown = 12, kWidth = 66;
+  constexpr std::size_t kShown = 12, kWidth = 66;  // ranges, and columns of a row
   std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
   for (const auto capacity : capacities) {
     if (!runs.empty() && runs.back().second + kStep == capacity) {
@@ -245,7 +245,7 @@ namespace {
 
 /// The one that needs least first, and of equal ones the fastest.
 bool needs_less(const Fitted* a, const Fitted* b) {
-  constexpr auto kUnknown = ~std::uint64_t{0};
+  constexpr auto kUnknown = ~std::uint64_t{0};  // sorts behind all that is known
   const auto place = [&](const Fitted* each) {
     return std::pair(each->fit.answer.capacity.value_or(kUnknown),
                      each->fit.driver_ns.value_or(kUnknown));
@@ -314,7 +314,7 @@ format::Brief brief(const std::vector<Fitted>& all) {
   if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-", "-"});
   if (no_wait > need)
     out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-", "-"});
-  constexpr std::size_t kManagersShown = 6;
+  constexpr std::size_t kManagersShown = 6;  // rows; --all has the rest
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [each, of] = *order[i];
     if (i == kManagersShown) {

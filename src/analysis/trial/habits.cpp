@@ -57,7 +57,7 @@ pytorch::Program with_pools_dropped(const pytorch::Program& program, std::uint64
 }
 
 pytorch::Program with_lasting_apart(const pytorch::Program& program, std::uint64_t event) {
-  constexpr pytorch::PoolId kApart{~std::uint64_t{0}, 0};
+  constexpr pytorch::PoolId kApart{~std::uint64_t{0}, 0};  // a pool that no program has
   std::vector<bool> stays(program.allocations, true);
   for (const auto& call : program.calls) {
     if (call.event > event) break;

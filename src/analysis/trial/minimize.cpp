@@ -10,7 +10,7 @@ namespace {
 
 using trace::Op;
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();  // no event
 constexpr std::uint64_t kSmall = 512;  // Bytes. Smaller sizes are not shrunk.
 
 /// Answers whether the event only describes the trace, so that a replay does not carry it out.
@@ -334,8 +334,8 @@ class Minimizer {
   }
 
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  static constexpr std::size_t kFine = 8;
-  static constexpr std::size_t kCoarse = 64;
+  static constexpr std::size_t kFine = 8;     // parts: longer runs were tried in bulk before
+  static constexpr std::size_t kCoarse = 64;  // runs: shorter ones are tried later, of fewer parts
 
   const trace::Trace& trace_;
   Examiner& examiner_;

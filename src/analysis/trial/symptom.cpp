@@ -17,6 +17,7 @@
 namespace emm::trial {
 namespace {
 
+// A shell's exit code of a process that a signal ended, less the signal.
 constexpr int kSignalled = 128;
 
 }  // namespace
@@ -85,6 +86,7 @@ Result<int> Examiner::code_in_child(const trace::Trace& trace) const {
 }
 
 Result<Finding> Examiner::examine_exit(const trace::Trace& trace) const {
+  // ExitCode::inconclusive; larger codes come from a crash or a bug.
   constexpr int kOrdinaryMost = 3;
   Finding finding;
   // A foreign manager has a process of its own anyway, and reports how that ended.

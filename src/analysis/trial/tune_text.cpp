@@ -253,7 +253,7 @@ format::Brief brief_of(const Tuning& tuning, const trace::Trace& trace, std::siz
   made.sides = "lrrrl";
   made.rows = {{limited ? "served" : "", "fits", "lost", "reserved", "setting"}};
   const auto* const today = tuning.today();
-  constexpr std::size_t kWide = 40;
+  constexpr std::size_t kWide = 40;  // columns of a setting; a longer one gets a line of its own
   std::size_t shown = 0;
   for (const auto& each : shown_of(tuning)) {
     const auto* const one = each.one;
@@ -320,7 +320,7 @@ void write_inferred_limit(format::JsonWriter& json,
 
 namespace {
 
-constexpr std::size_t kFrameworkWidth = 20;
+constexpr std::size_t kFrameworkWidth = 20;  // bytes of a name that a file gives
 
 std::string name_of(const Tuned& one) { return one.is_today ? "today's setting" : one.manager; }
 

@@ -7,7 +7,7 @@
 namespace emm::trial {
 namespace {
 
-constexpr double kConfidenceLeast = 0.95;
+constexpr double kConfidenceLeast = 0.95;  // a wider interval gives no verdict
 
 constexpr MedianInterval exactly(double ratio) {
   return {.median = ratio, .low = ratio, .high = ratio, .confidence = 1};

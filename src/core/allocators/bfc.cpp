@@ -5,7 +5,7 @@
 namespace emm::allocators {
 namespace {
 
-constexpr std::uint64_t kMinimum = 256;
+constexpr std::uint64_t kMinimum = 256;  // bytes: kMinAllocationSize of TensorFlow's BFCAllocator
 
 /// Twice the size, but at most 2^63: a trace may make a region double any number of times.
 constexpr std::uint64_t twice(std::uint64_t size) noexcept {

@@ -17,7 +17,7 @@ using trace::Op;
 using trace::Operation;
 using Kind = CupyStep::Kind;
 
-constexpr std::size_t kMisses = 5;
+constexpr std::size_t kMisses = 5;  // rows that the model did not explain, of which a message tells
 
 /// Holds the state of the recorded pool. It follows the rows, not the model.
 class RecordedPool {

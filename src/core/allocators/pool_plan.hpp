@@ -31,7 +31,8 @@ struct PoolPlan {
     std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(sizes.size()); }
     bool repeats() const noexcept { return period_begin < count(); }
   };
-  static constexpr std::uint32_t kNever = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // an end that does not come
+  // Bytes of physical memory that a plan maps.
   static constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
   static constexpr std::uint32_t kRequestsMost = std::uint32_t{1} << 30;  ///< Of a stream.
 

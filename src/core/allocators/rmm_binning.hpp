@@ -27,6 +27,7 @@ class RmmFixedSize {
   std::uint64_t block_size() const noexcept { return block_size_; }
 
  private:
+  // That RMM's fixed_size_memory_resource makes at a time.
   static constexpr std::uint64_t kBlocks = 128;
 
   std::uint64_t block_size_;

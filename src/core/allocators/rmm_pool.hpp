@@ -9,7 +9,7 @@
 
 namespace emm::allocators {
 
-inline constexpr std::uint64_t kRmmAlignment = 256;
+inline constexpr std::uint64_t kRmmAlignment = 256;  // bytes: rmm::CUDA_ALLOCATION_ALIGNMENT
 
 /// Streams in the order of their first use. RMM orders them by the addresses of its events, which
 /// change from run to run.

@@ -56,6 +56,7 @@ Moment both_clocks() noexcept {
 
 std::uint64_t measure_ns_per_tick() noexcept {
   if (!counter_is_trusted()) return 0;
+  // What a program waits at most for the first time it is asked; a longer window is more exact.
   constexpr std::uint64_t kWindowNs = 2'000'000;
   const auto first = both_clocks();
   while (monotonic_ns() - first.ns < kWindowNs) {

@@ -61,7 +61,7 @@ std::string real_path(const std::string& path) {
 
 /// The path at which opening `path` would create a file. Follows links, also dangling ones.
 std::string place_of_new(std::string path) {
-  constexpr int kLinksMost = 40;
+  constexpr int kLinksMost = 40;  // as many as Linux follows
   for (int links = 0; links < kLinksMost; ++links) {
     std::array<char, PATH_MAX> target;
     const auto size = readlink(path.c_str(), target.data(), target.size());

@@ -49,7 +49,7 @@ class WithoutSignals {
 /// Removes what is in a folder, and follows no link out of it. In a signal handler too, where
 /// opendir() may not be called and the stack may be small.
 void empty_folder(int folder, int depth = 0) noexcept {
-  constexpr int kDeepest = 16;
+  constexpr int kDeepest = 16;  // folders in each other; ours have few, and the stack may be small
   if (depth > kDeepest) return;
   const auto remove = [&](const char* name) {
     if (unlinkat(folder, name, 0) == 0) return true;

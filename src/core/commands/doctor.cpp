@@ -104,7 +104,7 @@ Finding chosen_manager() {
   const char* named = std::getenv("EMM_MEMORY_MANAGER");
   if (named == nullptr || *named == '\0')
     return {.what = "EMM_MEMORY_MANAGER", .words = "not set: the manager is default"};
-  constexpr std::chrono::seconds kDeadline{60};
+  constexpr std::chrono::seconds kDeadline{60};  // as --deadline has it where it is not given
   auto harm = Result<std::string>(std::string());
   if (is_foreign(named)) {
     harm = look_at_foreign(named, {}, kDeadline);

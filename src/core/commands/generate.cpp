@@ -98,7 +98,7 @@ class Generate final : public CommandRun {
     frames.stacks = stacks_.value_or(kStacks);
     frames.depth = depth_.value_or(frames.depth);
     frames.frames = shared_.value_or(kFrames);
-    constexpr std::uint64_t kMost = 100'000'000;
+    constexpr std::uint64_t kMost = 100'000'000;  // of each: catches a slip of the hand
     if (frames.stacks > kMost || frames.frames > kMost || frames.depth == 0 ||
         frames.depth > kMost) {
       return fail(

@@ -18,7 +18,7 @@ class IpcPeer final : public CommandRun {
   }
 
   Result<ExitCode> run(Console&) override {
-    constexpr int kSocket = 3;
+    constexpr int kSocket = 3;  // the descriptor that start_peer_process() leaves
     const auto ordinal = static_cast<int>(ordinal_);
     auto platform = open_platform(device_, {.devices = ordinal + 1});
     if (!platform) return std::move(platform).error();

@@ -93,7 +93,7 @@ Rows generators() {
 
 /// Lists the managers of a shared object. A child process loads it, since that may do harm.
 Result<Rows> managers_in(const std::string& file) {
-  constexpr std::chrono::seconds kDeadline{60};
+  constexpr std::chrono::seconds kDeadline{60};  // as --deadline has it where it is not given
   constexpr char kPart = '\1', kRow = '\2';
   const auto end = plugin::run_in_child(kDeadline, [&] {
     const auto all = plugin::managers_of(file);

@@ -7,6 +7,7 @@
 namespace emm {
 namespace {
 
+// Bytes. The driver gives addresses in whole pages, out of regions of a whole number of kRegion.
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20, kRegion = std::uint64_t{32} << 20;
 
 std::uint64_t round_up(std::uint64_t size, std::uint64_t step) {

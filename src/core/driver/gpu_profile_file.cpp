@@ -85,7 +85,7 @@ class DriverLibrary {
   template <class... Arguments>
   int call(const char* name, Arguments... arguments) const {
     const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
-    constexpr int kNotFound = 500;
+    constexpr int kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
     return function != nullptr ? function(arguments...) : kNotFound;
   }
 

@@ -141,6 +141,7 @@ class Merged final : public format::ByteSource {
     return std::string_view(header_).substr(0, size);
   }
   Result<std::string_view> next() override {
+    // Bytes of a piece, and those behind it that may be read.
     constexpr std::size_t kChunk = std::size_t{1} << 16, kReadable = 64;
     buffer_.clear();
     if (!begun_) buffer_ = header_;

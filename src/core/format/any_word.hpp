@@ -24,7 +24,7 @@ class AnyWord {
   bool is_in(std::string_view text) const noexcept;
 
  private:
-  static constexpr std::size_t kPairs = std::size_t{1} << 16;
+  static constexpr std::size_t kPairs = std::size_t{1} << 16;  // each pair of two bytes
   bool is_at(std::string_view text, std::size_t at) const noexcept;
 
   std::span<const RareWord> words_;

@@ -7,7 +7,7 @@
 namespace emm::format {
 
 Pages::Pages(std::size_t bytes) : bytes_(bytes) {
-  constexpr std::size_t kLargePage = std::size_t{2} << 20;
+  constexpr std::size_t kLargePage = std::size_t{2} << 20;  // bytes of a huge page of x86-64
   const auto large = bytes >= kLargePage;
   const auto mapped = bytes + (large ? kLargePage : 0);  // extra, for alignment to a large page
   auto* const memory =

@@ -53,7 +53,7 @@ class BlockRow {
   /// Prefetches for writing the memory that push() will soon write. Use it if another thread has
   /// read these blocks before, so that their cache lines have left its core by then.
   void expect_more() const noexcept {
-    constexpr std::size_t kAhead = 512;
+    constexpr std::size_t kAhead = 512;  // bytes, eight cache lines
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*(reinterpret_cast<const char*>(at_) + kAhead)));
 #else

@@ -11,7 +11,7 @@ namespace emm::format {
 
 namespace {
 
-constexpr std::size_t kWidth = 80;
+constexpr std::size_t kWidth = 80;  // columns of prose
 
 /// Breaks a command before its options where it is wide. A shell joins such lines again.
 std::string pasted(std::string_view command) {

@@ -18,7 +18,7 @@
 namespace emm::format {
 namespace {
 
-constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
+constexpr std::size_t kBufferBytes = std::size_t{64} << 10;  // bytes that are written at once
 
 /// A file descriptor and its first error.
 class OutputFile {
@@ -103,8 +103,8 @@ class GzipSink final : public ByteSink {
  public:
   explicit GzipSink(std::unique_ptr<OutputFile> file)
       : file_(std::move(file)), output_(kBufferBytes) {
-    constexpr int kGzip = 16;
-    constexpr int kMemory = 8;
+    constexpr int kGzip = 16;   // zlib: added to the window's bits, it asks for a gzip head
+    constexpr int kMemory = 8;  // zlib's default
     const int begun = deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, MAX_WBITS + kGzip,
                                    kMemory, Z_DEFAULT_STRATEGY);
     if (begun == Z_MEM_ERROR) out_of_host_memory();

@@ -15,8 +15,11 @@
 namespace emm::format {
 namespace {
 
+// Bytes of a piece: what next() gives at most.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
+// Bytes: what an importer's sniff() is shown.
 constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
+// Bytes behind a piece that may be read, by those that load words.
 constexpr std::size_t kPadding = 64;
 // For less packed input than this, starting a thread costs more than it saves.
 constexpr std::uint64_t kThreadFrom = 64 << 10;

@@ -26,7 +26,7 @@ class ByteStage {
 /// call consumed() and total().
 class RawStage : public ByteStage {
  public:
-  static constexpr std::size_t kMagicBytes = 4;
+  static constexpr std::size_t kMagicBytes = 4;  // zstd's; gzip has two
 
   virtual Result<std::string_view>
   magic() = 0;  ///< Up to kMagicBytes bytes; only before the first fill().

@@ -57,7 +57,7 @@ struct CsvColumnName {
 /// unknown columns.
 class CsvLayout {
  public:
-  static constexpr std::uint8_t kOther = 255;
+  static constexpr std::uint8_t kOther = 255;  // a column that is not known
 
   /// Ignores the case of names. Returns nothing if one of `required` (a bit for each column) is
   /// missing or a column is named twice.

@@ -6,6 +6,7 @@
 namespace emm::format {
 namespace {
 
+// XXH64's primes and stripe: the compact form names that hash.
 constexpr std::uint64_t kPrime1 = 0x9e3779b185ebca87u;
 constexpr std::uint64_t kPrime2 = 0xc2b2ae3d27d4eb4fu;
 constexpr std::uint64_t kPrime3 = 0x165667b19e3779f9u;

@@ -40,6 +40,7 @@ class Characters {
   const std::optional<Error>& failed() const noexcept { return failed_; }
 
  private:
+  // A longer string or number is damage, and is not kept.
   static constexpr std::size_t kTokenBytesMax = std::size_t{16} << 20;
   enum class Where : std::uint8_t { between, scalar, string, escape };
 

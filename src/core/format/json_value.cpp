@@ -8,7 +8,7 @@
 namespace emm::format {
 namespace {
 
-constexpr std::size_t kRowValues = 8;
+constexpr std::size_t kRowValues = 8;  // that stand on one line where all are plain
 
 void write(JsonWriter& json, const JsonValue& value) {
   switch (value.type) {

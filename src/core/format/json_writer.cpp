@@ -27,6 +27,7 @@ void append_escaped(std::string& out, char32_t point) {
 /// The number of bytes at the start of `text` that are ASCII and need no escape in a JSON string.
 /// Looks at eight bytes at a time, since call sites are many and long.
 std::size_t plain_length(std::string_view text) noexcept {
+  // A byte of 1, and a top bit, in each place.
   constexpr std::uint64_t kOnes = 0x0101010101010101, kTops = kOnes * 0x80;
   std::size_t at = 0;
   for (; text.size() - at >= sizeof(std::uint64_t); at += sizeof(std::uint64_t)) {
@@ -49,6 +50,7 @@ std::size_t plain_length(std::string_view text) noexcept {
 /// that almost all are. Returns false for any other string.
 bool append_short(std::string& out, std::string_view before, std::string_view value,
                   std::string_view after) {
+  // Characters of the value, and of what stands around it.
   constexpr std::size_t kShort = 120, kAround = 8;
   if (value.size() > kShort || plain_length(value) != value.size()) return false;
   std::array<char, kShort + kAround> text;

@@ -61,7 +61,7 @@ class JsonWriter {
   void separate();
   void new_line();
 
-  static constexpr std::size_t kDepthMax = 256;
+  static constexpr std::size_t kDepthMax = 256;  // open brackets; our own documents have few
 
   std::string* out_;
   unsigned indent_;

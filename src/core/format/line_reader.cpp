@@ -32,7 +32,7 @@ Result<bool> LineReader::next(std::string_view& line) {
   }
   ++line_number_;
   if (!carried_.empty()) {
-    constexpr std::size_t kPadding = 64;
+    constexpr std::size_t kPadding = 64;  // readable bytes behind a line, as a ByteSource gives
     carried_.reserve(carried_.size() + kPadding);
     line = carried_;
   }

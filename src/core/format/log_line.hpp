@@ -23,6 +23,8 @@ struct LogLine {
 /// The longest part of a line that LogLines gives at once. A longer line comes in parts.
 inline constexpr std::size_t kLogPartBytes = std::size_t{16} << 10;
 
+// Bytes of a log that are kept around a line of interest, and that are looked at line by line at
+// its beginning.
 inline constexpr std::size_t kLogNear = std::size_t{64} << 10;
 inline constexpr std::size_t kLogWhole = std::size_t{1} << 20;
 

@@ -185,7 +185,7 @@ PickleReader::Step PickleReader::run() {
 /// buffer holds more bytes than such an opcode has. Leaves all other opcodes and all faults to
 /// take().
 void PickleReader::run_ahead() {
-  constexpr std::ptrdiff_t kLongest = 16;
+  constexpr std::ptrdiff_t kLongest = 16;  // bytes: no opcode that is taken here is longer
   const auto at_hand = input_.at_hand();
   const auto* at = at_hand.data();
   const auto* const end = at + at_hand.size();
@@ -493,7 +493,7 @@ PickleReader::Step PickleReader::push_string_line(bool is_quoted) {
     } else {
       ++at;
     }
-    constexpr std::uint32_t kReplacement = 0xfffd;
+    constexpr std::uint32_t kReplacement = 0xfffd;  // U+FFFD, for half of a surrogate pair
     const bool is_character = code < 0xd800 || (code > 0xdfff && code <= 0x10ffff);
     text::append_utf8(words, is_character ? code : kReplacement);
   }
@@ -708,6 +708,7 @@ PickleReader::Step PickleReader::set_items_marked() {
 /// Limits memory to a multiple of the bytes read. A byte of an honest file becomes one or two
 /// bytes, a byte of a malicious file at most about sixteen.
 PickleReader::Step PickleReader::within_limits() {
+  // Bytes that any pickle may take, and how many more for each byte read.
   constexpr std::uint64_t kFree = std::uint64_t{32} << 20, kTimes = 6;
   const auto held = store_.bytes() + memo_.bytes() + stack_.capacity() * sizeof(stack_[0]) +
                     marks_.capacity() * sizeof(marks_[0]);

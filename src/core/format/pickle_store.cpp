@@ -25,6 +25,7 @@ PickleValue PickleStore::real(double value) {
 }
 
 std::pair<PickleValue, char*> PickleStore::string(std::size_t size) {
+  // Before the characters; small pickles need no whole block.
   constexpr std::size_t kLength = sizeof(std::uint32_t), kFirstBlock = std::size_t{64} << 10;
   const auto needed = (size + kLength + kTextUnit - 1) / kTextUnit * kTextUnit;
   const auto add_block = [&](std::size_t bytes) {
@@ -52,6 +53,7 @@ std::pair<PickleValue, char*> PickleStore::string(std::size_t size) {
 }
 
 bool PickleStore::fits(std::size_t values) const noexcept {
+  // What is made between two questions stays far below it.
   constexpr std::size_t kMargin = std::size_t{1} << 25;
   const auto room = [&](std::size_t used, unsigned bits, std::size_t more) {
     return used + more + kMargin < (std::size_t{1} << bits);

@@ -25,6 +25,7 @@ namespace emm::format {
 class PickleStore {
  public:
   using Type = PickleValue::Type;
+  // A dictionary whose keys no other has.
   static constexpr std::uint32_t kNoShape = ~std::uint32_t{0};
 
   PickleStore();
@@ -40,6 +41,7 @@ class PickleStore {
   /// plain data.
   static PickleValue plain_maker() noexcept { return other(Other::constant, kPlainMaker); }
   PickleValue integer(std::int64_t value) {
+    // A value of 32 bits has 31 for an integer.
     constexpr std::int64_t kLimit = std::int64_t{1} << 30;
     if (value >= -kLimit && value < kLimit)
       return PickleValue((static_cast<std::uint32_t>(value) << 1) | 1u);
@@ -127,11 +129,14 @@ class PickleStore {
   static constexpr std::uint32_t kOther = 8, kOtherMask = 15;
   static constexpr unsigned kContainerShift = 2, kStringShift = 3, kWideShift = 4, kOtherShift = 6;
   enum class Other : std::uint32_t { constant, real, unsigned_integer };
+  // The constants, by number.
   static constexpr std::uint32_t kNone = 1, kFalse = 2, kTrue = 3, kOpaque = 4, kPlainMaker = 5;
 
-  static constexpr unsigned kTypeBits = 4;
+  static constexpr unsigned kTypeBits = 4;  // the low bits of a value tell its type
   static constexpr std::uint32_t kTypeMask = (1u << kTypeBits) - 1;
+  // Dictionaries of other keys, or of more, are kept without a shape.
   static constexpr std::size_t kShapesMax = 4096, kShapeKeysMax = 64;
+  // Places in the head of a block of a container, and the sizes of such heads.
   static constexpr std::uint32_t kNext = 1, kLast = 2, kSize = 3, kHead = 2, kFirstHead = 4;
   static constexpr std::size_t kTextUnit =
       4;  // alignment of strings, so that a value can address them

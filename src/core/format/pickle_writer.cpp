@@ -5,7 +5,7 @@
 namespace emm::format {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{256} << 10;
+constexpr std::size_t kPiece = std::size_t{256} << 10;  // bytes that are written at once
 
 }  // namespace
 

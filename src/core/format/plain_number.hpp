@@ -14,6 +14,7 @@ inline bool take_plain_number(const char*& at, std::uint64_t& value) noexcept {
   // Loads eight characters into a word, the first one in the lowest byte. Counts the leading digits
   // and returns their value.
   const auto take = [](const char* from, unsigned& count) {
+    // Eight times '0', and what lifts all above 9 to a top bit.
     constexpr std::uint64_t kZeros = 0x3030303030303030, kAboveNine = 0x7676767676767676;
     constexpr std::uint64_t kHighBits = 0x8080808080808080;
     std::uint64_t word = 0;
@@ -25,6 +26,7 @@ inline bool take_plain_number(const char*& at, std::uint64_t& value) noexcept {
     if (count == 0) return std::uint64_t{0};
     word <<= 64 - 8 * count;  // puts zeros in front
     word = word * 10 + (word >> 8);
+    // Every fourth byte: a pair of digits and room for the carry.
     constexpr std::uint64_t kPairs = 0x000000ff000000ff;
     return ((word & kPairs) * (100 + (std::uint64_t{1000000} << 32)) +
             ((word >> 16) & kPairs) * (1 + (std::uint64_t{10000} << 32))) >>

@@ -85,6 +85,7 @@ class PrintedLines final : public ByteSource {
 
   Result<std::string_view> next() override {
     if (std::exchange(peeked_, false)) return std::string_view(text_).substr(0, size_);
+    // Bytes of a piece, and those behind it that may be read.
     constexpr std::size_t kPiece = std::size_t{64} << 10, kReadable = 64;
     text_.clear();
     for (std::string_view line; text_.size() < kPiece;) {
@@ -109,6 +110,7 @@ class PrintedLines final : public ByteSource {
 }  // namespace
 
 std::unique_ptr<ByteSource> printed_lines(std::unique_ptr<ByteSource> source) {
+  // Bytes: as much as an importer's sniff() is shown.
   constexpr std::size_t kPrefix = std::size_t{64} << 10;
   const auto begin = source->peek(kPrefix);
   const bool is_json = begin && (begin->starts_with('{') || begin->starts_with('[')) &&

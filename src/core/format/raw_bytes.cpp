@@ -68,7 +68,7 @@ class FileStage final : public RawStage {
   /// Waits until there is something to read. Looks at `stop` now and then, since a signal may
   /// arrive between a look at `stop` and the read, or on another thread than the reading one.
   Status wait() const {
-    constexpr int kLookMs = 100;
+    constexpr int kLookMs = 100;  // an interrupt is noticed after so long at most
     if (stop_ == nullptr) return {};
     for (;;) {
       if (stop_->load(std::memory_order_relaxed)) return interrupted_reading(name_);
@@ -126,7 +126,7 @@ Result<std::unique_ptr<RawStage>> open_raw(const std::string& path, const std::a
 Result<std::string> file_bytes(const std::string& path, const std::atomic<bool>* stop) {
   auto raw = open_raw(path, stop);
   if (!raw) return std::move(raw).error();
-  constexpr std::size_t kPiece = std::size_t{64} << 10;
+  constexpr std::size_t kPiece = std::size_t{64} << 10;  // bytes of a read
   std::string bytes;
   for (std::size_t size = 0;;) {
     bytes.resize(size + kPiece);

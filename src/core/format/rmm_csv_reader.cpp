@@ -131,6 +131,7 @@ class Columns {
 /// Parses "01:54:00.576568" or "01:54:00:576568", with up to nine digits of the second, into
 /// nanoseconds.
 std::optional<std::uint64_t> time_of_day(std::string_view text) noexcept {
+  // Characters of hh:mm:ss, and of that with nine digits more.
   constexpr std::size_t kSeconds = 8, kMost = 18;
   if (text.size() < kSeconds || text.size() == kSeconds + 1 || text.size() > kMost)
     return std::nullopt;
@@ -166,7 +167,7 @@ class PlainRow {
   explicit PlainRow(std::string_view line) noexcept : at_(line.data()), end_(at_ + line.size()) {}
 
   bool read(bool with_thread, Row& row) noexcept {
-    constexpr std::size_t kTime = 15;
+    constexpr std::size_t kTime = 15;  // characters of hh:mm:ss:uuuuuu
     row.thread = 0;
     if (with_thread && !(decimal(row.thread) && comma())) return false;
     if (left() <= kTime) return false;
@@ -195,7 +196,7 @@ class PlainRow {
   }
   bool comma() noexcept { return left() != 0 && *at_++ == ','; }
   bool decimal(std::uint64_t& value) noexcept {
-    constexpr std::ptrdiff_t kMostDigits = 19;
+    constexpr std::ptrdiff_t kMostDigits = 19;  // that 64 bits hold, whatever they are
     const auto* const begin = at_;
     for (value = 0; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
       value = value * 10 + static_cast<std::uint64_t>(*at_ - '0');
@@ -203,7 +204,7 @@ class PlainRow {
     return at_ != begin && at_ - begin <= kMostDigits;
   }
   bool hex(std::uint64_t& value) noexcept {
-    constexpr std::ptrdiff_t kMostDigits = 16;
+    constexpr std::ptrdiff_t kMostDigits = 16;  // of 64 bits
     if (!take("0x")) return false;
     const auto* const begin = at_;
     for (value = 0; at_ != end_; ++at_) {

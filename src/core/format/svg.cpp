@@ -92,7 +92,7 @@ std::string Svg::finish() {
 }
 
 std::vector<std::uint64_t> binary_ticks(std::uint64_t max) {
-  constexpr std::uint64_t kSteps = 6;
+  constexpr std::uint64_t kSteps = 6;  // ticks of an axis, about
   const auto step = std::bit_ceil(std::max<std::uint64_t>(max / kSteps, 1));
   std::vector<std::uint64_t> out{0};
   while (out.back() < max && out.back() <= ~std::uint64_t{0} - step)
@@ -101,7 +101,7 @@ std::vector<std::uint64_t> binary_ticks(std::uint64_t max) {
 }
 
 std::vector<std::uint64_t> decimal_ticks(std::uint64_t max) {
-  constexpr std::uint64_t kSteps = 8;
+  constexpr std::uint64_t kSteps = 8;  // ticks of an axis, about
   std::uint64_t step = 1;
   for (std::uint64_t ten = 1; max / kSteps > step && ten < max; ten *= 10) {
     for (const std::uint64_t times : {1u, 2u, 5u}) {

@@ -16,6 +16,7 @@
 namespace emm::format {
 namespace {
 
+// Bytes: what zstd wants to be given at a time.
 constexpr std::size_t kInputBytes = std::size_t{128} << 10;
 constexpr std::string_view kGzipMagic("\x1f\x8b", 2);
 constexpr std::string_view kZstdMagic("\x28\xb5\x2f\xfd", 4);
@@ -28,7 +29,7 @@ class GzipStage final : public ByteStage {
  public:
   GzipStage(RawStage& packed, const std::string& name)
       : packed_(packed), name_(name), input_(kInputBytes) {
-    constexpr int kGzipOnly = 16;
+    constexpr int kGzipOnly = 16;  // zlib: added to the window's bits, it asks for a gzip head
     const int begun = inflateInit2(&stream_, MAX_WBITS + kGzipOnly);
     if (begun == Z_MEM_ERROR) out_of_host_memory();
     EMM_ASSERT(begun == Z_OK);
@@ -233,7 +234,7 @@ class EncodedStage final : public ByteStage {
   }
 
   Result<bool> next_letter() {
-    constexpr char32_t kNoLetter = 0xfffd;
+    constexpr char32_t kNoLetter = 0xfffd;  // U+FFFD, for half of a surrogate pair
     auto unit = std::exchange(held_, std::nullopt);
     if (!unit) {
       auto next = next_unit();

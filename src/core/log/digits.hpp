@@ -11,12 +11,13 @@
 /// caller provides the room: a number takes less than kNumber bytes.
 namespace emm::log {
 
-inline constexpr std::size_t kNumber = 32;
+inline constexpr std::size_t kNumber = 32;  // a double has 24 characters at most, an integer 20
 
 namespace digits {
 
 static_assert(std::endian::native == std::endian::little, "the first digit is in the lowest byte");
 
+// A byte of 1 in each place: eight characters are worked on at once.
 inline constexpr std::uint64_t kOnes = 0x0101'0101'0101'0101;
 inline constexpr std::uint64_t kZeros = kOnes * '0';
 /// 10^0 to 10^15.
@@ -75,7 +76,7 @@ inline char* put(char* at, std::string_view text) noexcept {
 }
 
 inline char* put_decimal(char* at, std::uint64_t value) noexcept {
-  constexpr std::uint64_t kEight = 100'000'000;
+  constexpr std::uint64_t kEight = 100'000'000;  // the numbers below have eight digits, one word
   if (value < 10) return put(at, static_cast<char>('0' + value));
   if (value >= kEight) {
     at = put_decimal(at, value / kEight);

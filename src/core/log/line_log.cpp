@@ -8,7 +8,7 @@ using trace::Op;
 
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{64} << 10;
+constexpr std::size_t kBlock = std::size_t{64} << 10;  // bytes of lines that are written at once
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 
 namespace emm::log {
 
-inline constexpr std::uint64_t kNoId = ~std::uint64_t{0};
+inline constexpr std::uint64_t kNoId = ~std::uint64_t{0};  // a record without an allocation
 
 /// The result of one operation of a replay, in 64 bytes. Only the engine makes records.
 ///

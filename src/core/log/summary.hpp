@@ -197,6 +197,7 @@ struct Summary {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> peak_reserved_by_device;
   /// The first pass in at most kCoursePoints parts. Empty if several threads replay.
   std::vector<CoursePoint> course{};
+  // Eight for each column of the curve on a terminal.
   static constexpr std::size_t kCoursePoints = 480;
   std::vector<Flush> flushes;                       ///< Those of the first pass.
   std::optional<FlushComparison> recorded_flushes;  ///< Present if the recording has flushes.

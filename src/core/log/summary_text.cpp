@@ -48,7 +48,7 @@ class Page {
 
   /// A name, and its value in a separate column.
   void row(std::string_view name, std::string_view value) {
-    constexpr std::size_t kNameWidth = 12;
+    constexpr std::size_t kNameWidth = 12;  // columns
     std::string line = "  ";
     line.append(name);
     if (line.size() < 2 + kNameWidth) line.append(2 + kNameWidth - line.size(), ' ');
@@ -276,7 +276,7 @@ void show_pass(Page& page, const Pass& pass, const FourWay& outcomes) {
 
 /// Live and reserved bytes as two curves on one scale.
 void show_course(Page& page, const Summary& summary, bool blocks) {
-  constexpr std::size_t kWidth = 60;
+  constexpr std::size_t kWidth = 60;           // columns of the curve
   if (summary.course.size() < kWidth) return;  // fewer parts than this show no trend
   std::vector<std::uint64_t> live(kWidth), reserved(kWidth);
   for (std::size_t i = 0; i < summary.course.size(); ++i) {

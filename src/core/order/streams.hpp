@@ -16,7 +16,7 @@ namespace emm::order {
 /// Work that one host thread has waited for counts as done for all threads. One thread at a time.
 class Streams {
  public:
-  static constexpr std::uint32_t kUntagged = ~std::uint32_t{0};
+  static constexpr std::uint32_t kUntagged = ~std::uint32_t{0};  // work without a stream of its own
 
   /// The timeline of a handle. A handle that created() never reported is taken for a blocking
   /// stream. CU_STREAM_PER_THREAD has a timeline for each host thread.

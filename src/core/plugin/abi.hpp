@@ -48,8 +48,10 @@ struct GivenText {
 /// few bytes and the next one enough, so that a function that ignores `size` is caught.
 template <class Ask>
 GivenText get_text(Ask ask) {
+  // Bytes: a first buffer that is too small, the longest text that is taken, and what is guarded
+  // behind a buffer.
   constexpr std::size_t kLittle = 8, kLongest = std::size_t{1} << 20, kBehind = 256;
-  constexpr char kGuard = '\x5a';
+  constexpr char kGuard = '\x5a';  // no letter that a text is likely to end with
   GivenText given;
   std::string buffer;
   const auto fill = [&](std::size_t room) {

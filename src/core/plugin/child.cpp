@@ -37,7 +37,8 @@ namespace emm::plugin {
 namespace {
 
 using Deadline = std::chrono::steady_clock::time_point;
-constexpr std::size_t kSaidBytes = 4096;
+constexpr std::size_t kSaidBytes = 4096;  // of the last words on stderr
+// A child may be damaged, and its answer of any size.
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} << 20;
 constexpr const char* kHeapChecks = "libc_malloc_debug.so.0";
 
@@ -214,7 +215,7 @@ class Patience {
 };
 
 Ended wait_for(pid_t pid, Shared& shared, const ChildOptions& options, std::vector<pid_t>& ours) {
-  constexpr int kTickMs = 5;
+  constexpr int kTickMs = 5;  // how late an end or a time limit is noticed
   using Kind = ChildEnd::Kind;
   Patience patience(options, shared.marks);
   const Descriptor child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

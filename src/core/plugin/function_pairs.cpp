@@ -131,7 +131,7 @@ emm_plugin_table_v1 pair_table() noexcept {
 
 template <class Manager>
 Result<Plugin> load(std::string_view kind, std::string_view spec, bool takes_more) {
-  constexpr std::size_t kParts = 3;
+  constexpr std::size_t kParts = 3;  // a library and the names of two functions
   std::vector<std::string> parts;
   auto rest = spec;
   while (parts.size() < kParts) {

@@ -49,6 +49,7 @@ class Current {
 /// An answer that a plugin fills in. The guard behind it must stay unchanged.
 template <class Answer>
 struct Guarded {
+  // No value that a plugin is likely to write.
   static constexpr std::uint64_t kPattern = 0xa5a5a5a5a5a5a5a5;
   Answer value{};
   std::array<std::uint64_t, 16> behind{};
@@ -501,6 +502,7 @@ std::string ImportedManager::report() const {
 
 MemoryStatistics ImportedManager::statistics() const {
   if (plugin_.table.statistics == nullptr) return {};
+  // Figures: what is asked for at once, and what is guarded behind them.
   constexpr std::size_t kMost = 256, kBehind = 64;
   constexpr emm_statistic kUntouched{nullptr, EMM_NOT_KNOWN};
   std::vector<emm_statistic> given;

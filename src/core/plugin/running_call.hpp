@@ -33,7 +33,7 @@ class RunningCall {
 
 /// What one thread did last for a foreign manager.
 struct alignas(64) CallMark {
-  static constexpr std::uint64_t kNoEvent = ~std::uint64_t{0};
+  static constexpr std::uint64_t kNoEvent = ~std::uint64_t{0};  // no event of a trace
   std::atomic<bool> taken{false};              ///< A running thread owns this mark.
   std::atomic<std::uint32_t> depth{0};         ///< Calls that have not returned.
   std::atomic<std::uint64_t> changes{0};       ///< How often a call has begun or returned.
@@ -44,7 +44,7 @@ struct alignas(64) CallMark {
 /// The marks of all threads of a process.
 struct CallMarks {
   static constexpr std::size_t kThreads = 1280;  ///< More share the last mark.
-  static constexpr std::size_t kLength = 240;
+  static constexpr std::size_t kLength = 240;    // bytes; longer words are cut
   std::array<CallMark, kThreads> threads{};
   std::atomic<const char*> last{nullptr};    ///< The slot of the call that began last.
   std::array<char, kLength> operation{};     ///< The last words of mark_operation().

@@ -183,6 +183,7 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == sizeof(Record));
 inline constexpr std::uint64_t kBlockMagic = 0x6b636f6c62776172;  // "rawblock"
+// One place is the BlockHeader's.
 inline constexpr std::size_t kBlockRecords = kBlockBytes / sizeof(Record) - 1;
 
 /// The first page of a file.

@@ -30,7 +30,7 @@ using plugin::ChildEnd;
 class Ring final : public log::RecordSink {
  public:
   void on_record(const log::Record& record, const log::Gauges& gauges) override {
-    constexpr useconds_t kWaitUs = 50;
+    constexpr useconds_t kWaitUs = 50;  // what a full ring is left for the parent to empty it
     const auto at = put_.load(std::memory_order_relaxed);
     while (at - taken_.load(std::memory_order_acquire) == kRecords) usleep(kWaitUs);
     records_[at % kRecords] = {.record = record, .gauges = gauges};
@@ -46,7 +46,7 @@ class Ring final : public log::RecordSink {
   }
 
  private:
-  static constexpr std::uint64_t kRecords = 8192;
+  static constexpr std::uint64_t kRecords = 8192;  // of the ring: what the parent may lag behind
   struct Both {
     log::Record record;
     log::Gauges gauges;
@@ -62,6 +62,7 @@ struct Shared {
   std::atomic<bool> wants_log{false};
   std::atomic<std::uint64_t> done{0}, total{0};
 };
+// In whole pages, as mmap() gives them.
 constexpr std::size_t kSharedBytes = (sizeof(Shared) + 4095) / 4096 * 4096;
 
 std::uint64_t executed_event() noexcept {

@@ -88,6 +88,7 @@ bool judged_nothing(const log::Summary& summary) noexcept {
 }
 
 int exit_code(const log::Summary& summary, bool leaks_fail) noexcept {
+  // A shell's exit code of a process that a signal ended, less the signal.
   constexpr int kSignalled = 128;
   if (summary.abnormal && summary.abnormal->signal != 0)
     return kSignalled + summary.abnormal->signal;

@@ -57,6 +57,7 @@ struct ReplayOptions {
   std::span<std::byte> kept{};
 };
 
+// For ReplayOptions::kept: the summary that is kept while the run goes on.
 inline constexpr std::size_t kKeptBytes = std::size_t{16} << 20;
 
 /// Makes the contexts of a trace: the engine knows neither devices nor managers.

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kPoll = std::chrono::milliseconds(10);
-constexpr std::size_t kNamed = 8;  // absent ranks that a message names
+constexpr auto kPoll = std::chrono::milliseconds(10);  // how late another rank's file is seen
+constexpr std::size_t kNamed = 8;                      // absent ranks that a message names
 
 bool is_there(const std::string& path) {
   std::error_code error;

@@ -7,7 +7,7 @@
 namespace emm::replay {
 namespace {
 
-constexpr std::size_t kHolders = 10;
+constexpr std::size_t kHolders = 10;  // that a report names
 
 struct Holder {
   std::uint64_t size;

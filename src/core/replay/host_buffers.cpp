@@ -9,7 +9,7 @@
 namespace emm::replay {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPage = 4096;  // bytes: host memory is registered in pages
 constexpr std::uint64_t kSpace = std::uint64_t{1} << 46;  ///< No machine has room for more bytes.
 
 }  // namespace

@@ -19,6 +19,7 @@ struct Kept {
 
   static constexpr std::size_t kRunBytes = std::size_t{256}
                                            << 10;  ///< For the header, and again for the run.
+  // Two, so that a whole one stays while the other is written.
   static constexpr std::size_t kSummaryBytes = (kKeptBytes - 2 * kRunBytes) / 2;
   static std::size_t summary_at(std::uint32_t which) noexcept {
     return 2 * kRunBytes + which * kSummaryBytes;

@@ -36,7 +36,7 @@ struct alignas(128) Live {
 /// once slot() returns it there.
 class LiveSet {
  public:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};  // no entry
 
   /// The free entries of one thread.
   class alignas(128) Cache {
@@ -166,11 +166,13 @@ class LiveSet {
   }
 
  private:
-  static constexpr std::size_t kBlock = 256;
+  static constexpr std::size_t kBlock = 256;  // entries that a thread takes at a time
+  // Bytes of a cache line.
   static constexpr std::size_t kLine = 64, kPerLine = kLine / sizeof(std::uint32_t);
   struct alignas(kLine) Line {
     std::atomic<std::uint32_t> of[kPerLine];
   };
+  // In place of an entry: values that no entry has.
   static constexpr std::uint32_t kUndecided = kNone - 1, kNotHeld = kNone - 2, kSpecial = kNone - 2;
 
   std::atomic<std::uint32_t>& slot_of(AllocId id) const noexcept {

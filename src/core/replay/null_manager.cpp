@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kRange = std::uint64_t{1}
                                  << 46;  ///< The size of each thread's address range.
-constexpr std::uint64_t kRanges = std::uint64_t{1} << 16;
-constexpr std::uint64_t kStep = 256;
+constexpr std::uint64_t kRanges = std::uint64_t{1} << 16;  // threads share a range from here on
+constexpr std::uint64_t kStep = 256;  // bytes: CUDA promises addresses of this alignment
 
 /// Returns the next address of this thread's range.
 std::uint64_t place(std::uint64_t size) noexcept {

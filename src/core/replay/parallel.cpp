@@ -11,9 +11,9 @@ namespace {
 
 using trace::Op;
 
-constexpr std::size_t kLogged = 1 << 20;  ///< Events between two writes to the log.
-constexpr std::uint64_t kNever = ~std::uint64_t{0};
-constexpr std::size_t kSamples = 256;  ///< Samples of all threads in a pass.
+constexpr std::size_t kLogged = 1 << 20;             ///< Events between two writes to the log.
+constexpr std::uint64_t kNever = ~std::uint64_t{0};  // ns
+constexpr std::size_t kSamples = 256;                ///< Samples of all threads in a pass.
 
 void raise(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
   auto known = peak.load(std::memory_order_relaxed);

@@ -30,6 +30,7 @@ class Peer {
   virtual Status close(std::uint32_t opening) = 0;
 };
 
+// A peer opens a device first, and many may do so at the same time.
 inline constexpr int kPeerTimeoutMs = 30'000;
 
 /// Runs `command` (a program and its arguments) with a socket as descriptor 3 for the protocol. If

@@ -15,7 +15,7 @@
 namespace emm::replay::protocol {
 
 enum class Request : std::uint8_t { open, address, read, write, close };
-inline constexpr std::uint32_t kFrameMax = 16u << 20;
+inline constexpr std::uint32_t kFrameMax = 16u << 20;  // bytes; a longer one is damage
 
 class Writer {
  public:

@@ -14,7 +14,7 @@ using protocol::Reader;
 using protocol::Request;
 using protocol::Writer;
 
-constexpr int kProtocolError = 70;
+constexpr int kProtocolError = 70;  // ExitCode of a bug of ours
 
 /// The handles that this process has opened, by number.
 class Openings {

@@ -13,8 +13,8 @@ namespace {
 
 using trace::Op;
 
-constexpr std::size_t kChunk = 1024;  ///< Events between two calls of ReplayOptions::progress.
-constexpr std::size_t kThreadsMax = 1024;
+constexpr std::size_t kChunk = 1024;       ///< Events between two calls of ReplayOptions::progress.
+constexpr std::size_t kThreadsMax = 1024;  // of a trace; each becomes one of the process
 
 }  // namespace
 

@@ -29,7 +29,7 @@ class SpinLock {
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
  private:
-  static constexpr unsigned kSpins = 64;
+  static constexpr unsigned kSpins = 64;  // looks before a thread yields its processor
   std::atomic<bool> held_{false};
 };
 

@@ -39,7 +39,7 @@ class Anonymizer final : public OperationSink {
     graph,
     range
   };
-  static constexpr std::size_t kKinds = 12;
+  static constexpr std::size_t kKinds = 12;  // as many as Kind has
 
   void rename(Kind kind, Id& id);
   std::string renamed(Kind kind, const std::string& name);

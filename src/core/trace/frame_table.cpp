@@ -10,6 +10,7 @@ namespace {
 
 /// Hashes eight bytes at a time, as a trace of PyTorch's may look up a hundred million frames.
 std::size_t hash_of(std::string_view text) noexcept {
+  // 2^64 over the golden ratio: Fibonacci hashing.
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
   std::uint64_t hash = text.size() * kOdd;
   const auto mix = [&](std::uint64_t word) {
@@ -27,6 +28,7 @@ std::size_t hash_of(std::string_view text) noexcept {
   return static_cast<std::size_t>(hash);
 }
 
+// The length of a text that has its true length in the next 32 bits.
 constexpr std::uint16_t kLong = 0xffff;
 
 }  // namespace

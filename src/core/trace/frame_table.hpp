@@ -32,6 +32,7 @@ class FrameTable {
   std::uint64_t memory_bytes() const noexcept;
 
  private:
+  // Places of the hash table. Of more frames than half as many, each is kept wherever it stands.
   static constexpr std::size_t kSlotsMax = std::size_t{1} << 23;
   static constexpr std::size_t kUnit = 4;  // alignment of texts, so that 32 bits can address them
   static constexpr unsigned kBlockShift = 18;  // log2 of the units in a block

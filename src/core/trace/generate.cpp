@@ -193,6 +193,7 @@ void sawtooth(Maker& maker) {
 
 /// Most allocations die after a few operations; one in sixteen grows old.
 void generational(Maker& maker) {
+  // As the weak generational hypothesis has it: most die young.
   constexpr std::uint64_t kOldOneIn = 16;
   const auto nursery = std::max<std::uint64_t>(maker.live_target / kOldOneIn, 1);
   std::size_t old = 0;  // blocks before this index are old

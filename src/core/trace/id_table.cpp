@@ -11,6 +11,7 @@ namespace emm::trace {
 namespace {
 
 std::uint64_t hash_of(const Id& id) noexcept {
+  // 2^64 over the golden ratio: Fibonacci hashing.
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
   const auto value = id.is_number() ? id.number : std::hash<std::string_view>()(id.text) ^ kGolden;
   const auto mixed = value * kGolden;
@@ -79,6 +80,7 @@ IdTable::Found IdTable::find_in_slots(const Id& id) {
 /// Does dense_ have an entry for the number? Grows dense_ if that costs only a few words per id.
 bool IdTable::in_dense(std::uint64_t number, bool is_next) {
   if (number < dense_.size()) return true;
+  // Numbers below 65,536 are always dense; above, a table costs four words an id at most.
   constexpr std::uint64_t kFew = 16384, kWords = 4;
   const auto limit = kWords * (words_.size() + kFew);
   const auto wanted =
@@ -112,7 +114,7 @@ void IdTable::add(const Id& id) {
 }
 
 void IdTable::grow() {
-  constexpr std::size_t kFirst = 16;
+  constexpr std::size_t kFirst = 16;  // doubles from there
   const auto old = std::move(slots_);
   slots_.assign(old.empty() ? kFirst : old.size() * 2, 0);
   for (const auto entry : old) {

@@ -15,6 +15,7 @@ namespace emm::trace {
 template <class T>
 class BlockVector {
  public:
+  // Blocks of 4,096 values: a small trace wastes little.
   static constexpr std::size_t kShift = 12;
   static constexpr std::size_t kBlock = std::size_t{1} << kShift;
 

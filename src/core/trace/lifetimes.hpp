@@ -10,6 +10,7 @@
 
 namespace emm::trace {
 
+// The end of what the trace does not end.
 inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
 
 /// What one id of a trace is, and the events between which it lives. Events are indices into the

@@ -5,7 +5,7 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::size_t kFirstEntries = 1024;
+constexpr std::size_t kFirstEntries = 1024;  // doubles from there
 
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace emm::trace {
 /// each gap in the numbers, and the whole text of ids that are text.
 class LiveIds {
  public:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};  // not live
 
   LiveIds();
 

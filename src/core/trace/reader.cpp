@@ -13,6 +13,7 @@
 namespace emm::trace {
 namespace {
 
+// The longest beginning that decides which form a file has.
 constexpr std::size_t kPeekBytes = std::size_t{64} << 10;
 
 /// Parses one line into a JSON value. torn() tells whether the line ends inside a value; only the

@@ -16,6 +16,7 @@ namespace {
 
 using enum Member;
 
+// An event that has no time yet, see make_times_relative().
 constexpr std::uint64_t kNoTime = std::numeric_limits<std::uint64_t>::max();
 // Members that an Event has no field for.
 constexpr Members kDetailed(expect, handle, buffer, offset, page_offset, align, count, bytes, free,
@@ -502,6 +503,7 @@ std::uint64_t Trace::memory_bytes() const noexcept {
   bytes_held += pool_steps_.steps.capacity() * sizeof(PoolStep);
   if (building_ != nullptr) {
     bytes_held += building_->seqs.memory_bytes();
+    // Bytes of a node of libstdc++'s unordered_map with such an entry.
     constexpr std::uint64_t kHashNode = 32;
     bytes_held += building_->details.size() * kHashNode;
   }

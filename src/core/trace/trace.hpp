@@ -255,6 +255,7 @@ class Trace final : public OperationSink {
   std::size_t pools_ = 0;
   PoolSteps pool_steps_;
   std::uint64_t peak_live_ = 0;
+  // Fewer are a state, not a recording of a program.
   static constexpr std::uint32_t kRequestsMin = 2;
   std::size_t beginning_ = 0;
   std::uint32_t requests_ = 0;  ///< Of the program, counted up to kRequestsMin.

@@ -80,7 +80,7 @@ std::uint64_t Trace::seq(std::size_t index) const noexcept {
 }
 
 void Trace::make_times_relative() noexcept {
-  constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
+  constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();  // an event without a time
   std::uint64_t start = kNone;
   std::uint64_t last = 0;
   for (std::size_t i = 0; i < size(); ++i) {

@@ -123,6 +123,7 @@ struct Trace::Window {
   /// has none left.
   [[gnu::always_inline]] std::uint32_t take_slot() {
     if (!ended.empty() && static_cast<std::uint32_t>(count) - ended[0].event > lag()) {
+      // Frees by which a slot is fetched before it is reused.
       constexpr std::size_t kAhead = 8;
       if (ended.size() > kAhead) __builtin_prefetch(&slots[ended[kAhead].slot], 1);
       const auto slot = ended[0].slot;

@@ -14,7 +14,7 @@
 namespace emm::cli {
 
 Result<NamedRanks> NamedRanks::parse(const std::string& given) {
-  constexpr std::uint64_t kMost = 65536;
+  constexpr std::uint64_t kMost = 65536;  // ranks of a job: catches a slip of the hand
   const auto wrong = [&](std::string_view expected) {
     return fail(Errc::usage, "--ranks {}: expected {}", given, expected);
   };

@@ -10,7 +10,7 @@
 namespace emm::cli {
 namespace {
 
-constexpr std::size_t kShownRanks = 16;
+constexpr std::size_t kShownRanks = 16;  // rows that a reader compares at a glance; --json has all
 
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields(1);

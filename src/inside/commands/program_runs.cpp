@@ -170,7 +170,7 @@ Status ProgramRuns::begin(std::size_t number, const std::vector<std::string>& co
 }
 
 void ProgramRuns::look_at_memory() {
-  constexpr std::uint64_t kEachMs = 200;
+  constexpr std::uint64_t kEachMs = 200;  // the whole of /proc is read for it
   if (now_ms() - looked_ms_ < kEachMs) return;
   const auto all = processes();
   for (auto& one : running_) {
@@ -202,7 +202,7 @@ std::vector<std::pair<std::size_t, EndedRun>> ProgramRuns::ended() {
     found.emplace_back(one->number, std::move(run));
     one = running_.erase(one);
   }
-  constexpr int kPollMs = 20;
+  constexpr int kPollMs = 20;  // what a run's end may be noticed late by
   if (found.empty() && !running_.empty()) poll(nullptr, 0, kPollMs);
   return found;
 }
@@ -236,7 +236,7 @@ void ProgramRuns::end_all() {
     }
     return false;
   };
-  constexpr std::uint64_t kGraceMs = 3000, kDeathMs = 2000;
+  constexpr std::uint64_t kGraceMs = 3000, kDeathMs = 2000;  // after SIGTERM and after SIGKILL
   if (have_ended(kGraceMs)) return;
   add_descendants();  // what they began meanwhile
   for (const auto process : all) kill(process, SIGKILL);

@@ -11,7 +11,7 @@
 namespace emm::cli {
 namespace {
 
-constexpr std::size_t kShown = 10;
+constexpr std::size_t kShown = 10;  // places on the terminal; --json has all
 
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words(1);
@@ -63,7 +63,7 @@ void say_sizes(Console& console, std::vector<AskedPlace> places, std::string_vie
 
 /// The lines in a sentence: "a.py:3, b.py:9 and 4 more".
 std::string lines_of(const std::vector<AskedPlace>& places) {
-  constexpr std::size_t kNamed = 3;
+  constexpr std::size_t kNamed = 3;  // lines that a sentence still reads well with
   std::string words;
   for (std::size_t i = 0; i < places.size() && i < kNamed; ++i)
     words += (i == 0 ? "" : ", ") + places[i].where;

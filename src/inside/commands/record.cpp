@@ -557,7 +557,7 @@ class RecordProgram final : public CommandRun {
 
    private:
     void look_at(std::uint64_t process, int depth) {
-      constexpr int kDeepest = 32;
+      constexpr int kDeepest = 32;  // generations of processes; ends where /proc changes meanwhile
       std::ifstream maps(text::format("/proc/{}/maps", process));
       std::string other;
       bool ours = false;
@@ -881,7 +881,7 @@ class RecordProgram final : public CommandRun {
   static bool names_calls(const std::string& file) {
     auto source = format::ByteSource::open(file);
     if (!source) return false;
-    constexpr std::size_t kHeader = 4096;
+    constexpr std::size_t kHeader = 4096;  // bytes; the tool stands in the first line
     const auto begin = (*source)->peek(kHeader);
     return begin && begin->find("\"tool\":\"emmctl.record\"") != begin->npos;
   }

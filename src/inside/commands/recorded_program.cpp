@@ -150,11 +150,13 @@ int wait_for_end(pid_t process, const ProgramStart& start) {
     if (ended && !told_left && start.wake) start.wake(process, Wake::left);
     told_left = ended.has_value();
     if (looks) looks = start.look(process);
+    // A program loads its libraries as it begins, and seldom later.
     constexpr std::uint64_t kLooksMs = 5, kLooksMsMost = 500;
     int wait_ms =
         looks ? static_cast<int>(std::min(kLooksMs + kLooksMs * round, kLooksMsMost)) : -1;
     if (until) {
       const auto now = monotonic_ns();
+      // An int of ms, as poll() takes it, with room; the wait is then begun anew.
       constexpr std::uint64_t kMsMost = 1'000'000'000;
       const auto left = now < *until ? (*until - now + 999'999) / 1'000'000 : 0;
       const auto soon = wait_ms < 0 ? kMsMost : static_cast<std::uint64_t>(wait_ms);

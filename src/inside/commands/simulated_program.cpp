@@ -167,7 +167,7 @@ Status make_library(const Answers& answers, const std::string& made,
   // What others count meanwhile stays.
   const auto counts = made + std::string(kCounts);
   const int file = ::open(counts.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kPage = 4096;  // bytes: the counters are mapped in whole pages
   const auto size = (counters * sizeof(std::uint64_t) + kPage - 1) / kPage * kPage;
   const bool sized = file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0;
   if (file >= 0) ::close(file);

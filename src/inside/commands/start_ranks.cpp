@@ -85,7 +85,7 @@ class StartRanks final : public CommandRun {
     const auto words = text::format("emmctl: {}: {}: expected a program that can be run\n",
                                     words_[2], std::strerror(errno));
     (void)!write(STDERR_FILENO, words.data(), words.size());
-    constexpr int kUsage = 2;
+    constexpr int kUsage = 2;  // ExitCode::usage
     _exit(kUsage);
   }
 
@@ -95,6 +95,7 @@ class StartRanks final : public CommandRun {
 
   void wait_a_while(Console& console, const sigset_t& awaited) {
     using Clock = std::chrono::steady_clock;
+    // How late a second rank's failure or the end of the grace is noticed.
     constexpr timespec kLook{.tv_sec = 1, .tv_nsec = 0};
     siginfo_t info{};
     const int signal = sigtimedwait(&awaited, &info, &kLook);
@@ -112,6 +113,8 @@ class StartRanks final : public CommandRun {
       }
       going_.erase(found);
     }
+    // The ranks that live get kGrace to end by themselves, as NCCL's time limits make them, and
+    // kMore after SIGTERM.
     constexpr auto kGrace = std::chrono::seconds(30), kMore = std::chrono::seconds(10);
     if (code_ == 0 || Clock::now() - failed_ < kGrace) return;
     end_all(Clock::now() - failed_ < kGrace + kMore ? SIGTERM : SIGKILL);

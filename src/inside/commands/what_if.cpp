@@ -148,7 +148,7 @@ class Sweeping {
   std::vector<Setting> of_device(const std::vector<Setting>& settings, bool is) const;
   const Cell* cell_at(const Search& search, std::uint64_t number) const;
 
-  static constexpr std::size_t kWidth = 80;
+  static constexpr std::size_t kWidth = 80;  // columns of prose
 
   Console& console_;
   const WhatIf& asked_;

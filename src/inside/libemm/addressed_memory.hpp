@@ -78,6 +78,7 @@ class AddressedMemory {
     std::unordered_map<std::uint64_t, LiveBlock>
         blocks;  // by address; no output depends on the order
   };
+  // Each with its own lock, so that threads seldom wait for one another.
   static constexpr std::size_t kShards = 16;
 
   Shard& shard_of(DevicePtr ptr) noexcept { return shards_[(ptr.value >> 9) % kShards]; }
@@ -102,7 +103,7 @@ class AddressedMemory {
   const int device_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> live_bytes_{0};
-  static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();  // bytes
   std::atomic<std::uint64_t> limit_{kNoLimit};
 
   std::mutex waits_;  ///< Guards the next two.

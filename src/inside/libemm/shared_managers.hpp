@@ -61,7 +61,7 @@ class SharedManagers {
   /// Those of a child of fork(). What the parent made is left alone.
   explicit SharedManagers(SharedManagers& of_parent);
 
-  static constexpr int kQuick = 64;
+  static constexpr int kQuick = 64;  // devices; a machine has fewer
   void make_known(int ordinal, SharedDevice* device) noexcept;
 
   /// Copies of the first entries of devices_, so that common requests take no lock.

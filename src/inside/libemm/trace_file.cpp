@@ -13,6 +13,7 @@ Result<std::unique_ptr<TraceFile>> TraceFile::open(const char* path, const char*
   auto sink = format::ByteSink::open(path);
   if (!sink) return std::move(sink).error();
   std::unique_ptr<TraceFile> file(new TraceFile(path, *std::move(sink)));
+  // The shortest header that the format allows.
   constexpr auto kLeast = R"({"format":"emmctl-trace","version":"1.0"})";
   if (auto parsed = file->parse(header != nullptr ? header : kLeast); !parsed)
     return std::move(parsed).error();

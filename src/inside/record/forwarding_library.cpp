@@ -218,6 +218,7 @@ namespace {
 constexpr std::size_t kStub = 32;    // bytes: the longer of the two stubs has 18
 constexpr std::size_t kInit = 64;    // bytes: the code of DT_INIT has 49
 constexpr std::size_t kHeaders = 4;  // code, data, PT_DYNAMIC and PT_GNU_STACK
+// Bytes of an address that the opener fills in, and of a counter.
 constexpr std::size_t kSlot = sizeof(Elf64_Addr);
 
 /// The library in the order in which its bytes stand: headers, names, symbols, hash table,

@@ -17,7 +17,7 @@ using namespace emm::standin;
 
 namespace {
 
-constexpr int kDriverVersion = 13000;
+constexpr int kDriverVersion = 13000;  // CUDA 13.0, whose header the stand-in was written from
 std::atomic<std::uint64_t> asked_for_tables{0};
 
 /// Does the simulation answer, whatever the card's driver did? Where a device is, and what the
@@ -43,6 +43,7 @@ bool is_of_simulation(int attribute) noexcept {
 /// card does not have.
 int attribute_of(const emm::GpuProfile& gpu, emm::Driver& driver, int attribute) {
   const auto identity = driver.device_identity();
+  // An H200's: of a profile that has no attributes.
   constexpr int kTextureWidth = 131072, kTexture3d = 16384, kTextureLayers = 2048;
   if (!gpu.attributes.empty() && !is_of_simulation(attribute))
     return gpu.attribute(attribute).value_or(0);

@@ -79,7 +79,7 @@ bool is_capturing(Handle stream) {
 }
 
 Code add_alloc(Address* out, std::size_t size, Handle stream) {
-  constexpr std::size_t kStep = std::size_t{2} << 20;
+  constexpr std::size_t kStep = std::size_t{2} << 20;  // the granularity of cuMemAddressReserve
   const auto whole = (size + kStep - 1) / kStep * kStep;
   const auto code =
       in_context([&](Driver& driver) { return driver.mem_address_reserve(whole, 0, {}); },

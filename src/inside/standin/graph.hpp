@@ -10,6 +10,7 @@
 /// call.
 namespace emm::standin::graph {
 
+// CUresults of stream capture: CUDA_ERROR_STREAM_CAPTURE_*, and CUDA_ERROR_ILLEGAL_STATE.
 inline constexpr Code kUnsupported = 900, kInvalidated = 901, kUnmatched = 903, kIllegalState = 401;
 
 /// Answers whether the stream is being captured.

@@ -32,6 +32,7 @@ namespace emm::standin {
 /// its pointer, or have it current, and must get 709 instead of a crash.
 class Machine {
  public:
+  // The CUresults that the stand-in itself gives.
   static constexpr std::int32_t kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2,
                                 kNotInitialized = 3, kInvalidDevice = 101, kInvalidContext = 201,
                                 kNoDevice = 100, kNotFound = 500, kNotReady = 600,

@@ -98,6 +98,7 @@ std::deque<std::uint64_t>& answers() {
 
 /// Copies from the device. The numbers that a framework reads to know a size are small.
 emm::Status copy_to_host(emm::Driver& driver, void* to, Address from, std::size_t size) {
+  // Bytes: a few numbers, as nonzero() and item() read them.
   constexpr std::size_t kMostOfNumber = 64;
   const std::span bytes(static_cast<std::byte*>(to), size);
   if (size <= kMostOfNumber) end_if_it_waits(from, size);

@@ -18,14 +18,16 @@ struct DeviceReport {
 
 /// A communicator of NCCL's that the process made.
 struct CommunicatorReport {
-  static constexpr std::uint32_t kCollectives = 1, kSends = 2;
+  static constexpr std::uint32_t kCollectives = 1, kSends = 2;  // bits of `uses`
   std::uint32_t ranks = 0;
   std::uint32_t uses = 0;  ///< What it was used for.
 };
 
 struct ProcessReport {
+  // Of the layout: another emmctl's report is left out.
   static constexpr std::uint64_t kVersion = 5;
-  static constexpr int kMostDevices = 64;
+  static constexpr int kMostDevices = 64;  // a report has a fixed size, as it lies in shared memory
+  // Those beyond are counted and not described.
   static constexpr std::uint64_t kMostCommunicators = 64;
 
   std::uint64_t version = 0;

@@ -18,7 +18,7 @@ Handle new_handle() {
 
 /// Is it an address of a device? All of those are above all of a host.
 bool is_of_device(Address address) {
-  constexpr Address kFirst = Address{1} << 48;
+  constexpr Address kFirst = Address{1} << 48;  // user space of x86-64 ends at 2^47
   return address >= kFirst;
 }
 

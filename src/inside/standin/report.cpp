@@ -43,7 +43,7 @@ class Report::Hook final : public CallHook {
       default:
         return;
     }
-    constexpr std::int32_t kOutOfMemory = 2;
+    constexpr std::int32_t kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
     if (event.native != 0 && event.native != kOutOfMemory) return;
     const auto held = driver_.held_bytes();
     if (event.native == 0) {

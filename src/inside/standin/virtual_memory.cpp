@@ -33,6 +33,7 @@ struct PoolProps {
   void* security = nullptr;
   std::size_t max_size = 0;
 };
+// CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE.
 constexpr int kPinned = 1, kDevice = 1;
 
 bool is_here(const Location& location) {

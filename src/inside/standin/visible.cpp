@@ -7,7 +7,7 @@
 namespace emm::standin {
 namespace {
 
-constexpr int kNone = -1;
+constexpr int kNone = -1;  // no device: CUDA_VISIBLE_DEVICES ends there
 
 /// The number at the start of the word, whatever follows it.
 int number_of(std::string_view word, std::size_t devices) {

@@ -211,6 +211,7 @@ Code emm_standin_read(Address from, void* to, std::size_t size) {
   });
 }
 Code emm_standin_write(Address to, const void* from, std::size_t size) {
+  // Bytes: numbers and masks that a program reads back to decide by.
   constexpr std::size_t kAlwaysKept = 4096;
   if (size > kAlwaysKept && emm::sim::kept_bytes() > kMostContent) return Machine::kNotSupported;
   return access(to, size, [&](emm::sim::MemoryAccess& memory) {

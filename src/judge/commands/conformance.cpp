@@ -98,7 +98,7 @@ class Conformance final : public CommandRun {
     if (chosen == 0)
       return fail(Errc::usage, "no clause is named so: expected ids of `emmctl list clauses`");
     handle_interrupts();
-    constexpr std::uint64_t kThorough = 20;
+    constexpr std::uint64_t kThorough = 20;  // times the deadline with --thorough
     Apart apart(manager_, subject, std::chrono::seconds(deadline_s_ * (thorough_ ? kThorough : 1)));
     const auto why_not = apart.look();
     if (!why_not) return why_not.error();
@@ -178,7 +178,7 @@ class Conformance final : public CommandRun {
 
   std::string as_, level_ = "quirk", device_ = "sim", seed_ = "0", json_, junit_, tap_, traces_;
   std::vector<std::string> globs_;
-  static constexpr std::uint64_t kDeadline = 30;
+  static constexpr std::uint64_t kDeadline = 30;  // seconds of a clause
   std::uint64_t deadline_s_ = kDeadline;
   bool more_ = false, times_ = false, thorough_ = false;
 };

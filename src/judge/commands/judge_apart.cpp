@@ -71,7 +71,7 @@ class Counted final : public CallHook {
 
 /// Allocates memory of each kind once and frees it.
 void ask_of_each_kind(MemoryManager& manager) {
-  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kPage = 4096;  // bytes: memory is shared in whole pages
   const auto region = std::make_unique<std::byte[]>(2 * kPage);
   const auto begin = (reinterpret_cast<std::uintptr_t>(region.get()) + kPage - 1) / kPage * kPage;
   const auto device = manager.memalloc(kPage);
@@ -229,7 +229,7 @@ void HeldOpen::leave(std::uint64_t bytes) {
 }
 
 Result<std::string> Apart::look() const {
-  constexpr std::chrono::milliseconds kLeast{1000};
+  constexpr std::chrono::milliseconds kLeast{1000};  // the first look gets a quarter, or this
   const auto deadline = std::min(deadline_, std::max(deadline_ / 4, kLeast));
   const plugin::ChildOptions options{
       .deadline = deadline, .interrupted = &interrupted(), .killed_when_interrupted = true};

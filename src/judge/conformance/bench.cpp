@@ -258,7 +258,7 @@ bool Bench::is_simulated() const noexcept {
 }
 
 bool take_all_but(Driver& driver, std::uint64_t bytes, std::vector<DevicePtr>& taken) {
-  constexpr auto kPage = 2_MiB;
+  constexpr auto kPage = 2_MiB;   // a device gives memory in pages of this size
   auto most = ~std::uint64_t{0};  // a real device may refuse a piece that it gives as two
   while (most >= kPage) {
     const auto info = driver.mem_get_info();
@@ -310,7 +310,8 @@ bool Bench::keeps_host_memory() const noexcept {
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
-  constexpr auto kPiece = 1_MiB;
+  constexpr auto kPiece = 1_MiB;  // blocks that are asked for until one is refused
+  // Blocks: a manager without a limit below 1 GiB has none that matters here.
   constexpr std::uint64_t kMost = 1024;
   Capacity found;
   auto subject = subject_;
@@ -339,7 +340,7 @@ const Capacity& Bench::capacity() {
 
 /// Measures with one block at a time, on an empty device.
 std::optional<std::uint64_t> Bench::largest_block(std::optional<std::uint64_t> limit) {
-  constexpr auto kMost = 512_MiB;
+  constexpr auto kMost = 512_MiB;  // no clause asks for a larger block
   const auto info = opened_.driver->mem_get_info();
   if (!info || info->free < kDeviceSlack) return std::nullopt;
   const auto room = std::min(info->free - kDeviceSlack, limit.value_or(info->free));
@@ -783,7 +784,7 @@ BenchMemory Bench::any(std::uint64_t size) {
 }
 
 HostRange Bench::buffer(std::uint64_t size) {
-  constexpr std::uint64_t kPage = 4096;
+  constexpr std::uint64_t kPage = 4096;  // bytes: regions are pinned in pages of the host
   buffers_.push_back(std::make_unique<std::byte[]>(size + 2 * kPage));
   const auto begin =
       (reinterpret_cast<std::uint64_t>(buffers_.back().get()) + kPage - 1) & ~(kPage - 1);
@@ -833,6 +834,7 @@ Status Bench::try_fill(const BenchMemory& block, std::uint8_t value) {
 }
 
 bool Bench::holds(const BenchMemory& block, std::uint8_t value) {
+  // Bytes that are compared; of a large block five pieces are.
   constexpr std::uint64_t kPiece = 4096;
   std::array<std::byte, kPiece> bytes;
   const auto whole = block.size() <= 64_KiB;
@@ -926,7 +928,7 @@ void Bench::take(Bench& other) {
 
 void Bench::ask_class() {
   untraceable();
-  constexpr char kBetween = '\x1e';
+  constexpr char kBetween = '\x1e';  // ASCII's record separator, which no answer has
   const auto* const asked = dynamic_cast<const plugin::ImportedManager*>(&manager());
   auto answer = asked == nullptr ? std::string() : asked->ask_class(clause_);
   std::vector<std::string> parts;
@@ -963,7 +965,7 @@ void Bench::inconclusive(std::string_view why) {
 
 std::string Bench::last_calls() const {
   if (shown_ != nullptr) return shown_->last_calls();
-  constexpr std::size_t kShown = 16;
+  constexpr std::size_t kShown = 16;  // calls that a finding shows
   const auto events = watch_.events();
   std::string lines;
   for (auto i = events.size() < kShown ? 0 : events.size() - kShown; i < events.size(); ++i) {

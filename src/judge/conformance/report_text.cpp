@@ -214,6 +214,7 @@ std::string to_text(const Report& report) {
 }
 
 std::string to_brief_text(const Report& report) {
+  // Bytes of the line, and words of a rule that it quotes.
   constexpr std::size_t kMost = 120, kHeadWords = 12;
   if (report.count(Kind::fail) == 0) return brief_without_failures(report, kMost, kHeadWords);
   const auto findings = findings_of(report);

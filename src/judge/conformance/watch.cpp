@@ -77,6 +77,7 @@ namespace {
 
 /// Answers whether the driver may return this error to a correct manager.
 bool may_fail(const CallEvent& event) {
+  // CUresults.
   constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
                          kNotSupported = 801;
   switch (event.native) {

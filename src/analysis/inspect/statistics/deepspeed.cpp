@@ -20,6 +20,7 @@ std::optional<Stated> gb_after(std::string_view line, std::string_view word, dou
   if (at == line.npos) return std::nullopt;
   const auto rest = text::trim(line.substr(at + word.size()));
   const auto number = text::to_double(rest.substr(0, rest.find_first_not_of("0123456789.")));
+  // DeepSpeed's GB, and more of them than a machine has.
   constexpr double kGb = 1024.0 * 1024.0 * 1024.0, kMost = 1e6;
   if (!number || *number < 0 || *number > kMost) return std::nullopt;
   return Stated{static_cast<std::uint64_t>(std::max(0.0, *number - half_unit) * kGb),
@@ -62,6 +63,7 @@ Result<Statistics> read_deepspeed(format::ByteSource& source) {
       if (!text::trim(line).empty()) before = log_message(line);
       continue;
     }
+    // Half of the last digit that DeepSpeed prints, in GB.
     constexpr double kHundredth = 0.005, kWhole = 0.5;
     const auto whole = line.substr(max);
     of.allocated = gb_after(line, "MA ", kHundredth);

@@ -171,7 +171,7 @@ std::string pprof_site(const Pprof& profile, const std::vector<std::uint64_t>& l
 }
 
 Result<Statistics> read_pprof(format::ByteSource& source) {
-  constexpr std::size_t kMost = std::size_t{256} << 20;
+  constexpr std::size_t kMost = std::size_t{256} << 20;  // bytes; JAX's profiles are far smaller
   std::string all;
   auto some = source.next();
   for (; some && !some->empty() && all.size() < kMost; some = source.next()) all += *some;

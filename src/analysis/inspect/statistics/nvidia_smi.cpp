@@ -17,7 +17,7 @@
 namespace emm::inspect {
 namespace {
 
-constexpr std::uint64_t kSmiUnit = std::uint64_t{1} << 20;
+constexpr std::uint64_t kSmiUnit = std::uint64_t{1} << 20;  // "MiB", as nvidia-smi prints it
 
 std::vector<std::string> csv_cells(std::string_view line) {
   std::vector<std::string> cells;
@@ -62,7 +62,7 @@ std::optional<SmiColumns> smi_columns(std::string_view line) {
 
 /// "2026/03/01 10:00:00.000"
 std::optional<std::int64_t> civil_ms(std::string_view text) {
-  constexpr std::size_t kParts = 7;
+  constexpr std::size_t kParts = 7;  // from the year to the millisecond
   std::array<std::int64_t, kParts> parts{};
   std::size_t part = 0;
   for (std::size_t at = 0; at < text.size() && part < kParts; ++part) {

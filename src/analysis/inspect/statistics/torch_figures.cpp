@@ -58,6 +58,7 @@ void add_torch_figures(Statistics& to, const TorchFigures& of) {
     // A gap whose other parts may all be nothing, by the digits that the file has.
     const auto other = returnable ? returnable->high : gap->high;
     const auto late = waiting ? waiting->high : 0;
+    // Bytes: a segment of PyTorch's, its smallest.
     constexpr std::uint64_t kSmall = std::uint64_t{2} << 20;
     const bool all = gap->high > kSmall && other <= kSmall && late <= kSmall;
     to.reading.push_back(

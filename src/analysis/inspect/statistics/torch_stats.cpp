@@ -104,6 +104,7 @@ void add_jax(Statistics& out, const Numbers& numbers) {
 }
 
 Result<Statistics> read_stats(format::ByteSource& source) {
+  // Bytes; a dictionary of statistics is far smaller.
   constexpr std::size_t kMost = std::size_t{64} << 20;
   std::string all;
   auto some = source.next();

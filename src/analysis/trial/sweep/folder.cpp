@@ -349,7 +349,7 @@ struct Results {
   std::uint64_t not_served = 0, left = 0;
 };
 Results results_of(const Folder& folder, const std::vector<Cell>& cells) {
-  constexpr std::size_t kShown = 20;
+  constexpr std::size_t kShown = 20;  // rows
   Results all;
   all.rows = {{"trace", "manager", "setting", "capacity", "device", "reserved", "fits", "served"}};
   for (const auto& cell : cells) {
@@ -406,7 +406,7 @@ std::string to_text(const Progress& progress, const Folder& folder,
       by_words.push_back({words, {&cell}});
     }
   }
-  constexpr std::size_t kShown = 10, kCellsShown = 3;
+  constexpr std::size_t kShown = 10, kCellsShown = 3;  // failures, and cells of each
   for (std::size_t i = 0; i < std::min(kShown, by_words.size()); ++i) {
     const auto& [words, failed] = by_words[i];
     out += text::format("  {} failed: {}\n", text::grouped(failed.size()),

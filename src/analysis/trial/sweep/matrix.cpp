@@ -12,8 +12,9 @@
 namespace emm::sweep {
 namespace {
 
-constexpr std::size_t kCellsMost = 1'000'000;
+constexpr std::size_t kCellsMost = 1'000'000;  // each is a file: more are a slip of the hand
 
+// Of a file's bytes that its stamp is made from; of a larger one its time stands in.
 constexpr std::uint64_t kHashedMost = std::uint64_t{64} << 20;
 
 class Hash {
@@ -99,7 +100,7 @@ Status Matrix::add_file(const std::string& path) {
 }
 
 std::string id_of(const std::vector<std::string>& command, const std::string& stamp) {
-  constexpr char kEnd = '\0';
+  constexpr char kEnd = '\0';  // no word has one: "a b" and "a", "b" differ
   Hash hash;
   for (const auto& word : command) {
     hash.add(word);

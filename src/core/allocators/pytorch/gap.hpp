@@ -23,7 +23,7 @@ enum class GapCause : std::uint8_t {
   too_small,          ///< Free in the request's own pool, in pieces that are smaller.
   kept_whole,         ///< Free and large enough, but max_split_size_mb forbids to split it.
 };
-inline constexpr std::size_t kGapCauses = 9;
+inline constexpr std::size_t kGapCauses = 9;  // as many as GapCause has
 /// "rounding", "waiting for an event"
 std::string_view name(GapCause cause) noexcept;
 

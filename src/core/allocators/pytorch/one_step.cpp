@@ -12,6 +12,7 @@
 namespace emm::allocators::pytorch {
 namespace {
 
+// Rows that the model did not explain, of which a message tells.
 constexpr std::size_t kMissesShown = 20;
 /// Stands for the pool of a capture that has served no request yet.
 constexpr PoolId kOpenPool{0, ~std::uint64_t{0}};
@@ -653,7 +654,7 @@ class Walk {
 
 OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look,
                        std::uint64_t unexplained_most) {
-  constexpr int kRounds = 30;
+  constexpr int kRounds = 30;  // each round may learn a segment's pool; recordings need a few
   SegmentPools pools(recording, settings);
   OneStep found;
   std::uint64_t looks = 0;
@@ -712,7 +713,7 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
         break;
     }
   }
-  constexpr std::size_t kTries = 8;
+  constexpr std::size_t kTries = 8;  // limits that are tried; each costs a walk of the recording
   std::size_t tries = 0;
   const auto from = bytes_of(part * static_cast<double>(least));
   for (auto at = collected.upper_bound(from); at != collected.end() && tries < kTries; ++at) {
@@ -721,6 +722,7 @@ std::optional<std::uint64_t> limit_of_collections(const Recording& recording,
     ++tries;
     auto limited = settings;
     limited.known_limit = limit;
+    // One row that is not explained refutes the limit.
     constexpr std::uint64_t kUnexplainedMost = 1;
     const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
     if (!found.gave_up && found.misses.empty()) return limit;
@@ -791,7 +793,7 @@ std::optional<LimitRange> limit_of_releases(const Recording& recording, const Se
   if (!is_bound(range)) return std::nullopt;
   auto limited = settings;
   limited.known_limit = range.below - 1;
-  constexpr std::uint64_t kUnexplainedMost = 1;
+  constexpr std::uint64_t kUnexplainedMost = 1;  // one row that is not explained refutes the limit
   const auto found = check_one_step(recording, limited, nullptr, kUnexplainedMost);
   if (found.gave_up || !found.misses.empty()) return std::nullopt;
   return range;

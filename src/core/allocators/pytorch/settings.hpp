@@ -15,6 +15,8 @@
 namespace emm::allocators::pytorch {
 
 inline constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+// PyTorch's CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
+// kRoundLarge. Bytes.
 inline constexpr std::uint64_t kMinBlock = 512;
 inline constexpr std::uint64_t kSmallSize = std::uint64_t{1} << 20;  ///< The largest small request.
 inline constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20;

@@ -15,7 +15,7 @@ namespace emm {
 /// device share it. Any thread may call.
 class CudaContext {
  public:
-  static constexpr std::int32_t kContextDestroyed = 709;
+  static constexpr std::int32_t kContextDestroyed = 709;  // CUDA_ERROR_CONTEXT_IS_DESTROYED
 
   /// Takes over a retain of the primary context of `device`.
   CudaContext(const CudaApi& api, CUdevice device, CUcontext context) noexcept

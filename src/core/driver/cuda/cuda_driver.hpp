@@ -42,7 +42,7 @@ class CudaDriver final : public Driver {
   /// Makes a call that asks whether work is done: false for the code "not ready".
   template <class MakeCall>
   Result<bool> ask(Call call, MakeCall make_call) {
-    constexpr std::int32_t kNotReady = 600;
+    constexpr std::int32_t kNotReady = 600;  // CUDA_ERROR_NOT_READY
     const auto native = context_->with_current([&] { return make_call(context_->api()); });
     if (native == kNotReady) return false;
     if (native != 0) return driver_error(call, native);

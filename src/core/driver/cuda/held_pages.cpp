@@ -3,7 +3,8 @@
 namespace emm {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 2u << 20;
+constexpr std::uint64_t kPageBytes = 2u << 20;  // bytes: an H200's pages
+// Bytes: larger memory has pages of its own, as on an H200.
 constexpr std::uint64_t kLargestShared = 1u << 20;
 
 std::uint64_t pages_of(std::uint64_t size) { return (size + kPageBytes - 1) / kPageBytes; }

@@ -33,7 +33,7 @@ class CallLedger final : public CallHook {
     mapping,
     pool,  ///< A stream-ordered pool; its memory counts as `device`.
   };
-  static constexpr std::size_t kKinds = 12;
+  static constexpr std::size_t kKinds = 12;  // as many as Kind has
 
   struct Calls {
     std::uint64_t made = 0;

@@ -11,7 +11,7 @@ namespace emm {
 namespace {
 
 constexpr std::string_view kAny = "any";
-constexpr std::uint64_t kLargestNative = 999;
+constexpr std::uint64_t kLargestNative = 999;  // CUDA_ERROR_UNKNOWN
 
 Result<std::optional<Call>> parse_call(std::string_view name) {
   if (name == kAny) return std::optional<Call>();

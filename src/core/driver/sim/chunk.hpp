@@ -11,8 +11,8 @@ namespace emm::sim {
 /// chunks at 512-byte steps.) One thread at a time.
 class Chunk {
  public:
-  static constexpr std::uint64_t kUnitBytes = 512;
-  static constexpr std::uint32_t kUnits = 4096;
+  static constexpr std::uint64_t kUnitBytes = 512;  // cuMemAlloc's alignment on an H200
+  static constexpr std::uint32_t kUnits = 4096;     // 2 MiB: a page
 
   Chunk() : free_{{0, kUnits}} {}
 

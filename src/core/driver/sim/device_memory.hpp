@@ -19,7 +19,7 @@ namespace emm::sim {
 /// driver puts that of a program from its start (DriverLayout).
 enum class Addresses : std::uint8_t { first_fit, driver };
 
-inline constexpr std::uint64_t kPageBytes = 2u << 20;
+inline constexpr std::uint64_t kPageBytes = 2u << 20;  // of an H200: cuMemGetAllocationGranularity
 inline constexpr std::uint64_t kLargestShared = 1u
                                                 << 20;  ///< Larger allocations do not share pages.
 
@@ -32,6 +32,7 @@ inline constexpr std::uint64_t kLargestShared = 1u
 /// use any free physical pages, so physical memory does not fragment. One thread at a time.
 class DeviceMemory {
  public:
+  // Bytes of addresses of one device; devices stand side by side.
   static constexpr std::uint64_t kAddresses = std::uint64_t{1} << 43;
 
   struct DeviceBlock {

@@ -99,6 +99,7 @@ std::uint64_t on_line(std::span<const CostPoint> points, std::uint64_t size) noe
                                     rise / static_cast<Wide>(b.size - a.size));
 }
 
+// Bytes: no request above it is looked for.
 constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 47;
 
 // The cost of a refusal. A request for too much memory fails only after the device was searched. A
@@ -110,7 +111,7 @@ std::uint64_t refusal(Call call, std::uint64_t size, std::int32_t native) noexce
   return size < kAddressSpace ? 61'000'000 : 7'800;
 }
 
-constexpr std::uint64_t kNothing = 100;
+constexpr std::uint64_t kNothing = 100;  // ns of a call that does nothing
 
 }  // namespace
 

@@ -17,7 +17,7 @@ constexpr std::uint64_t round_up(std::uint64_t size, std::uint64_t unit) {
 }
 
 constexpr std::uint64_t kRow = 1_TiB;  // more than a device's memory
-constexpr std::uint64_t kUnit = 512;
+constexpr std::uint64_t kUnit = 512;   // bytes: the alignment of cuMemAllocAsync on an H200
 
 }  // namespace
 

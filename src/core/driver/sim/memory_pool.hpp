@@ -77,6 +77,7 @@ class MemoryPool {
   bool is_empty() const noexcept { return reserved_ == 0; }
 
  private:
+  // Bytes: what an H200's pool takes from the device at a time.
   static constexpr std::uint64_t kPiece = std::uint64_t{32} << 20;
 
   bool policy(PoolAttribute attribute) const noexcept {

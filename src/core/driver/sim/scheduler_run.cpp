@@ -10,6 +10,7 @@
 namespace emm::sim {
 namespace {
 
+// Pieces of work of a stream that wait; one more makes the oldest run.
 constexpr std::size_t kQueueDepth = 1024;
 constexpr std::uint64_t kPatience = 16;  // queries that find work pending before one does work
 

@@ -6,6 +6,7 @@
 namespace emm::sim {
 namespace {
 
+// The upper half of the addresses: where memory of other processes is opened.
 constexpr std::uint64_t kImports = SimDevice::kAddresses / 2;
 
 std::uint64_t in_whole_pages(std::uint64_t size) {

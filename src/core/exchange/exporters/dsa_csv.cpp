@@ -78,7 +78,7 @@ class DsaCsvExport final : public RequestExport {
     return out_.write(text);
   }
 
-  static constexpr std::size_t kChunk = std::size_t{64} << 10;
+  static constexpr std::size_t kChunk = std::size_t{64} << 10;  // bytes that are written at once
 
   format::ByteSink& out_;
   std::vector<BufferRow> rows_;

@@ -48,6 +48,7 @@ class RmmCsvExport final : public RequestExport {
   }
 
  private:
+  // Addresses for memory that has none: where Linux maps devices, in RMM's alignment.
   static constexpr std::uint64_t kFirst = 0x700000000000, kLast = 0x7f0000000000, kStep = 512;
 
   Status row(const Operation& operation, rmm::Action action, std::uint64_t pointer,

@@ -13,11 +13,13 @@
 namespace emm::trace {
 namespace {
 
-constexpr std::uint64_t kRounding = 512;
+constexpr std::uint64_t kRounding = 512;  // bytes: PyTorch's kMinBlockSize
+// Bytes: PyTorch's kSmallBuffer and kLargeBuffer.
 constexpr std::uint64_t kSmallSegment = std::uint64_t{2} << 20,
                         kLargeGranule = std::uint64_t{20} << 20;
 constexpr std::uint64_t kFirstAddress = std::uint64_t{1}
                                         << 44;  // no driver was seen to place memory here
+// A device has less than the 48 TiB between them.
 constexpr std::uint64_t kLastAddress = std::uint64_t{1} << 46;
 constexpr std::uint64_t kStartUs =
     1'700'000'000'000'000;              // for a trace that does not say when it began

@@ -16,7 +16,7 @@ std::string known() {
 }  // namespace
 
 Result<const Importer*> detect(format::ByteSource& source) {
-  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what sniff() is shown
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
   if (prefix->starts_with("PK\x03\x04")) {

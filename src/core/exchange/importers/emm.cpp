@@ -12,6 +12,7 @@ using namespace trace;
 
 int sniff_emm(std::string_view prefix) {
   if (is_compact(prefix)) return 100;
+  // The header is the first line, or begins the document.
   constexpr std::size_t kHeaderBytes = 4096;
   const auto begin = text::trim(prefix.substr(0, kHeaderBytes));
   if (!begin.starts_with('{')) return 0;

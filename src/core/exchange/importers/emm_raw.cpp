@@ -155,7 +155,7 @@ class RawFile {
   static constexpr std::uint32_t kTextMost = 256, kFramesMost = 128;
 
   void take_text(const Record& record) {
-    constexpr std::size_t kPiece = 32;
+    constexpr std::size_t kPiece = 32;  // bytes of a text in a record
     const auto at = record.flags * std::uint64_t{kPiece};
     if (record.duration > kTextMost || at >= record.duration) return;
     auto& text = sites_.texts[static_cast<std::uint32_t>(record.ticks)];
@@ -163,7 +163,7 @@ class RawFile {
     std::memcpy(text.data() + at, &record.address, std::min(kPiece, record.duration - at));
   }
   void take_stack(const Record& record) {
-    constexpr std::size_t kPiece = 8;
+    constexpr std::size_t kPiece = 8;  // frames of a stack in a record
     const auto at = record.flags * std::uint64_t{kPiece};
     if (record.duration > kFramesMost || at >= record.duration) return;
     auto& stack = sites_.stacks[static_cast<std::uint32_t>(record.ticks)];

@@ -38,7 +38,7 @@ Result<bool> ImportRun::next(std::string_view& line) {
 }
 
 Status ImportRun::refuse(const BadField& field) {
-  constexpr std::size_t kLong = 60;
+  constexpr std::size_t kLong = 60;  // bytes of a field that a message shows
   return refuse(fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_name(),
                      line_number(), field.at + 1, field.what, text::printable(field.value, kLong),
                      field.expected));
@@ -59,6 +59,7 @@ Status ImportRun::refuse(Error error) {
 }
 
 Status ImportRun::emit(Operation& operation) {
+  // Later lines than an Operation can name have this one.
   constexpr std::uint64_t kLast = std::numeric_limits<std::uint32_t>::max();
   const auto line = line_number() < kLast ? line_number() : kLast;
   if (operation.line == 0) operation.line = static_cast<std::uint32_t>(line);
@@ -81,7 +82,7 @@ void ImportRun::note(std::uint64_t count, std::string_view words) {
 }
 
 void ImportRun::note_columns(const std::vector<std::string>& names) {
-  constexpr std::size_t kLong = 200;
+  constexpr std::size_t kLong = 200;  // bytes of names that a note shows
   note(names.size(),
        text::format("columns are not read: {}", text::printable(text::join(names), kLong)));
 }

@@ -20,7 +20,7 @@ inline std::optional<std::uint64_t> address_in(const JsonValue& value) noexcept 
 }
 /// Accepts a number that is not negative and drops its fraction.
 inline std::optional<std::uint64_t> time_in(const JsonValue& value) noexcept {
-  constexpr double kMost = 9e18;
+  constexpr double kMost = 9e18;  // below 2^63, which a double holds exactly
   const auto whole = value.as_u64();
   const auto real = whole ? std::nullopt : value.as_double();
   if (!real || !(*real >= 0) || *real > kMost) return whole;

@@ -107,6 +107,7 @@ class NsysRows {
 
 /// Reads the whole file into memory. A packed file is refused beyond a bound.
 Result<std::string> bytes_of(format::ByteSource& source) {
+  // Bytes; SQLite reads a packed file from memory, and a page's size stands at byte 16.
   constexpr std::size_t kUnpackedMax = std::size_t{1} << 30, kPageBytesAt = 16;
   const auto refused = [&](std::string_view words) {
     return fail(Errc::parse_error, "{}: {}: expected {}", source.name(), words, kExpected);

@@ -15,7 +15,7 @@ namespace {
 
 using namespace trace;
 
-constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what sniff() is shown
 
 int sniff_numba_calls(std::string_view prefix) {
   auto sure = 0;
@@ -78,7 +78,7 @@ class InOrder {
   }
 
  private:
-  static constexpr std::size_t kWindow = 1024;
+  static constexpr std::size_t kWindow = 1024;  // rows that threads may have written out of order
 
   Status take_first() {
     const auto first = waiting_.begin();

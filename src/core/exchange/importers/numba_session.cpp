@@ -181,7 +181,7 @@ Status NumbaSession::pin(const NumbaRow& row) {
     run_.duplicate();
     return {};
   }
-  constexpr std::uint64_t kPage = 4096;
+  constexpr std::uint64_t kPage = 4096;  // bytes: page-locked memory lies in the pages of the host
   const auto buffer = buffers_.emplace(row.pointer, buffers_.size() + 1).first->second;
   const auto buffer_name = text::format("b{}", buffer);
   auto made = common(row, Op::mempin);

@@ -62,7 +62,7 @@ PlacementRows::Order PlacementRows::by_time(std::uint64_t StoredRow::*time) cons
     sorted = sorted && row.*time >= last;
     last = row.*time;
   }
-  constexpr unsigned kShort = 32;
+  constexpr unsigned kShort = 32;  // bits: such a time and a row's number share a word
   if (!sorted && std::bit_width(all_bits) <= kShort) return by_short_time(time, all_bits);
   Order order(rows_.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -77,6 +77,7 @@ PlacementRows::Order PlacementRows::by_time(std::uint64_t StoredRow::*time) cons
 /// the time above the row's number.
 PlacementRows::Order PlacementRows::by_short_time(std::uint64_t StoredRow::*time,
                                                   std::uint64_t all_bits) const {
+  // A radix sort: three digits of 11 bits are 32 bits.
   constexpr unsigned kTimeShift = 32, kDigitBits = 11, kMostDigits = 3;
   constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
   const auto digits =

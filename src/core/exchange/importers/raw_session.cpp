@@ -20,7 +20,7 @@ using record::Record;
 
 namespace {
 
-constexpr std::uint8_t kNoDevice = 255;
+constexpr std::uint8_t kNoDevice = 255;  // as the recorder writes it
 /// Record::extra of the calls that get and set a device's pool.
 constexpr std::uint64_t kDefaultOfDevice = 1, kOfHost = 2;
 
@@ -32,7 +32,7 @@ struct PassedOn {
     std::string_view name{};
     std::uint64_t Record::*part = nullptr;
   };
-  static constexpr std::size_t kMembersMost = 4;
+  static constexpr std::size_t kMembersMost = 4;  // of a row of passed_on.def
 
   Call call;
   std::string_view name;
@@ -504,7 +504,7 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
     made.wc = (record.extra & 4) != 0;
     made.members = made.members | Members(Member::mapped, Member::portable, Member::wc);
   } else if (op == Op::mempin) {
-    constexpr std::uint64_t kPageBytes = 4096;
+    constexpr std::uint64_t kPageBytes = 4096;  // page-locked memory lies in the pages of the host
     // What was refused because other registered memory has it lies in the buffer of that memory, so
     // that a replay refuses it too.
     constexpr std::int32_t kAlreadyRegistered = 712;

@@ -123,7 +123,7 @@ class RawSession {
   /// The stream of a call. A thread's own default stream has one handle in all threads, so the
   /// thread stands for it: no handle is so large a number.
   std::uint64_t lane_of(const record::Record& record) const noexcept {
-    constexpr std::uint64_t kPerThread = 2;
+    constexpr std::uint64_t kPerThread = 2;  // CU_STREAM_PER_THREAD
     return record.stream == kPerThread ? ~thread_ : record.stream;
   }
   bool is_captured(const record::Record& record) const {

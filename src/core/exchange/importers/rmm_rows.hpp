@@ -37,6 +37,7 @@ class DayClock {
 
  private:
   static constexpr auto kDay = static_cast<std::int64_t>(format::rmm::kDayNs);
+  // Ns: threads write rows out of order; a clock that goes back further has passed midnight.
   static constexpr std::int64_t kDisorder = 60'000'000'000;
   std::int64_t start_ = 0, latest_ = 0, day_ = 0;  // day_: midnights passed, in nanoseconds
   bool started_ = false;

@@ -62,7 +62,7 @@ struct SqliteDatabase::Open {
 
   /// The error of the last call, whose `answer` is not success.
   Error refused(int answer) const {
-    constexpr int kNoMemory = 7;
+    constexpr int kNoMemory = 7;  // SQLITE_NOMEM
     if (answer == kNoMemory) out_of_host_memory();
     return refused(library().errmsg(handle));
   }

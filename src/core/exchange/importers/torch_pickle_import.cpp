@@ -149,7 +149,7 @@ Status TorchPickleImport::find_root() {
   }
   if (found.empty()) return {};
   if (found.size() > 1) {
-    constexpr std::size_t kNamed = 8;
+    constexpr std::size_t kNamed = 8;  // paths that a message names
     std::vector<std::string_view> paths;
     for (const auto& each : found) {
       if (paths.size() < kNamed) paths.push_back(each.path);

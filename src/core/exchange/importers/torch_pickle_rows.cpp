@@ -71,7 +71,7 @@ TorchPickleRows::Found TorchPickleRows::read(PickleValue value, TorchRow& row) {
 
 /// Accepts a time that another program turned into a real number.
 bool TorchPickleRows::whole_part(PickleValue value, std::uint64_t& out) const noexcept {
-  constexpr double kMost = 9e18;
+  constexpr double kMost = 9e18;  // below 2^63, which a double holds exactly
   const auto real = pickle_.real(value);
   if (!real || !(*real >= 0) || *real > kMost) return false;
   out = static_cast<std::uint64_t>(*real);

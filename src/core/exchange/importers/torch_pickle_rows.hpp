@@ -32,7 +32,7 @@ class TorchPickleRows {
     pool_id,
     forward_frames,
   };
-  static constexpr std::size_t kFields = 12;
+  static constexpr std::size_t kFields = 12;  // as many as Field has
 
   enum class Found : std::uint8_t {
     row,

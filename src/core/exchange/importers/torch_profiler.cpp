@@ -44,6 +44,7 @@ std::optional<std::int64_t> nanoseconds(std::string_view spelled) {
   if (negative) spelled.remove_prefix(1);
   const auto point = spelled.find('.');
   const auto whole = text::to_u64(spelled.substr(0, point));
+  // Us: times a thousand it stays below 2^63.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 52;
   if (!whole || *whole > kMost) return std::nullopt;
   auto ns = *whole * 1000;
@@ -200,7 +201,7 @@ class ProfileReader final : public format::JsonHandler {
   void argument(const format::JsonNumber& number) noexcept {
     using Kind = format::JsonNumber::Kind;
     if (number.kind == Kind::other) return;
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // far from what adding would overflow
     const bool small = number.kind == Kind::unsigned_integer && number.value < kMost;
     switch (key_) {
       case Key::address:
@@ -293,6 +294,7 @@ class Pairing {
     std::map<std::uint8_t, std::unordered_map<std::uint64_t, std::size_t>> at_address;
     std::map<std::pair<std::uint8_t, std::uint64_t>, std::vector<std::size_t>> of_size;
     std::vector<std::pair<std::size_t, std::size_t>> frees;  // place, place of what it frees
+    // A place that no row has: the memory is older than the first row.
     constexpr std::size_t kOld = std::size_t{1} << 62;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const auto& each = row(i);

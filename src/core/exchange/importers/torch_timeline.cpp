@@ -109,7 +109,7 @@ class NumberArrays : public format::JsonHandler {
   Status on_begin_object(format::JsonPosition at) override { return wrong(at, "an object"); }
   Status on_end_object(format::JsonPosition) override { return {}; }
   Status on_number(const format::JsonNumber& number, format::JsonPosition at) override {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
+    constexpr std::uint64_t kMost = std::uint64_t{1} << 62;  // far from what adding would overflow
     if (number.kind == format::JsonNumber::Kind::unsigned_integer && number.value <= kMost) {
       numbers_.push_back(static_cast<std::int64_t>(number.value));
     } else if (number.kind == format::JsonNumber::Kind::negative &&
@@ -142,7 +142,7 @@ class NumberArrays : public format::JsonHandler {
   virtual Status take(std::size_t depth, std::vector<std::int64_t>& numbers,
                       format::JsonPosition at) = 0;
   Status wrong(format::JsonPosition at, std::string_view value) const {
-    constexpr std::size_t kLong = 60;
+    constexpr std::size_t kLong = 60;  // bytes of a value that a message shows
     return fail(Errc::parse_error, "{}:{}:{}: {} is \"{}\": expected {}", source_, at.line,
                 at.column, "a row", text::printable(value, kLong),
                 "[time, action, bytes, category], or times and the bytes of each category");
@@ -456,7 +456,7 @@ int sniff_torch_timeline(std::string_view prefix) {
 
 Result<ImportCounts> read_timeline(format::ByteSource& source, OperationSink& sink,
                                    const ImportOptions& options) {
-  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;
+  constexpr std::size_t kPrefixBytes = std::size_t{64} << 10;  // what sniff() is shown
   const auto prefix = source.peek(kPrefixBytes);
   if (!prefix) return prefix.error();
   if (is_picture(*prefix)) {

@@ -26,7 +26,7 @@ bool says_all(std::string_view line, std::initializer_list<std::string_view> wor
 }
 
 int sniff_umpire_replay(std::string_view prefix) {
-  constexpr std::size_t kComments = 100;
+  constexpr std::size_t kComments = 100;  // lines that may come before the first row
   auto sure = 0;
   auto rows = 0;
   first_lines(prefix, kComments, [&](std::string_view line) {

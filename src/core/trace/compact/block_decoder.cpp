@@ -75,7 +75,7 @@ bool is_members(std::string_view text, bool any) {
 template <std::size_t width>
 std::size_t unpack_by_sixteen(const unsigned char* planes, std::size_t count, std::uint64_t least,
                               std::uint64_t* to) noexcept {
-  constexpr std::size_t kAtOnce = 16;
+  constexpr std::size_t kAtOnce = 16;  // values: a byte of each fills a register of SSE2
   const auto zero = _mm_setzero_si128();
   const auto above = _mm_set1_epi64x(static_cast<long long>(least));
   const auto put = [&](std::uint64_t* at, __m128i pair) {

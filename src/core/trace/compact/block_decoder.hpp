@@ -93,6 +93,7 @@ class BlockDecoder {
   /// operation, because the order of shapes is unpredictable and a branch on it would be
   /// mispredicted.
   struct alignas(128) Quick {
+    // Beside the id; a shape with more numbers does not qualify.
     static constexpr std::size_t kNumbers = 3;
     Operation* operation = nullptr;  ///< Null if the shape does not qualify.
     const std::uint64_t* id_at = nullptr;

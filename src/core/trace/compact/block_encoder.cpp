@@ -11,7 +11,7 @@
 namespace emm::trace::compact {
 namespace {
 
-constexpr int kLevel = 3;
+constexpr int kLevel = 3;  // of zstd: its own default
 
 std::uint64_t signed_code(std::int32_t value) noexcept {
   return zigzag(static_cast<std::uint64_t>(std::int64_t{value}));

@@ -20,6 +20,7 @@ inline constexpr std::string_view kMagic(
     "EMMB\r\n\x1a",
     8);
 inline constexpr std::string_view kEndMagic("EMMB.end", 8);
+// Of the form; a reader refuses another major version.
 inline constexpr std::uint16_t kMajor = 1, kMinorVersion = 0;
 /// Magic, u16 major, u16 minor, and the low 32 bits of hash64() of the bytes before it.
 inline constexpr std::size_t kFileHeadBytes = 16;
@@ -52,6 +53,7 @@ struct IndexRow {
 };
 static_assert(sizeof(IndexRow) == 40);
 
+// In IndexRow::last_time_ns of a list of what is live: its chunks define call sites.
 inline constexpr std::uint64_t kSitesNotLive = 1;
 
 inline constexpr std::size_t kTailBytes = 16;  ///< u64 offset of the index, end magic.
@@ -60,7 +62,9 @@ inline constexpr std::size_t kTailBytes = 16;  ///< u64 offset of the index, end
 /// live id if those are more.
 inline constexpr std::uint64_t kLiveEvery = std::uint64_t{1} << 19, kLiveEventsEach = 8;
 
+// A block with so many operations is full.
 inline constexpr std::size_t kBlockOperations = std::size_t{1} << 14;
+// A reader refuses blocks and chunks beyond these, which no writer of ours makes.
 inline constexpr std::size_t kBlockOperationsMax = std::size_t{1} << 20;
 inline constexpr std::size_t kBlockTextBytes = std::size_t{8}
                                                << 20;  ///< A block with more text is full.

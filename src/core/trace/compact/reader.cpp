@@ -115,7 +115,7 @@ constexpr std::uint64_t kThreadsFrom = 256 << 10;
 
 unsigned threads_for(const format::ByteSource& source) noexcept {
   if (source.total() != 0 && source.total() < kThreadsFrom) return 0;
-  constexpr unsigned kMost = 4;
+  constexpr unsigned kMost = 4;  // threads that unpack, beside the one that reads
   return std::clamp(std::thread::hardware_concurrency(), 1u, kMost + 1) - 1;
 }
 

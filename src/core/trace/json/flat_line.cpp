@@ -14,6 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "the first character is looked for in the lowest byte");
 
+// Words with the same bits in each byte: eight characters are looked at at once.
 constexpr std::uint64_t kOnes = 0x0101010101010101u;
 constexpr std::uint64_t kHighs = 0x8080808080808080u;
 
@@ -82,6 +83,7 @@ class WordTable {
     std::uint8_t size = 0;
     std::uint8_t entry = 0;  // index + 1; 0: empty
   };
+  // Twice the words at least, so that few share a slot; the hash has 8 bits.
   static constexpr std::size_t kSlots = 256;
   static_assert(N < 128);
   static constexpr std::size_t slot_of(std::uint64_t first, std::size_t size) noexcept {
@@ -101,6 +103,7 @@ constexpr WordTable<kMemberCount> kMembers(kMemberNames);
 
 /// The bytes that begin a member in a line: its name in quotes, a colon.
 struct Opening {
+  // 24 bytes: the longest name is "release_threshold", in quotes.
   static constexpr std::size_t kWords = 3;
   std::array<std::uint64_t, kWords> bytes{};
   std::array<std::uint64_t, kWords> mask{};
@@ -173,7 +176,7 @@ class Scanner {
   template <std::size_t N>
   bool word(const WordTable<N>& table, std::size_t& out) noexcept {
     if (!take('"')) return false;
-    constexpr std::size_t kLongest = 24;
+    constexpr std::size_t kLongest = 24;  // characters: no word of a table is longer
     for (std::size_t size = 0; size < kLongest; size += 8) {
       const auto quotes = bytes_equal(load(at_ + size), '"');
       if (quotes == 0) continue;
@@ -206,7 +209,7 @@ class Scanner {
   bool address(std::uint64_t& out) noexcept {
     if (at_[0] != '"' || at_[1] != '0' || at_[2] != 'x') return false;
     at_ += 3;
-    constexpr std::size_t kDigits = 16;
+    constexpr std::size_t kDigits = 16;  // of 64 bits
     std::uint64_t value = 0;
     std::size_t digits = 0;
     for (; digits <= kDigits; ++digits, ++at_) {
@@ -266,6 +269,7 @@ class Scanner {
   static std::uint64_t value_of(std::uint64_t word, unsigned digits) noexcept {
     auto value = (word - kOnes * '0') << (64 - 8 * digits);
     value = value * 10 + (value >> 8);  // pairs of digits, in every other byte
+    // Every fourth byte: a pair of digits and room for the carry.
     constexpr std::uint64_t kPairs = 0x000000ff000000ffu;
     return (((value & kPairs) * (100 + (std::uint64_t{1000000} << 32))) +
             (((value >> 16) & kPairs) * (1 + (std::uint64_t{10000} << 32)))) >>

@@ -62,7 +62,7 @@ class HeaderReader {
   }
 
   Status take_version(const JsonValue& value) {
-    constexpr std::size_t kMinorDigits = 6;
+    constexpr std::size_t kMinorDigits = 6;  // a minor version that an int holds
     const std::string_view text = value.text;
     if (value.type == JsonValue::Type::string && text.starts_with("1.") &&
         text.size() <= 2 + kMinorDigits) {

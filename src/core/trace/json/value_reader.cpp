@@ -22,7 +22,7 @@ constexpr std::string_view expected_of(FieldType type) {
 }
 
 bool is_hex(std::string_view digits) {
-  constexpr std::size_t kDigits = 16;
+  constexpr std::size_t kDigits = 16;  // of 64 bits
   return digits.starts_with("0x") && digits.size() > 2 && digits.size() <= 2 + kDigits &&
          digits.find_first_not_of("0123456789abcdefABCDEF", 2) == digits.npos;
 }
@@ -37,7 +37,7 @@ std::string quoted(const JsonValue& value) {
   if (value.type == JsonValue::Type::object) return "an object";
   std::string out;
   append_json(out, value);
-  constexpr std::size_t kLong = 60;
+  constexpr std::size_t kLong = 60;  // bytes of a value that a message shows
   if (out.size() > kLong) {
     out.resize(kLong);
     while ((static_cast<unsigned char>(out.back()) & 0xc0u) == 0x80)
@@ -73,7 +73,7 @@ Status ValueReader::number(std::string_view member, FieldType type, const JsonVa
   }
   if (value.type == JsonValue::Type::string &&
       (is_hex(value.text) || (type != FieldType::address && is_decimal(value.text)))) {
-    constexpr std::size_t kDigits = 20;
+    constexpr std::size_t kDigits = 20;  // of 2^64 - 1
     if (const auto number = text::to_u64(value.text); number && value.text.size() <= kDigits) {
       out = *number;
       return {};

@@ -175,7 +175,7 @@ bool put_plain_member(std::string& out, Member member, const Operation& operatio
   }
   const auto number = is_id ? (operation.*at.id).number : operation.*at.number;
   if (number > kExactInteger && !is_address) return false;
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMost = 64;  // a key, "0x" and 20 digits fit
   constexpr std::string_view kHex = "\"0x";
   std::array<char, kMost> text;
   const std::string_view key = kKeys[static_cast<std::size_t>(member)];

@@ -83,6 +83,7 @@ class AddressTable {
    private:
     std::atomic<bool>& busy_;
   };
+  // 1,024 places at first; the table doubles from there.
   static constexpr unsigned kFirstBits = 10;
 
   std::size_t room() const noexcept { return all_ != nullptr ? std::size_t{1} << bits_ : 0; }

@@ -52,7 +52,7 @@ struct GraphNode {  // CUgraphNodeParams
     Address free;
   };
 };
-inline constexpr int kAllocNode = 10, kFreeNode = 11;
+inline constexpr int kAllocNode = 10, kFreeNode = 11;  // CU_GRAPH_NODE_TYPE_MEM_ALLOC, _MEM_FREE
 struct ArrayMapInfo {
   int resource;
   Handle array;

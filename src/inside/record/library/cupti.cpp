@@ -68,6 +68,7 @@ constexpr Function kFunctions[] = {
     {"cuLaunchKernelEx_ptsz", Call::kernels, OrderPoint::exit, fill_cuLaunchKernelEx_ptsz},
 };
 
+// Above every CUPTI_DRIVER_TRACE_CBID, which CUPTI counts from 1.
 constexpr std::uint32_t kIdsMost = 2048;
 constinit const Function* by_id[kIdsMost] = {};
 

@@ -7,9 +7,9 @@
 /// program runs. Where a toolkit is installed, a test compares these declarations with cupti.h.
 namespace emm::record::cupti {
 
-inline constexpr int kDriverApi = 1;  // CUPTI_CB_DOMAIN_DRIVER_API
-inline constexpr int kEnter = 0;      // CUPTI_API_ENTER
-inline constexpr int kExit = 1;
+inline constexpr int kDriverApi = 1;            // CUPTI_CB_DOMAIN_DRIVER_API
+inline constexpr int kEnter = 0;                // CUPTI_API_ENTER
+inline constexpr int kExit = 1;                 // CUPTI_API_EXIT
 inline constexpr int kSeveralSubscribers = 39;  // CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 inline constexpr std::uint32_t kOldest = 12;    // cuptiGetVersion() of CUDA 11.0
 

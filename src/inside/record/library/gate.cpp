@@ -22,7 +22,7 @@
 namespace emm::record {
 namespace {
 
-constexpr Code kOutOfMemory = 2;
+constexpr Code kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
 // Allocations of cuMemAlloc up to this size share pages; larger ones get pages of their own. An
 // H200 does so, and so does the simulated device.
 constexpr std::uint64_t kSmallMost = std::uint64_t{1} << 20;
@@ -71,7 +71,7 @@ struct Fault {
   std::uint64_t number = 0;  ///< Which call of this kind fails, counted from 1.
   Code code = 0;
 };
-constexpr std::size_t kFaults = 32;
+constexpr std::size_t kFaults = 32;  // that --fault can be given; kept without the heap
 constinit Fault faults[kFaults];
 constinit std::size_t fault_count = 0;
 constinit std::uint64_t counted[kFaultKinds] = {};

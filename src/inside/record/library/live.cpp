@@ -12,6 +12,7 @@
 namespace emm::record {
 namespace {
 
+// Each with its own lock, so that threads seldom wait for one another.
 constexpr std::size_t kShards = 64;
 constexpr std::size_t kPlaces = std::size_t{1} << 15;  // of a shard; two million in all
 constexpr std::size_t kEntriesMost =

@@ -90,6 +90,7 @@ struct WholeAllocationProperties : AllocationProperties {
 struct WholePoolProperties : PoolProperties {
   unsigned char reserved[56] = {};
 };
+// CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE.
 constexpr int kPinned = 1, kOnDevice = 1;
 
 WholeAllocationProperties pinned_on(int device) noexcept {
@@ -167,7 +168,7 @@ struct ManagerDriver::Slots {
     return of(user).with_current(kEnded, [&] { return driver.ipc_get_mem_handle(bytes, ptr); });
   }
   static emm_status event_create(void* user, Handle* event) {
-    constexpr unsigned kDisableTiming = 2;
+    constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
     return of(user).with_current(kEnded,
                                  [&] { return driver.event_create(event, kDisableTiming); });
   }
@@ -208,7 +209,7 @@ struct ManagerDriver::Slots {
 
   static emm_status mem_get_allocation_granularity(void* user, std::uint64_t* granularity) {
     return of(user).with_current(kEnded, [&] {
-      constexpr int kMinimum = 0;
+      constexpr int kMinimum = 0;  // CU_MEM_ALLOC_GRANULARITY_MINIMUM
       const auto about = pinned_on(of(user).device_);
       Size bytes = 0;
       const auto code = driver.granularity(&bytes, &about, kMinimum);
@@ -401,7 +402,7 @@ Code ManagerDriver::synchronize() noexcept {
 }
 
 Code ManagerDriver::make_quiet_stream() noexcept {
-  constexpr unsigned kNonBlocking = 1;
+  constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
   Handle made = 0;
   const auto code = with_current(kEnded, [&] { return driver.stream_create(&made, kNonBlocking); });
   quiet_ = made;

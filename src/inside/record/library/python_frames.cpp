@@ -44,6 +44,7 @@ constexpr Layout kLayouts[] = {
 constexpr int kType = 8;     // in an object
 constexpr int kLength = 16;  // in a string
 constexpr int kState = 32;   // in a string
+// Bits of a string's state, in PyASCIIObject.
 constexpr std::uint32_t kCompact = 0x20, kAscii = 0x40;
 constexpr char kByGenerator = 1, kByCStack = 3;             // values of `owner`
 constexpr std::size_t kFrameBytes = 112, kCodeBytes = 192;  // upper bounds

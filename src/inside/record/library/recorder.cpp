@@ -32,7 +32,7 @@ constinit Shared shared;
 
 namespace {
 
-constexpr std::size_t kSpares = 4096;
+constexpr std::size_t kSpares = 4096;  // blocks that wait for a thread: 512 MiB of a file
 constexpr std::size_t kRingMost = std::size_t{1} << 15;  // blocks: 4 GiB
 constexpr std::size_t kRingMore = 4096;  // for threads that find all blocks of a ring in use
 
@@ -61,7 +61,7 @@ struct File {
   std::atomic<bool> adding_context{false};
 };
 constinit File file;
-constexpr std::size_t kPathMost = 4096;
+constexpr std::size_t kPathMost = 4096;  // PATH_MAX; what is longer is not recorded
 constinit char folder[kPathMost - 64] = "";
 constinit char file_path[kPathMost] = "";
 constinit std::uint64_t blocks_most = 0;  // 0: no limit
@@ -142,7 +142,7 @@ bool is_the_file(int descriptor) noexcept {
 /// Moves a descriptor to a high number. Programs count from 0 and might close or reuse a low one by
 /// accident. A descriptor that the process's limit does not let move keeps its number.
 int move_up(int descriptor) noexcept {
-  constexpr int kHigh = 512;
+  constexpr int kHigh = 512;  // half of 1,024, to which many systems limit a process
   const int high = descriptor < 0 ? -1 : fcntl(descriptor, F_DUPFD_CLOEXEC, kHigh);
   if (high < 0) return descriptor;
   ::close(descriptor);
@@ -380,7 +380,7 @@ bool is_collected() noexcept {
 /// May the process write a further block? Once nobody collects, all processes share what is left.
 /// A ring has a limit of its own. Every eighth block is soon enough to ask.
 bool may_grow(std::uint64_t turn) noexcept {
-  constexpr std::uint64_t kAsked = 8;
+  constexpr std::uint64_t kAsked = 8;  // a question is a system call, a block 2,047 records
   if (file.ring_blocks != 0) return true;
   if (!nobody_collects.load(std::memory_order_relaxed)) {
     if (turn % kAsked != 0 || is_collected()) return true;

@@ -18,8 +18,8 @@
 namespace emm::record {
 namespace {
 
-constexpr Code kInvalidValue = 1, kOutOfMemory = 2;
-constexpr Handle kLegacy = 1, kPerThread = 2;
+constexpr Code kInvalidValue = 1, kOutOfMemory = 2;  // CUresults
+constexpr Handle kLegacy = 1, kPerThread = 2;        // CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
 constinit bool serves = false;
 constinit bool waits_at_frees = true;
@@ -84,7 +84,7 @@ struct Served {
   ManagerDriver driver;
   emm_driver_v1 table{};
 };
-constexpr std::size_t kContexts = 128;
+constexpr std::size_t kContexts = 128;  // a program has one for each device and few of its own
 constinit Served all_served[kContexts];
 constinit std::atomic<bool> finding{false};  // guards taking a place
 
@@ -95,6 +95,7 @@ struct Block {
   Served* owner;
   std::uint64_t generation;
 };
+// Each with its own lock, so that threads seldom wait for one another.
 constexpr std::size_t kShards = 64;
 struct alignas(64) Shard {
   AddressTable<Block> blocks;
@@ -180,6 +181,7 @@ bool is_primary(Handle context, int device) noexcept {
 
 /// Does the code tell that the context, and not the manager, is at fault?
 bool is_of_context(Code code) noexcept {
+  // CUresults: the driver or the context is not there.
   constexpr Code kNotInitialized = 3, kDeinitialized = 4, kInvalidContext = 201, kEnded = 709;
   return code == kNotInitialized || code == kDeinitialized || code == kInvalidContext ||
          code == kEnded;
@@ -187,7 +189,7 @@ bool is_of_context(Code code) noexcept {
 
 /// Returns the state of the context's place: free, where the context works no longer.
 int make(Served& served, Handle context) noexcept {
-  constexpr int kUnknown = 255;
+  constexpr int kUnknown = 255;  // as context_device() answers
   const auto device = static_cast<int>(context_device(context));
   if (device == kUnknown) return Served::kFree;
   if (!load()) return Served::kRefused;
@@ -303,6 +305,7 @@ void note_reserved(Served& served) noexcept {
 
 /// A request that fails because the manager limits its blocks is one without memory.
 Code as_the_driver_says(Code code) noexcept {
+  // CUresults: what a manager says of a block that it never gives.
   constexpr Code kNotSupported = 801, kUnknown = 999;
   return code == kInvalidValue || code == kNotSupported || code == kUnknown ? kOutOfMemory : code;
 }

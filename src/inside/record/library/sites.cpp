@@ -17,8 +17,9 @@
 namespace emm::record {
 namespace {
 
+// Of each table, in address space: only pages with entries take memory.
 constexpr std::size_t kSlots = std::size_t{1} << 18;
-constexpr std::size_t kTextMost = 256;
+constexpr std::size_t kTextMost = 256;  // bytes of a frame's text, which is cut there
 constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream and extra
 constexpr std::uint32_t kOurs = ~std::uint32_t{0};           // marks a frame of the recorder itself
 
@@ -229,7 +230,7 @@ std::uint32_t python_frame(Table& frames, void* code, int line,
     // The end of a long path tells more than its front.
     const char* shown = file_text != nullptr ? file_text : "?";
     const auto size = std::strlen(shown);
-    constexpr std::size_t kPathMost = 180;
+    constexpr std::size_t kPathMost = 180;  // leaves room for the line and the name in kTextMost
     if (size > kPathMost) shown += size - kPathMost;
     std::snprintf(text, sizeof text, "%s:%d %s", shown, line,
                   name_text != nullptr ? name_text : "?");

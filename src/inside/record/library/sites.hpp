@@ -6,7 +6,7 @@
 /// and each frame once, as text. Definitions are records of the file.
 namespace emm::record {
 
-inline constexpr std::size_t kDepthMost = 64;
+inline constexpr std::size_t kDepthMost = 64;  // frames of a stack: what --stack-depth allows
 
 /// Reads EMM_RECORD_STACKS ("python", "native" or both) and EMM_RECORD_DEPTH.
 void begin_sites() noexcept;

@@ -312,7 +312,7 @@ void* function_behind(const char* symbol) noexcept {
 /// Returns the device of a context. The driver answers only for the current context, so this one is
 /// made current for the question.
 std::uint64_t context_device(Handle context) noexcept {
-  constexpr std::uint64_t kUnknown = 255;
+  constexpr std::uint64_t kUnknown = 255;  // a record has a byte for the device
   const auto push = real_function<Code (*)(Handle)>(w_cuCtxPushCurrent_v2);
   const auto pop = real_function<Code (*)(Handle*)>(w_cuCtxPopCurrent_v2);
   if (push == nullptr || pop == nullptr || push(context) != 0) return kUnknown;

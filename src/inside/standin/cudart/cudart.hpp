@@ -13,6 +13,7 @@ using Address = std::uint64_t;
 
 inline Address address(const void* ptr) { return reinterpret_cast<std::uintptr_t>(ptr); }
 
+// CudaError_t.
 inline constexpr Code kSuccess = 0, kInvalidValue = 1, kInvalidDevice = 101, kNotReady = 600;
 
 /// What cudaRuntimeGetVersion answers: of the cudart that the program has.

@@ -90,7 +90,7 @@ class Members {
 
 /// Which members a version of cudaDeviceProp has. CUDA 13 took some out.
 enum class Layout { cuda11, cuda12, cuda13 };
-constexpr int kZero = -1;
+constexpr int kZero = -1;  // in a list of attributes: a member without one, which is 0
 
 void write_properties(void* out, int of, Layout layout) {
   const bool old = layout != Layout::cuda13;
@@ -128,6 +128,7 @@ void write_properties(void* out, int of, Layout layout) {
   if (layout == Layout::cuda11) return;
   to.ints(of, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129);
   if (layout == Layout::cuda13) to.ints(of, kZero, kZero, 133, kZero, kZero, kZero, kZero);
+  // Ints at the end of cudaDeviceProp, in cuda_runtime_api.h.
   constexpr int kReservedOf12 = 63, kReservedOf13 = 56;
   for (int i = 0; i < (old ? kReservedOf12 : kReservedOf13); ++i) to.add(0);
 }
@@ -374,7 +375,7 @@ Code cudaGraphGetNodes(Handle, Handle*, std::size_t* count) {
 // Memory of other shapes
 Code cudaMallocPitch(void** out, std::size_t* pitch, std::size_t width, std::size_t height) {
   return in_context([&] {
-    constexpr std::size_t kStep = 512;
+    constexpr std::size_t kStep = 512;  // bytes: an H200's CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT
     *pitch = (width + kStep - 1) / kStep * kStep;
     Address made = 0;
     *out = nullptr;

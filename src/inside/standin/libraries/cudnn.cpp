@@ -68,6 +68,7 @@ enum Attribute : int {
 
 /// Bytes of an element of a cudnnBackendAttributeType_t; 0 if there is none of that number.
 std::size_t size_of(int type) {
+  // CUDNN_TYPE_BOOLEAN, _CHAR, _FRACTION, and the last one of cuDNN 9.
   constexpr int kBoolean = 2, kChar = 24, kFraction = 26, kLast = 30;
   if (type < 0 || type > kLast) return 0;
   if (type == kBoolean || type == kChar) return 1;
@@ -115,7 +116,7 @@ struct Descriptor {
 
 /// Returns the bytes of an element of a cudnnDataType_t, and four for one that is not known.
 std::int64_t element_bytes(int type) {
-  constexpr int kDouble = 1, kHalf = 2, kBfloat16 = 9;
+  constexpr int kDouble = 1, kHalf = 2, kBfloat16 = 9;  // CUDNN_DATA_DOUBLE, _HALF, _BFLOAT16
   return type == kDouble ? 8 : type == kHalf || type == kBfloat16 ? 2 : 4;
 }
 

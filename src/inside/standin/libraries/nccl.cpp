@@ -181,6 +181,7 @@ Status end_group() {
 
 std::string name_of(const Id& id) {
   std::string name = "nccl.";
+  // Bytes of the id: enough to tell communicators apart in a file's name.
   constexpr std::size_t kNamed = 24;
   for (std::size_t i = 0; i < kNamed; ++i) {
     char digits[3];
@@ -525,7 +526,7 @@ Status ncclRecv(void* to, std::size_t count, int type, int peer, Comm comm, void
 Status ncclRedOpCreatePreMulSum(int* out, void* factor, int type, int residence, Comm comm) {
   if (out == nullptr || factor == nullptr || size_of(type) == 0 || find(comm) == nullptr)
     return refuse("an argument of ncclRedOpCreatePreMulSum is none");
-  constexpr int kOnDevice = 0;
+  constexpr int kOnDevice = 0;  // ncclScalarDevice
   if (residence == kOnDevice) return make_operation(out, {}, factor);
   const auto* const bytes = static_cast<const std::byte*>(factor);
   return make_operation(out, {bytes, bytes + size_of(type)}, nullptr);

@@ -26,6 +26,7 @@ void emm_standin_see_all(bool begins);
 namespace {
 
 using Return = int;
+// NvmlReturn_t.
 constexpr Return kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNotFound = 6,
                  kInsufficientSize = 7, kUnknown = 999;
 

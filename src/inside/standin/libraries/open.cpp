@@ -41,8 +41,8 @@ const char* setting(const char* strings, std::string_view name) {
 
 void put_in_file(const char* path, std::uint64_t* counters, std::size_t size) {
   const int file = ::open(path, O_RDWR | O_CLOEXEC);
-  if (file < 0) return;  // then they are counted, and nobody reads it
-  constexpr std::size_t kPage = 4096;
+  if (file < 0) return;                // then they are counted, and nobody reads it
+  constexpr std::size_t kPage = 4096;  // bytes: the library gives the counters whole pages
   const auto whole = (size + kPage - 1) / kPage * kPage;
   mmap(counters, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
   ::close(file);

@@ -81,7 +81,7 @@ void note_cudnn() {
   if (file >= 0) close(file);
 }
 
-constexpr std::size_t kStack = std::size_t{64} << 10;
+constexpr std::size_t kStack = std::size_t{64} << 10;  // bytes; the maker only calls execve() on it
 
 struct MakerCall {
   const char* maker;

@@ -132,7 +132,7 @@ void expect_each_ended_once(Bench& b, Bench& trial, std::string_view done) {
 
 /// Fails each driver call in turn, on a device of its own: those that end something, or all others.
 void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
-  constexpr std::uint64_t kMost = 300;
+  constexpr std::uint64_t kMost = 300;  // calls: more than the sequence makes with any manager
   b.untraceable();
   for (std::uint64_t n = 1; n < kMost && !b.decided(); ++n) {
     auto fresh = Bench::create(b.subject(), "accounts/every_call_failed");
@@ -176,7 +176,7 @@ void fail_in_turn(Bench& b, bool of_ends, std::int32_t native) {
 /// Fails each driver call of initialize() in turn, asks for it once more or not, and expects the
 /// manager's end to release what the failed one had taken.
 void fail_initialize_in_turn(Bench& b, std::int32_t native) {
-  constexpr std::uint64_t kMost = 100;
+  constexpr std::uint64_t kMost = 100;  // calls: more than initialize() makes with any manager
   for (const bool is_asked_again : {false, true}) {
     for (std::uint64_t n = 1; n < kMost && !b.decided(); ++n) {
       auto fresh = Bench::create(b.subject(), b.clause());
@@ -282,7 +282,7 @@ bool reserving_is_seen(Bench& b) {
 /// Tells what a simulated device holds for the manager of a new bench, the driver's pools included.
 class HeldOnDevice {
  public:
-  static constexpr std::uint64_t kSlack = 32_MiB;
+  static constexpr std::uint64_t kSlack = 32_MiB;  // what a driver's pool may take at a time
   explicit HeldOnDevice(Bench& bench) : b_(bench), before_(bench.device().held_bytes()) {}
   std::uint64_t operator()() const {
     const auto now = b_.device().held_bytes();
@@ -402,7 +402,7 @@ void expect_no_pending_bytes(Bench& b, std::string_view done) {
 /// Returns the most bytes that a manager may count for a free. Sizes may be rounded up, also to
 /// powers of two.
 std::uint64_t most_pending(std::uint64_t size) {
-  constexpr auto kRounding = 2_MiB;
+  constexpr auto kRounding = 2_MiB;  // a manager may round a size up to a page of the device
   const bool is_exact = std::has_single_bit(size) && size >= 2 * kRounding;
   return is_exact ? size + kRounding : 2 * size + kRounding;
 }
@@ -597,7 +597,7 @@ std::size_t count_threads() {
 /// does is told and counted like the rest.
 void judge_own_thread(Bench& b) {
   constexpr std::int32_t kIllegalAddress = 700;
-  constexpr int kPatience = 60;
+  constexpr int kPatience = 60;  // naps in which the thread has to act
   b.untraceable();
   b.expect(true, {}, {}, {});
   const auto threads = count_threads();
@@ -1077,7 +1077,7 @@ constexpr std::array kDriverAllocations{Call::mem_alloc,
 /// stream, or largest_free_bytes must leave them out.
 void judge_largest_while_work_is_pending(Bench& b) {
   constexpr std::int32_t kNotReady = 600;
-  constexpr auto kSize = 24_MiB;
+  constexpr auto kSize = 24_MiB;  // larger than what managers keep for small blocks
   std::uint64_t largest = 0;
   for (const bool is_exact : {true, false}) {
     for (const bool on_own_stream : {true, false}) {
@@ -1238,7 +1238,7 @@ void judge_largest_with_a_past(Bench& b) {
 /// it again.
 void judge_reserved_after_refused_frees(Bench& b) {
   constexpr std::int32_t kIllegalAddress = 700;
-  constexpr auto kRounding = 8_MiB;
+  constexpr auto kRounding = 8_MiB;  // what a manager may take beside a block of these sizes
   for (const auto size : {64_KiB, 3_MiB, 24_MiB}) {
     { const std::array idle{b.try_memalloc(size), b.try_memalloc(size)}; }
     b.expect_ok("flush()", b.manager().flush());
@@ -1287,7 +1287,8 @@ class CountedBlocks {
   }
 
  private:
-  static constexpr std::uint64_t kAny = ~std::uint64_t{0};
+  static constexpr std::uint64_t kAny = ~std::uint64_t{0};  // a figure with no bound from above
+  // What a block may be rounded up by, and what a manager may hold besides.
   static constexpr std::uint64_t kRounding = 2_MiB, kSlack = 8_MiB;
   struct Figure {
     std::string_view name;

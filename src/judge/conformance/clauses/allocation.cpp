@@ -318,6 +318,7 @@ constexpr Clause kAllocationClauses[] = {
              return b.not_applicable(
                  "like the library that it models, it refuses before the device is full");
            b.capacity();
+           // Blocks of two pages, so that a device fills in few requests.
            constexpr std::uint64_t kPiece = 4_MiB;
            // A real device has more than it reports.
            const auto most = (96_MiB + (b.is_simulated() ? 24_MiB : 1_GiB)) / kPiece;

@@ -114,7 +114,7 @@ class FreedBlock {
   /// Answers whether one of many requests of its size gets the block. A manager may keep blocks for
   /// later and hand out others first.
   bool is_given_among_many() {
-    constexpr std::size_t kMost = 100;
+    constexpr std::size_t kMost = 100;  // blocks that a manager may have kept for later
     std::vector<BenchMemory> others;
     while (kind_ != Kind::device && others.size() < kMost) {
       auto next = try_make(b_, kind_, size_);
@@ -132,7 +132,7 @@ class FreedBlock {
  private:
   /// A real device gives more than it reports, and a driver's pool what it holds idle.
   void leave_no_room() {
-    constexpr std::size_t kMost = 64;
+    constexpr std::size_t kMost = 64;  // requests until the rest of a device is filled
     while (others_.size() < kMost) {
       auto next = try_make(b_, kind_, size_);
       if (!next) return;
@@ -525,7 +525,7 @@ void check_many_threads(Bench& b, Kind kind, const Observed& observed) {
 /// A flush makes the free that is under way, and no other once the deferral has begun.
 void check_flush_under_way(Bench& b, Kind kind, const Observed& observed) {
   if (kind == Kind::device || b.is_numba()) return;
-  constexpr std::size_t kBlocks = 12;
+  constexpr std::size_t kBlocks = 12;  // more than a manager could free between two looks
   // One free that this thread has taken, and one that a thread of the manager's has.
   constexpr std::size_t kMost = 2;
   {
@@ -971,6 +971,7 @@ void check_told_of_most(Bench& b) {
 /// Frees more than 20,000 blocks of device memory inside a deferral, if such frees are told to
 /// wait.
 void check_told_of_many(Bench& b) {
+  // More than 20,000, which no queue of frees should be too short for.
   constexpr std::size_t kCount = 20'001;
   auto& manager = b.manager();
   const auto free_in_deferral = [&](std::size_t count) {
@@ -999,8 +1000,8 @@ void check_told_of_many(Bench& b) {
 
 // Many deferred frees.
 
-constexpr std::size_t kFrees = 200;
-constexpr int kCycles = 8;
+constexpr std::size_t kFrees = 200;  // in a deferral, far more than Numba's default limit of 10
+constexpr int kCycles = 8;           // that must not leave more behind each time
 
 /// Returns how many bytes, at most `most`, the manager serves in blocks of 2 MiB.
 std::uint64_t room_for_blocks(Bench& b, std::uint64_t most) {

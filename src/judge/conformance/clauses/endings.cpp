@@ -121,7 +121,7 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
       to->changed.notify_all();
     });
     constexpr std::chrono::milliseconds kMost{3'000};  // a free takes microseconds
-    constexpr int kTurnsMost = 3;
+    constexpr int kTurnsMost = 3;                      // while other threads take the processor
     const auto patience = std::min(b.subject().patience, kMost);
     for (int turn = 0; turn < kTurnsMost && (turn == 0 || has_work(state->other_id)); ++turn) {
       state->in_time = state->changed.wait_for(lock, patience, [&] { return state->done; });
@@ -411,6 +411,7 @@ constexpr Clause kEndingsClauses[] = {
            };
            for (const auto& operation : std::initializer_list<std::function<void()>>{
                     free_all_kinds, defer, fail, trim, run_out_idle, run_out_pending, reset}) {
+             // Driver calls of an operation that the free may come between.
              constexpr int kMostCalls = 4;
              for (int n = 1; n <= kMostCalls && !b.decided(); ++n)
                if (!run_with_free_meanwhile(b, Where::at_host, operation, n)) break;

@@ -480,6 +480,7 @@ void check_words(Bench& b) {
   const auto words_of = [](const auto& made) {
     return made ? std::string() : std::string(made.error().message);
   };
+  // Bytes that no device has; twice and four times as many still fit into 64 bits.
   constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
   const std::array all{
       RefusedRequest{"memalloc of more than 2^61 bytes",
@@ -614,7 +615,7 @@ void judge_last_error(Bench& b) {
   auto& manager = b.manager();
   const auto range = b.buffer();
   const auto pinned = b.try_pin(range);
-  constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;
+  constexpr auto kHuge = (std::uint64_t{1} << 61) + 4_KiB;  // bytes that no device has
   const std::array all{
       Failing{"memalloc of more than 2^61 bytes", [&] { return !manager.memalloc(kHuge); }},
       Failing{"memalloc(0)", [&] { return !manager.memalloc(0); }},
@@ -726,6 +727,7 @@ void judge_state_is_cheap(Bench& b) {
 
 /// Makes requests of every kind fail at each of their driver calls. The bench checks their answers.
 void fail_requests_in_turn(Bench& b) {
+  // More driver calls than a request makes with any manager.
   constexpr std::uint64_t kMostCalls = 12;
   for (const auto& request : kRequests) {
     if (request.make == nullptr || b.affordable(request.size) < request.size) continue;
@@ -908,7 +910,7 @@ void ask_for_parts_of_the_state(Bench& b) {
   emm_manager* self = nullptr;
   if (loaded->plugin.create(&create, &self) != EMM_SUCCESS || self == nullptr) return;
   if (table.initialize != nullptr) table.initialize(self);
-  static constexpr unsigned char kPattern = 0xa5;
+  static constexpr unsigned char kPattern = 0xa5;  // in what the manager must leave alone
   const auto ask = [&](std::string_view when) {
     for (auto size = sizeof(std::size_t) + sizeof(std::uint64_t); size < sizeof(emm_state);
          size += sizeof(std::uint64_t)) {

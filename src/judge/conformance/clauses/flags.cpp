@@ -45,7 +45,7 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
   return order;
 }
 
-constexpr int kRounds = 4;
+constexpr int kRounds = 4;  // each in another order, by chance
 
 constexpr std::int32_t kInvalidValue = 1;
 constexpr std::int32_t kOutOfMemory = 2;
@@ -139,7 +139,7 @@ void check_host_flags(Bench& b, std::uint64_t size, bool refuses) {
 void check_freed_with_other_flags(Bench& b) {
   const FreesElsewhere frees_elsewhere(b);
   b.expect_ok("flush()", b.manager().flush());
-  constexpr unsigned kFlags = 8;
+  constexpr unsigned kFlags = 8;  // the sets of three flags
   for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
     for (const bool is_deferred : {true, false}) {
       for (unsigned pair = 0; pair < kFlags * kFlags && !b.decided(); ++pair) {
@@ -172,7 +172,7 @@ void check_freed_with_other_flags(Bench& b) {
 /// all that the manager could hand out, and it still must not serve a request with other flags.
 void check_freed_where_memory_is_out(Bench& b) {
   const FreesElsewhere frees_elsewhere(b);
-  constexpr unsigned kFlags = 8;
+  constexpr unsigned kFlags = 8;  // the sets of three flags
   for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
     for (unsigned pair = 0; pair < kFlags * kFlags && !b.decided(); ++pair) {
       const auto before = pair / kFlags, bits = pair % kFlags;
@@ -310,7 +310,7 @@ void check_regions(Bench& b, bool refuses) {
 /// Pins a region larger than 32 bits can count. Nothing touches it, so on a simulated device it
 /// takes no memory of this machine.
 void check_large_region(Bench& b) {
-  constexpr auto kSize = 4_GiB + 4_KiB;
+  constexpr auto kSize = 4_GiB + 4_KiB;  // what 32 bits count, and a page more
   if (!b.is_simulated()) return;
   void* const memory =
       mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

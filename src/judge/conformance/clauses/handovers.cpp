@@ -42,7 +42,7 @@ constexpr std::array kAllocations{Call::mem_alloc,
                                   Call::mem_alloc_managed,
                                   Call::mem_host_alloc};
 
-constexpr StreamHandle kPerThread{2};
+constexpr StreamHandle kPerThread{2};  // CU_STREAM_PER_THREAD
 
 enum class Kind : std::uint8_t { device, managed, mapped };
 

@@ -43,7 +43,7 @@ void expect_asked(Bench& b, Call call, std::uint64_t flags, std::uint64_t size) 
 /// Pins regions that share bytes with a pinned one. The manager must return the driver's own
 /// answer.
 void pin_beside_pinned(Bench& b) {
-  constexpr std::uint64_t kPage = 4096;
+  constexpr std::uint64_t kPage = 4096;  // bytes of the host: regions are pinned in pages
   const auto pages = b.buffer(8 * kPage);
   const auto part = [&](std::uint64_t from, std::uint64_t count) {
     return HostRange{.pointer = pages.pointer + from * kPage, .size = count * kPage};

@@ -99,6 +99,7 @@ constexpr Clause kInterfaceClauses[] = {
            const auto block = b.any(64_KiB);
            b.fill(block, 0x11);
            b.watch().forget();
+           // So often that a leak shows from the middle to the end.
            constexpr int kTimes = 300;
            std::array<std::uint64_t, 3> held{};  // at the start, in the middle and at the end
            for (int i = 0; i < kTimes && !b.decided(); ++i) {

@@ -269,6 +269,7 @@ constexpr Clause kPendingClauses[] = {
      .may_fail_with = "threads/frees threads/slots",
      .check =
          [](Bench& b) {
+           // Threads that free at the same time.
            constexpr std::size_t kThreads = 4;
            b.untraceable();
            b.manager();

@@ -39,6 +39,7 @@ std::optional<IpcHandle> export_handle(Bench& b, MemoryView memory) {
 
 /// A manager starts on a device that others have nearly filled, and goes on after they have left.
 void judge_total(Bench& b) {
+  // What others leave at first; what is asked for after they left, in such pieces.
   constexpr auto kFirst = 32_MiB, kMost = 160_MiB, kPiece = 8_MiB;
   auto fresh = Bench::create(b.subject(), b.clause());
   if (!fresh) return b.inconclusive(describe(fresh.error()));

@@ -297,7 +297,7 @@ void run_programs(Bench& b) {
 }
 
 void compare_with_model(Bench& b) {
-  constexpr std::size_t kSequences = 1500;
+  constexpr std::size_t kSequences = 1500;  // of operations by chance, from the seed
   const auto& subject = b.subject();
   auto rules = b.is_numba() ? model::Rules::numba() : model::Rules::standard();
   b.untraceable();

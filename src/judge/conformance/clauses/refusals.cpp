@@ -263,6 +263,7 @@ struct Filled {
 
 /// Asks for blocks without the bench, which would take longer than the manager.
 Filled fill_with(Bench& on, std::uint64_t size, std::uint64_t most) {
+  // Requests after which the log of driver calls is emptied.
   constexpr std::uint64_t kLogged = 4'096;
   Filled filled;
   std::vector<MemoryPointer> blocks;
@@ -371,6 +372,7 @@ void check_limit(Bench& b) {
   auto roomy = b.with_capacity("4GiB");
   auto fresh = b.with_capacity("4GiB");
   if (!roomy || !fresh) return b.inconclusive("a second device cannot be made");
+  // Blocks: more than a limit of 16 bits, or of a table, would allow.
   constexpr std::uint64_t kMost = 200'000;
   std::uint64_t piece = 1_MiB;
   auto large = fill_with(**roomy, piece, 1'024);

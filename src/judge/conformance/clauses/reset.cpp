@@ -121,6 +121,7 @@ void judge_stale_tokens(Bench& b) {
 /// Expects that a reset makes all memory available again, however much was live and whichever
 /// thread requested it.
 void judge_many_of_threads(Bench& b) {
+  // Nearly all of the room, by four threads.
   constexpr std::size_t kBlocks = 960, kOfThread = kBlocks / 4;
   auto fresh = Bench::create(b.subject(), b.clause());
   if (!fresh) return b.inconclusive(describe(fresh.error()));

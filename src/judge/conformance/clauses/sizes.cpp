@@ -48,7 +48,7 @@ class Marked {
   }
 
  private:
-  static constexpr std::uint64_t kMark = 16;
+  static constexpr std::uint64_t kMark = 16;  // bytes that are written at each place
 
   template <class F>
   void for_each_place(F f) const {
@@ -126,7 +126,7 @@ void leave_holes(Bench& b, Asking& asking, std::uint64_t size) {
 /// Requests blocks of `size` beside a small one. A slab has nearly room for the last of them, which
 /// must go elsewhere.
 void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
-  constexpr int kBlocks = 17;
+  constexpr int kBlocks = 17;  // one more than a slab of sixteen has places for
   std::vector<std::optional<Marked>> kept;
   for (const auto small : {std::uint64_t{1}, std::uint64_t{600}}) {
     kept.push_back(asking.ask(small));
@@ -153,6 +153,7 @@ void fill_beside_a_small_one(Bench& b, Asking& asking, std::uint64_t size) {
 /// whatever size classes the manager has. Many live at once, so that they are cut one after the
 /// other.
 void sweep_bands(Bench& b, Asking& asking) {
+  // Bytes, and the factor between two sizes: some ninety to an octave.
   constexpr double kLeast = 1'000, kMost = 64.0 * 1024 * 1024, kStep = 1.008;
   const auto most_live = b.affordable(24_MiB);
   std::vector<Marked> kept;
@@ -338,7 +339,7 @@ void fill_to_the_end(Bench& b) {
   b.leave_on_device(4_MiB);
   std::vector<BenchMemory> blocks;
   for (const auto size : {1_MiB, 128_KiB, 16_KiB, std::uint64_t{2000}}) {
-    constexpr int kMost = 300;
+    constexpr int kMost = 300;  // blocks of a size: then the room left is smaller than that
     for (int i = 0; i < kMost && !b.decided(); ++i) {
       auto block = b.try_memalloc(size);
       if (!b.gives(block, size)) break;
@@ -384,8 +385,8 @@ void ask_for_other_kinds(Bench& on) {
 
 /// Holds many regions and page-locked blocks. The driver may limit how many there are at once.
 void hold_many_host_blocks(Bench& b) {
-  constexpr std::size_t kCount = 1'100;
-  constexpr std::uint64_t kPage = 4096;
+  constexpr std::size_t kCount = 1'100;  // more than 1,024, at which tables often end
+  constexpr std::uint64_t kPage = 4096;  // bytes: regions are pinned in pages of the host
   b.untraceable();
   b.expect(true, {}, {}, {});
   const auto pages = b.buffer(kCount * kPage);
@@ -424,7 +425,7 @@ void hold_many_host_blocks(Bench& b) {
 /// Asks for a small block without the bench, which would take longer than the manager. Where it is
 /// refused, the bench asks once more and judges. `number` blocks have been asked for so before.
 Result<MemoryPointer> ask_without(Bench& on, std::size_t number, std::size_t alive) {
-  constexpr std::size_t kLogged = 4'096;
+  constexpr std::size_t kLogged = 4'096;  // requests after which the log of driver calls is emptied
   if (number % kLogged == 0) on.watch().forget();
   auto block = on.manager().memalloc(256);
   if (block || block.error().code == Errc::not_supported) return block;
@@ -437,6 +438,7 @@ Result<MemoryPointer> ask_without(Bench& on, std::size_t number, std::size_t ali
 /// Asks for 200,000 blocks: at first one after the other, which leaves a manager no free blocks to
 /// search, and at last more at once than a number of 16 bits counts.
 void hold_many_blocks(Bench& on) {
+  // 200,000 together, and more than 65,536 of them alive at last.
   constexpr std::size_t kInTurn = 134'000, kAtOnce = 66'000;
   // Memory of the driver for every other block takes longer than all the rest.
   constexpr std::size_t kSome = 500;
@@ -491,7 +493,7 @@ void sweep_large(Bench& on) {
 /// wherever it stands in the manager's list. With `after_a_refusal`, a larger request is refused
 /// first, so that the manager has already merged and released what it can.
 void find_the_one_that_fits(Bench& on, bool after_a_refusal) {
-  constexpr std::uint64_t kBlocks = 24;
+  constexpr std::uint64_t kBlocks = 24;  // places in a list: first, last and between
   const auto room = on.affordable(64_MiB);
   on.leave_on_device(64_MiB);
   const auto largest = room / 4 / kBlocks & ~(4_KiB - 1);
@@ -782,6 +784,7 @@ constexpr Clause kSizesClauses[] = {
      .check =
          [](Bench& b) {
            on_roomy_device(b, "40GiB", [](Bench& on) {
+             // What the device leaves of 40 GiB to a manager that keeps some.
              constexpr auto kRoom = 40_GiB - 64_MiB;
              const auto info = on.device().mem_get_info();
              if (!info || info->free < kRoom)

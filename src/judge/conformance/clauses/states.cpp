@@ -321,7 +321,7 @@ class Scene {
 
   /// Requests, of each of which the driver refuses another call.
   void fail_each_call(Kind kind, std::uint64_t size) {
-    constexpr std::uint64_t kMost = 5;
+    constexpr std::uint64_t kMost = 5;  // driver calls of a request
     for (std::uint64_t n = 1; n <= kMost && offers_[at(kind)]; ++n) {
       b.watch().fail_nth(n, kIllegalAddress, false);
       fail(kind, size);
@@ -570,7 +570,7 @@ class Scene {
   }
   void fill() {
     may_refuse = true;
-    constexpr std::size_t kMost = 48;
+    constexpr std::size_t kMost = 48;  // blocks that fill what a state leaves
     while (fillers.size() < kMost) {
       auto block = b.try_memalloc(fillers.size() < 24 ? 4_MiB : 256_KiB);
       if (!block) break;
@@ -871,6 +871,7 @@ class Scene {
     for (std::size_t i = 0; i < counts.size(); ++i)
       is_total_at_first_[i] = add_up(*counts[i].second).value_or(false);
     const auto state = b.manager().state();
+    // Bits of the kinds that a manager may count.
     constexpr unsigned kDevice = 1, kManaged = 2, kHost = 4 | 8, kRegions = 16;
     counted_kinds_.clear();
     for (const auto kinds : {kDevice, kDevice | kManaged, kDevice | kManaged | kHost,
@@ -1385,7 +1386,7 @@ void check_states(Bench& b) {
   if (b.is_numba()) return b.not_applicable("as Numba, pinned memory survives a reset: RST-5");
   Scene::has_waited = false;
   b.apart([](Bench& on) { Scene::note_late_ends(on); });
-  constexpr int kRounds = 3;
+  constexpr int kRounds = 3;  // in each state, since a manager may go on from another point
   for (const auto& state : kStates) {
     const std::array<const State*, 1> in{&state};
     if (!b.decided()) ask_in_states(b, in, state.may_lose ? 1 : kRounds);
@@ -1559,7 +1560,7 @@ void use_heap() {
 /// may be in the heap at that moment, and glibc's heap checks then leave its lock to the child for
 /// ever. That is no fault of the manager, and the process is forked again.
 pid_t fork_with_heap(Bench& b, SharedStep& step) {
-  constexpr int kMost = 20;
+  constexpr int kMost = 20;  // forks until none meets the lock
   for (int i = 0; i < kMost; ++i) {
     *step = kNoStep;
     const auto child = b.fork_process();
@@ -1608,7 +1609,7 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
     _exit(0);
   }
   using Clock = std::chrono::steady_clock;
-  constexpr milliseconds kMost{3'000};
+  constexpr milliseconds kMost{3'000};  // a child's step takes milliseconds
   const auto patience = std::min(b.subject().patience, kMost);
   auto until = Clock::now() + patience;
   int status = 0, turns = 0;

@@ -144,7 +144,7 @@ class StreamProgram {
     static constexpr std::array kCalls{
         Call::event_create,    Call::event_record,       Call::stream_wait_event, Call::event_query,
         Call::ctx_synchronize, Call::stream_synchronize, Call::event_synchronize};
-    static constexpr std::size_t kOfEvents = 4;
+    static constexpr std::size_t kOfEvents = 4;  // the first of kCalls are the calls of events
     StreamProgram& program_;
   };
 
@@ -374,7 +374,7 @@ bool is_wait(Call call) {
 
 /// Uses and frees a block on another stream than its own, again and again.
 void change_streams_often(Bench& b) {
-  constexpr std::uint32_t kTimes = 1'100;
+  constexpr std::uint32_t kTimes = 1'100;  // more than 1,024, at which tables often end
   b.untraceable();
   OwnStreams streams(b);
   b.manager();
@@ -391,7 +391,7 @@ void change_streams_often(Bench& b) {
 
 /// Uses one block on each of many streams in turn. No stream may get what another one freed.
 void use_many_streams(Bench& b) {
-  constexpr std::uint32_t kStreams = 300;
+  constexpr std::uint32_t kStreams = 300;  // more than 256, at which tables often end
   OwnStreams streams(b);
   b.manager();
   std::vector<StreamHandle> all;
@@ -413,7 +413,7 @@ void use_many_streams(Bench& b) {
 
 /// Frees more blocks with pending work than a manager may like to keep events for.
 void free_many_with_work(Bench& b) {
-  constexpr std::uint32_t kBlocks = 2'400;
+  constexpr std::uint32_t kBlocks = 2'400;  // events that may be alive at the same time
   OwnStreams streams(b);
   b.manager();
   b.watch().fail_always(Call::event_query, kNotReady);
@@ -445,7 +445,7 @@ void free_many_with_work(Bench& b) {
 /// Memory runs out and the manager waits for the device. What another thread frees after that wait
 /// is not covered by it.
 void free_after_a_wait(Bench& b) {
-  constexpr auto kSize = 4_MiB;
+  constexpr auto kSize = 4_MiB;  // two pages: blocks that managers do not cut from slabs
   OwnStreams streams(b);
   b.leave_on_device(64_MiB);
   HookedManager manager(b);
@@ -482,7 +482,7 @@ void free_after_a_wait(Bench& b) {
 /// that, the memory is handed out to its own stream, used and freed there. What the manager learnt
 /// then is out of date.
 void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
-  constexpr auto kSize = 4_MiB;
+  constexpr auto kSize = 4_MiB;  // two pages: blocks that managers do not cut from slabs
   constexpr std::uint32_t kBlocks = 8;
   OwnStreams streams(b);
   if (!queries) b.leave_on_device(kBlocks * kSize + 2_MiB);
@@ -544,7 +544,7 @@ void use_again_after_waits(Bench& b) {
 /// Frees neighbours, some on their own stream and some on another one, whose work goes on. Only
 /// those whose work has ended may serve, whatever they are merged with.
 void ask_beside_pending_neighbours(Bench& b) {
-  constexpr std::uint32_t kBlocks = 24;
+  constexpr std::uint32_t kBlocks = 24;  // neighbours on both sides of those that are asked for
   constexpr std::array kSizes{64_KiB, 1_MiB, 10_MiB};
   for (std::size_t way = 0; way < 2 * kSizes.size(); ++way) {
     const auto size = kSizes[way / 2];
@@ -600,6 +600,7 @@ void ask_beside_pending_neighbours(Bench& b) {
 /// Another stream takes a part of what one has freed, and a third one's free records an event. The
 /// rest still waits for the first stream's work.
 void ask_for_the_rest(Bench& b) {
+  // Names of blocks in the order that is watched.
   constexpr std::uint32_t kWhole = 1, kOther = 2, kPart = 3, kRest = 4;
   for (const auto size : {64_KiB, 1_MiB, 8_MiB}) {
     b.apart([&](Bench& on) {
@@ -666,7 +667,7 @@ void ask_while_a_free_records(Bench& b) {
 /// Memory that the host can access has no stream when it is handed out. Work on it must have ended
 /// by then, however it was freed and whatever the device refused.
 void hand_out_what_the_host_sees(Bench& b) {
-  constexpr int kWrites = 16;
+  constexpr int kWrites = 16;  // pieces of work that are still pending
   struct Way {
     std::string_view words;
     std::initializer_list<Call> refused_at_free{}, refused_at_request{};
@@ -733,7 +734,7 @@ void hand_out_what_the_host_sees(Bench& b) {
 /// refused for a while to order their work. A part of one must still be as large as was asked for:
 /// the bench finds out whether the next one begins in it.
 void ask_again_after_refusals(Bench& b) {
-  constexpr std::size_t kBlocks = 3;
+  constexpr std::size_t kBlocks = 3;  // neighbours that only serve together
   constexpr std::array kAtFree{Call::event_create, Call::event_record};
   constexpr std::array kAtRequest{Call::stream_wait_event, Call::event_query,
                                   Call::event_synchronize, Call::ctx_synchronize};
@@ -802,7 +803,7 @@ void refuse_the_second(Bench& b) {
   constexpr std::array kCalls{Call::event_create,      Call::event_record, Call::stream_wait_event,
                               Call::event_synchronize, Call::event_query,  Call::stream_synchronize,
                               Call::ctx_synchronize};
-  constexpr std::uint64_t kSize = 6_MiB;
+  constexpr std::uint64_t kSize = 6_MiB;  // three pages, more than a third of the room
   enum class Device { has_room, is_full, is_full_and_slow };
   // After a third party's request that half its order was made for, either stream may ask.
   constexpr std::array<std::array<std::size_t, 3>, 2> kAsking{{{3, 0, 1}, {3, 2, 0}}};
@@ -897,8 +898,8 @@ void refuse_events_of_a_free(Bench& b) {
 /// A reset in a deferral ends a block beside one whose free waits. Where both lie in one allocation
 /// of the driver, that cannot go back, and the first block may serve again at once.
 void reset_beside_a_waiting_free(Bench& b) {
-  if (b.is_numba()) return;  // its reset leaves memory live: RST-5
-  constexpr std::uint32_t kAsked = 6;
+  if (b.is_numba()) return;            // its reset leaves memory live: RST-5
+  constexpr std::uint32_t kAsked = 6;  // requests, of which one may get the block
   for (const auto size : {4_KiB, 512_KiB, 5_MiB}) {
     b.apart([&](Bench& on) {
       OwnStreams streams(on);

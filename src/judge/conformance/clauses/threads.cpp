@@ -48,7 +48,7 @@ class ClaimTable {
   }
 
  private:
-  static constexpr std::uint64_t kGranule = 256;
+  static constexpr std::uint64_t kGranule = 256;  // bytes: the least alignment that CUDA promises
   template <class Body>
   void for_each(std::uint64_t address, std::uint64_t size, Body body) noexcept {
     for (auto place = address / kGranule; place <= (address + size - 1) / kGranule; ++place)
@@ -58,6 +58,7 @@ class ClaimTable {
       std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{1} << 14);
 };
 
+// Of a race between many threads. Chosen so that a clause ends soon; RaceTime prolongs it.
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
 /// How long threads race. On a busy machine it takes up to four times as long, until this process
@@ -104,6 +105,7 @@ class Crowd {
 
  private:
   static constexpr std::size_t kThreads = 4;
+  // Blocks that a thread keeps, so that frees and requests alternate.
   static constexpr std::size_t kHeld = 7;
 
   struct HeldBlock {
@@ -263,8 +265,9 @@ class Meeting {
 
  private:
   void attend(Call call) {
+    // For a guest that does not come to this call.
     constexpr std::chrono::milliseconds kPatience{10};
-    constexpr int kMisses = 3;
+    constexpr int kMisses = 3;  // then no guest is waited for at this call
     if (!is_guest_) return;
     std::unique_lock lock(mutex_);
     if (misses_[call] == kMisses) return;
@@ -625,7 +628,7 @@ void check_ended_threads(Bench& b) {
 
 void check_living_threads(Bench& b) {
   constexpr std::size_t kThreads = 8;
-  constexpr std::size_t kEach = 8;
+  constexpr std::size_t kEach = 8;  // MiB that each thread frees
   auto& manager = b.manager();
   const auto fill = [&manager](std::size_t most) {
     std::vector<MemoryPointer> blocks;
@@ -663,7 +666,7 @@ void check_living_threads(Bench& b) {
 /// Answers whether a thread does step `i`. It reads the clock only at some steps and never at
 /// first, because on a busy machine a thread may begin when its time is over.
 bool goes_on(std::uint64_t i, const RaceTime& race) {
-  constexpr std::uint64_t kBetween = 8;
+  constexpr std::uint64_t kBetween = 8;  // steps between two looks at the clock
   return i < kBetween || i % kBetween != 0 || !race.is_over();
 }
 
@@ -697,7 +700,7 @@ void check_frees_at_once(Bench& b) {
 
 /// Makes several threads the first to initialize, and to reset what is live.
 void begin_and_reset_at_once(Bench& b) {
-  constexpr int kManagers = 12;
+  constexpr int kManagers = 12;  // tries: the race is short
   for (int i = 0; i < kManagers && !b.decided(); ++i) {
     auto fresh = Bench::create(b.subject(), b.clause());
     if (!fresh) return b.inconclusive(describe(fresh.error()));
@@ -1139,7 +1142,7 @@ class DefaultStreamProgram {
 /// later thread, whose pthread_t may be the same, has another stream.
 void follow_an_ended_thread(Bench& b) {
   constexpr std::uint64_t kSize = 64_KiB;
-  constexpr int kTimes = 4;
+  constexpr int kTimes = 4;  // so that a pthread_t is used again
   constexpr std::int32_t kNotReady = 600;
   auto& order = b.watch_order();
   b.untraceable();
@@ -1180,6 +1183,7 @@ void follow_an_ended_thread(Bench& b) {
 /// A thread frees on its default stream inside a deferral that another thread ends. The work on the
 /// memory is that of the thread that freed it, which the other one cannot name.
 void end_the_deferral_on_another_thread(Bench& b) {
+  // Requests, and their bytes: enough to reach the block.
   constexpr std::size_t kAsked = 40;
   constexpr std::uint64_t kAskedBytes = 32_MiB;
   for (const bool on_own : {true, false}) {
@@ -1266,7 +1270,7 @@ void reset_what_another_thread_has(Bench& b) {
 }
 
 void run_default_stream_programs(Bench& b) {
-  constexpr std::uint64_t kPrograms = 8;
+  constexpr std::uint64_t kPrograms = 8;  // by chance, each from a seed of its own
   b.untraceable();
   b.expect(true, {}, {}, {});
   b.apart(follow_an_ended_thread);

@@ -32,7 +32,7 @@ struct Faults {
   std::int32_t later = 0;  ///< CUresult
 };
 
-inline constexpr int kNoSlot = -1;
+inline constexpr int kNoSlot = -1;  // no memory
 
 /// One operation. It carries its faults and the name of its memory, so that a sequence stays valid
 /// when other operations are removed.
@@ -49,7 +49,7 @@ struct Operation {
   Faults faults{};
 };
 
-inline constexpr int kRegions = 4;
+inline constexpr int kRegions = 4;  // buffers of the host that a sequence may pin
 
 /// The properties of the scripted device.
 struct DeviceSetup {

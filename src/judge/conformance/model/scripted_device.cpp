@@ -14,6 +14,7 @@ constexpr std::int32_t kScriptedOutOfMemory = 2;
 constexpr std::int32_t kAlreadyRegistered = 712;
 constexpr std::int32_t kNotRegistered = 713;
 
+// Apart from each other, so that an address tells its kind.
 constexpr std::uint64_t kDeviceBase = 0x7000'0000'0000;
 constexpr std::uint64_t kHostBase = 0x5000'0000'0000;
 constexpr std::uint64_t kRegionBase = 0x6000'0000'0000;

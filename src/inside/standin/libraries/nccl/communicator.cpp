@@ -53,7 +53,7 @@ void work_in_crew() {
   std::unique_lock lock(all.mutex);
   for (;;) {
     ++all.idle;
-    constexpr auto kIdle = std::chrono::seconds(10);
+    constexpr auto kIdle = std::chrono::seconds(10);  // a thread that has no call for so long ends
     const bool is_called = all.called.wait_for(lock, kIdle, [&] { return !all.calls.empty(); });
     --all.idle;
     if (!is_called) return;
@@ -138,6 +138,7 @@ Ticket::~Ticket() {
 Communicator::Communicator(int size, int rank, int device, void* context)
     : size_(size), rank_(rank), device_(device), context_(context) {
   static const int patience_ms = [] {
+    // What a call waits for its batch, which other ranks may hold up, before it returns.
     constexpr int kPatienceMs = 5000;
     const char* const given = std::getenv("EMM_STANDIN_TOGETHER");  // tests set another one
     return given != nullptr ? std::atoi(given) : kPatienceMs;
@@ -206,7 +207,7 @@ void Communicator::wait_a_while(const Batch& batch) {
   std::unique_lock lock(mutex_);
   const auto is_done = [&] { return batch.done->load(std::memory_order_acquire); };
   if (changed_.wait_for(lock, std::chrono::milliseconds(patience_ms_), is_done)) return;
-  constexpr int kLeast = 10;
+  constexpr int kLeast = 10;  // ms: a batch after one that was waited for in vain waits less
   patience_ms_ = std::max(patience_ms_ / 4, kLeast);
 }
 

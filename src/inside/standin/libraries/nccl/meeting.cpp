@@ -56,7 +56,7 @@ bool read_stat(int process, char& state, std::uint64_t& began) {
   return true;
 }
 
-constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kPageBytes = 4096;  // shared memory is mapped in whole pages
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
@@ -131,7 +131,7 @@ struct Meeting::Page {
 };
 
 namespace {
-constexpr std::size_t kHead = 64;
+constexpr std::size_t kHead = 64;  // bytes of a Page before its cells: a cache line
 }
 
 Meeting::Cell& Meeting::cell(int rank) const noexcept {
@@ -227,7 +227,7 @@ std::string Meeting::words_of_all() const {
 }
 
 std::string Meeting::words_of_those(const std::function<bool(int rank)>& are_meant) const {
-  constexpr std::size_t kNamed = 8;
+  constexpr std::size_t kNamed = 8;  // ranks that a sentence still reads well with
   std::vector<int> meant;
   for (int rank = 0; rank < size_; ++rank) {
     if (are_meant(rank)) meant.push_back(shown(rank));
@@ -323,6 +323,7 @@ std::optional<Failure> Meeting::wait(const std::function<bool()>& is_there,
       const auto missing = [&](int rank) { return !has_come(rank); };
       waiting->look([&] { return words_of_those(missing); });
     }
+    // A lost wake-up, and an ended rank, are noticed after so long.
     constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 50'000'000};
     syscall(SYS_futex, &bell, FUTEX_WAIT, heard, &kNap, nullptr, 0);
   }

@@ -13,7 +13,8 @@
 namespace emm::standin::nccl {
 namespace {
 
-constexpr std::uint64_t kMessages = 256;
+constexpr std::uint64_t kMessages = 256;  // that a rank may send ahead
+// Bytes of their values that are under way at a time.
 constexpr std::uint64_t kRing = std::uint64_t{4} << 20;
 
 }  // namespace

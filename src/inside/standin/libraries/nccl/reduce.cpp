@@ -16,6 +16,7 @@ struct Format {
                       ///< number.
   bool saturates;     ///< What is too large becomes the largest number.
 };
+// Of IEEE 754, bfloat16, and OCP's 8-bit formats.
 constexpr Format kHalf{5, 10, true, false}, kBrain{8, 7, true, false}, kE4M3{4, 3, false, true},
     kE5M2{5, 2, true, true};
 

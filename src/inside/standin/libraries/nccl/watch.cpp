@@ -28,8 +28,8 @@
 namespace emm::standin::nccl {
 namespace {
 
-constexpr int kEntries = 8;
-constexpr std::uint32_t kVersion = 2;
+constexpr int kEntries = 8;  // threads of a process that wait at the same time; more are not seen
+constexpr std::uint32_t kVersion = 2;  // of the page's layout: pages of another emmctl are left out
 
 struct Entry {
   std::atomic<std::uint32_t> is_used{0};
@@ -89,6 +89,7 @@ Page* own_page() {
 /// How long no rank may go on, in milliseconds; tests set another one.
 std::int64_t patience_ms() {
   static const std::int64_t found = [] {
+    // Longer than a step or a compilation leaves all ranks still.
     constexpr double kSeconds = 60;
     const char* const given = std::getenv("EMM_STANDIN_STUCK");
     return static_cast<std::int64_t>(1000 * (given != nullptr ? std::atof(given) : kSeconds));
@@ -242,7 +243,7 @@ bool Watch::has_changed(const std::vector<Waiter>& all) {
     auto& before = efforts_[one.page->process.number];
     // A tenth of the time; one that waits polls a little.
     const bool computes = (now.ticks - before.ticks) * 10 * 10 > elapsed_ms;
-    constexpr std::uint64_t kPiece = 64 << 10;
+    constexpr std::uint64_t kPiece = 64 << 10;  // bytes read or written; polling does less
     const bool moves = now.bytes - before.bytes > kPiece;
     changed = changed || computes || moves;
     before = now;
@@ -254,7 +255,7 @@ void Watch::look() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   const auto now = now_ms();
-  constexpr std::int64_t kEachMs = 1000;
+  constexpr std::int64_t kEachMs = 1000;  // reading /proc of each rank is not free
   const auto every = std::min(kEachMs, patience_ms() / 4);
   if (now - last_look_ms_ < every) return;
   const bool is_first = last_look_ms_ == 0 || now - last_look_ms_ > 10 * kEachMs;
@@ -288,7 +289,7 @@ void Watch::end(const std::vector<Waiter>& all, std::int64_t quiet_ms) {
   // Python says where it is, if its lock is free.
   const auto asked_ms = now_ms();
   ask(all);
-  constexpr int kTimes = 40;
+  constexpr int kTimes = 40;  // naps of 50 ms: two seconds
   const auto has_line = [&](const Waiter& one) { return one.has_answered(asked_ms); };
   for (int i = 0; i < kTimes && !std::all_of(all.begin(), all.end(), has_line); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -328,7 +329,7 @@ Watch& watch() {
 
 std::atomic<bool> is_in_communicator{false};
 
-constexpr int kInconclusive = 3;
+constexpr int kInconclusive = 3;  // ExitCode::inconclusive
 bool is_ended() {
   const auto* const page = own_page();
   return page != nullptr && page->is_ended.load(std::memory_order_acquire) != 0;
@@ -341,6 +342,7 @@ bool is_ended() {
 /// Looks while the process lives, whatever its threads wait in.
 void keep_looking() {
   for (;;) {
+    // Half of what look() leaves between two looks.
     constexpr auto kEach = std::chrono::milliseconds(500);
     std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(
         kEach, std::chrono::milliseconds(patience_ms() / 4 + 1)));
