@@ -8,7 +8,7 @@
 #include "inspect/fit_check.hpp"
 #include "inspect/gap.hpp"
 #include "inspect/growth.hpp"
-#include "inspect/need.hpp"
+#include "inspect/memory_need.hpp"
 #include "inspect/profile_text.hpp"
 #include "recorded.hpp"
 

@@ -60,9 +60,9 @@ std::string from_memory(const Open& open) {
   const trace::Lifetimes lifetimes(trace);
   if (auto summed = lifetimes.can_be_summed(); !summed) return describe(summed.error());
   const auto [of, grown] = describe(recording, lifetimes);
-  std::optional<Space> map;
+  std::optional<AddressSpace> map;
   if (trace.size() > 0)
-    map = space_after(recording, lifetimes, static_cast<std::uint32_t>(trace.size() / 2));
+    map = address_space_after(recording, lifetimes, static_cast<std::uint32_t>(trace.size() / 2));
   return to_json(trace, of, grown, map, std::nullopt, std::nullopt, {}) +
          to_text(trace, of, grown, {});
 }
@@ -166,7 +166,7 @@ TEST(InPasses, SaysOfRandomRecordingsWhatMemorySays) {
       at = end;
       const bool is_written =
           line.find("\"define\"") == line.npos && line.find("\"op\":\"x-category\"") == line.npos;
-      if (is_written && random.operations[event++].what == Written::What::completed) continue;
+      if (is_written && random.operations[event++].what == Written::MemoryKind::completed) continue;
       kept += line;
     }
     const auto open = lines(kept);

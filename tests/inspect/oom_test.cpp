@@ -287,22 +287,22 @@ TEST(OutOfMemory, IsFoundWithTheStateBeforeItInRandomRecordings) {
       const auto& each = random.operations[i];
       const auto same_id = [&](const Written& other) { return other.id == each.id; };
       switch (each.what) {
-        case Written::What::memalloc:
+        case Written::MemoryKind::memalloc:
           live.push_back(each);
           break;
-        case Written::What::segment:
+        case Written::MemoryKind::segment:
           segments.push_back(each);
           break;
-        case Written::What::free:
+        case Written::MemoryKind::free:
           std::erase_if(live, same_id);
           break;
-        case Written::What::segment_free:
+        case Written::MemoryKind::segment_free:
           std::erase_if(segments, same_id);
           break;
-        case Written::What::reset:
+        case Written::MemoryKind::reset:
           std::erase_if(live, [&](const Written& other) { return other.context == each.context; });
           break;
-        case Written::What::oom:
+        case Written::MemoryKind::oom:
           ASSERT_LT(next, report.all.size());
           EXPECT_EQ(report.all[next].event, i);
           EXPECT_EQ(report.all[next].request, each.size);

@@ -12,8 +12,8 @@ namespace {
 std::string drawn(const Recording& recording, std::optional<std::uint32_t> map = std::nullopt,
                   std::uint64_t capacity = 0) {
   const trace::Lifetimes lifetimes(recording.trace());
-  std::optional<Space> space;
-  if (map) space = space_after(recording, lifetimes, *map);
+  std::optional<AddressSpace> space;
+  if (map) space = address_space_after(recording, lifetimes, *map);
   return picture(recording, lifetimes, describe(recording, lifetimes).profile, growth(lifetimes),
                  space, false, limits_of(recording, lifetimes, capacity));
 }

@@ -21,7 +21,8 @@ std::string alloc(int id, std::uint64_t size, std::string_view stream = "0") {
 }
 std::string free(int id) { return "{\"op\":\"free\",\"id\":" + std::to_string(id) + "}\n"; }
 
-Planned plan_of(const std::string& lines, trace::Asked asked = trace::Asked::all) {
+Planned plan_of(const std::string& lines,
+                trace::CountedRequests asked = trace::CountedRequests::all) {
   const auto recording = recorded(lines);
   return plan(trace::Lifetimes(recording->trace()), ManualClock(), 1, 512, asked);
 }
@@ -128,7 +129,7 @@ TEST(Plan, ARefusedRequestHasAPlaceForItsMoment) {
   const auto planned = plan_of(lines);
   EXPECT_EQ(planned.plan.streams[0].sizes, (std::vector<std::uint64_t>{1 << 20, 4 << 20, 1 << 20}));
   EXPECT_EQ(planned.plan.streams[0].ends[1], 2u);
-  EXPECT_EQ(plan_of(lines, trace::Asked::served).plan.streams[0].count(), 2u);
+  EXPECT_EQ(plan_of(lines, trace::CountedRequests::served).plan.streams[0].count(), 2u);
 }
 
 }  // namespace

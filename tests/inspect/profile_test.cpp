@@ -20,19 +20,19 @@ struct BruteForce {
     for (std::size_t i = 0; i <= event; ++i) {
       const auto& each = operations[i];
       switch (each.what) {
-        case Written::What::memalloc:
-        case Written::What::memhostalloc:
-        case Written::What::segment:
+        case Written::MemoryKind::memalloc:
+        case Written::MemoryKind::memhostalloc:
+        case Written::MemoryKind::segment:
           live[each.id] = each;
           break;
-        case Written::What::free:
-        case Written::What::segment_free:
+        case Written::MemoryKind::free:
+        case Written::MemoryKind::segment_free:
           live.erase(each.id);
           break;
-        case Written::What::reset:
+        case Written::MemoryKind::reset:
           std::erase_if(live, [&](const auto& item) {
             return item.second.context == each.context &&
-                   item.second.what != Written::What::segment;
+                   item.second.what != Written::MemoryKind::segment;
           });
           break;
         default:
@@ -41,12 +41,13 @@ struct BruteForce {
     }
     return live;
   }
-  static std::uint64_t bytes(const std::map<std::uint64_t, Written>& live, Written::What what) {
+  static std::uint64_t bytes(const std::map<std::uint64_t, Written>& live,
+                             Written::MemoryKind what) {
     std::uint64_t sum = 0;
     for (const auto& [id, each] : live) sum += each.what == what ? each.size : 0;
     return sum;
   }
-  Peak peak(Written::What what) const {
+  Peak peak(Written::MemoryKind what) const {
     Peak peak;
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const auto live = live_after(i);
@@ -77,28 +78,28 @@ TEST(Profile, AgreesWithBruteForceOnRandomRecordings) {
     const auto found = describe(*recording, lifetimes).profile;
 
     ASSERT_EQ(found.events, random.operations.size());
-    EXPECT_EQ(found.live, brute.peak(Written::What::memalloc));
-    EXPECT_EQ(found.host, brute.peak(Written::What::memhostalloc));
-    const auto reserved = brute.peak(Written::What::segment);
+    EXPECT_EQ(found.live, brute.peak(Written::MemoryKind::memalloc));
+    EXPECT_EQ(found.host, brute.peak(Written::MemoryKind::memhostalloc));
+    const auto reserved = brute.peak(Written::MemoryKind::segment);
     ASSERT_EQ(found.backing.has_value(),
               std::any_of(random.operations.begin(), random.operations.end(),
-                          [](const auto& w) { return w.what == Written::What::segment; }));
+                          [](const auto& w) { return w.what == Written::MemoryKind::segment; }));
     if (found.backing) {
       EXPECT_EQ(found.backing->reserved, reserved);
       EXPECT_EQ(found.backing->live_at_reserved,
-                brute.bytes(brute.live_after(reserved.event), Written::What::memalloc));
+                brute.bytes(brute.live_after(reserved.event), Written::MemoryKind::memalloc));
       EXPECT_EQ(found.backing->reserved_at_live,
-                brute.bytes(brute.live_after(found.live.event), Written::What::segment));
+                brute.bytes(brute.live_after(found.live.event), Written::MemoryKind::segment));
     }
 
     std::map<std::uint64_t, std::uint64_t> by_size, by_site, leaked_by_size;
     for (const auto& [id, each] : brute.live_after(found.live.event)) {
-      if (each.what != Written::What::memalloc) continue;
+      if (each.what != Written::MemoryKind::memalloc) continue;
       by_size[each.size] += each.size;
       by_site[each.site] += each.size;
     }
     for (const auto& [id, each] : brute.live_after(random.operations.size() - 1)) {
-      if (each.what == Written::What::memalloc) leaked_by_size[each.size] += each.size;
+      if (each.what == Written::MemoryKind::memalloc) leaked_by_size[each.size] += each.size;
     }
     EXPECT_EQ(as_map(found.at_peak.by_size), by_size);
     EXPECT_EQ(as_map(found.leaked.by_size), leaked_by_size);
@@ -110,15 +111,16 @@ TEST(Profile, AgreesWithBruteForceOnRandomRecordings) {
     std::vector<std::uint64_t> sizes, event_counts;
     for (std::size_t i = 0; i < random.operations.size(); ++i) {
       const auto& each = random.operations[i];
-      failed += each.what == Written::What::oom ? 1 : 0;
-      if (each.what != Written::What::memalloc) continue;
+      failed += each.what == Written::MemoryKind::oom ? 1 : 0;
+      if (each.what != Written::MemoryKind::memalloc) continue;
       ++allocs;
       bytes += each.size;
       sizes.push_back(each.size);
       for (std::size_t j = i + 1; j < random.operations.size(); ++j) {
         const auto& later = random.operations[j];
-        const bool ends = (later.what == Written::What::free && later.id == each.id) ||
-                          (later.what == Written::What::reset && later.context == each.context);
+        const bool ends =
+            (later.what == Written::MemoryKind::free && later.id == each.id) ||
+            (later.what == Written::MemoryKind::reset && later.context == each.context);
         if (!ends) continue;
         event_counts.push_back(j - i);
         break;

@@ -12,7 +12,7 @@ namespace emm::inspect {
 
 /// One operation as a person would write it down: what brute force works on.
 struct Written {
-  enum class What {
+  enum class MemoryKind {
     memalloc,
     memhostalloc,
     segment,
@@ -22,7 +22,7 @@ struct Written {
     completed,
     reset,
     other
-  } what = What::other;
+  } what = MemoryKind::other;
   std::uint64_t id = 0, size = 0, addr = 0, time = 0;
   unsigned site = 0, stream = 0, thread = 0, context = 0;
 };
@@ -63,21 +63,21 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
       w.id = next++;
       w.size = random.below(2) == 0 ? 512 * random.below(8) : random.below(100'000);
       if (dice < 3) {
-        w.what = Written::What::oom;
+        w.what = Written::MemoryKind::oom;
         say(w, text::format("\"memalloc\",\"id\":{},\"size\":{},\"result\":\"oom\"{}", w.id, w.size,
                             where));
         continue;
       }
       if (dice < 8) {
-        w.what = Written::What::segment;
+        w.what = Written::MemoryKind::segment;
         w.id += 1'000'000;
         say(w,
             text::format("\"memalloc\",\"layer\":\"backing\",\"id\":{},\"size\":{}", w.id, w.size));
       } else if (dice < 12) {
-        w.what = Written::What::memhostalloc;
+        w.what = Written::MemoryKind::memhostalloc;
         say(w, text::format("\"memhostalloc\",\"id\":{},\"size\":{}", w.id, w.size));
       } else {
-        w.what = Written::What::memalloc;
+        w.what = Written::MemoryKind::memalloc;
         const auto site = w.site == 0 ? std::string() : text::format(",\"site\":{}", w.site);
         // Numbers are not drawn for it: what a seed makes stays the same.
         const auto category =
@@ -95,15 +95,16 @@ inline RandomRecording random_recording(std::uint64_t seed, std::size_t count) {
       const auto ended = live[at];
       live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
       w.id = ended.id;
-      w.what =
-          ended.what == Written::What::segment ? Written::What::segment_free : Written::What::free;
-      say(w, text::format(
-                 "\"free\",\"id\":{}{}", w.id,
-                 w.what == Written::What::free ? where : std::string(",\"layer\":\"backing\"")));
+      w.what = ended.what == Written::MemoryKind::segment ? Written::MemoryKind::segment_free
+                                                          : Written::MemoryKind::free;
+      say(w,
+          text::format(
+              "\"free\",\"id\":{}{}", w.id,
+              w.what == Written::MemoryKind::free ? where : std::string(",\"layer\":\"backing\"")));
     } else if (dice < 98) {
-      w.what = Written::What::reset;
+      w.what = Written::MemoryKind::reset;
       std::erase_if(live, [&](const Written& each) {
-        return each.context == w.context && each.what != Written::What::segment;
+        return each.context == w.context && each.what != Written::MemoryKind::segment;
       });
       say(w, "\"reset\"");
     } else {

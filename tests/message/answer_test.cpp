@@ -125,7 +125,7 @@ TEST(OomMessage, TakesNoFigureThatADriverDoesNotKnow) {
       "unallocated.");
 
   EXPECT_TRUE(message.processes.empty());
-  EXPECT_FALSE(message[What::process]);
+  EXPECT_FALSE(message[Meaning::process]);
   const auto found = answer(message);
   EXPECT_NE(text::join(found.notes).find("more than the device has"), std::string::npos);
 }

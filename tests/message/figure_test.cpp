@@ -55,7 +55,7 @@ class Figures : public testing::Test {
     const auto value = random_() >> (24 + random_() % 39);
     return random_() % 3 == 0 ? value / 2097152 * 2097152 + 2097152 : value + 1;
   }
-  static void expect_holds(const Message& message, What what, std::uint64_t truth) {
+  static void expect_holds(const Message& message, Meaning what, std::uint64_t truth) {
     const auto range = message.bytes(what);
     ASSERT_TRUE(range) << name(what) << " of " << message.text;
     EXPECT_LE(range->least, truth) << name(what);
@@ -82,18 +82,18 @@ TEST_F(Figures, OfPyTorchSince20HoldWhatWasPrinted) {
         "unallocated.",
         torch(a), i % 16, torch(b), torch(c), torch(d), torch(e), torch(f), torch(g), torch(a),
         torch(b)));
-    expect_holds(message, What::asked, a);
-    expect_holds(message, What::total, b);
-    expect_holds(message, What::free, c);
+    expect_holds(message, Meaning::asked, a);
+    expect_holds(message, Meaning::total, b);
+    expect_holds(message, Meaning::free, c);
     ASSERT_EQ(message.processes.size(), 1u);
     EXPECT_EQ(message.processes[0].pid, 77u);
     EXPECT_LE(message.processes[0].held.bytes.least, d);
     EXPECT_GE(message.processes[0].held.bytes.most, d);
-    expect_holds(message, What::process, e);
-    expect_holds(message, What::allowed, f);
-    expect_holds(message, What::allocated, g);
-    expect_holds(message, What::private_pools, a);
-    expect_holds(message, What::idle, b);
+    expect_holds(message, Meaning::process, e);
+    expect_holds(message, Meaning::allowed, f);
+    expect_holds(message, Meaning::allocated, g);
+    expect_holds(message, Meaning::private_pools, a);
+    expect_holds(message, Meaning::idle, b);
     EXPECT_EQ(message.device, static_cast<std::uint32_t>(i % 16));
   }
 }
@@ -107,14 +107,14 @@ TEST_F(Figures, OfPyTorchBefore20HoldWhatWasPrinted) {
         "{} free; ",
         torch(a), i % 16, torch(b), torch(c), torch(d));
     auto message = only_in(begin + torch(e) + " reserved in total by PyTorch)");
-    expect_holds(message, What::asked, a);
-    expect_holds(message, What::total, b);
-    expect_holds(message, What::allocated, c);
-    expect_holds(message, What::free, d);
-    expect_holds(message, What::reserved, e);
+    expect_holds(message, Meaning::asked, a);
+    expect_holds(message, Meaning::total, b);
+    expect_holds(message, Meaning::allocated, c);
+    expect_holds(message, Meaning::free, d);
+    expect_holds(message, Meaning::reserved, e);
     message = only_in(begin + torch(e) + " cached)");
-    expect_holds(message, What::idle, e);
-    EXPECT_FALSE(message[What::reserved]);
+    expect_holds(message, Meaning::idle, e);
+    EXPECT_FALSE(message[Meaning::reserved]);
   }
 }
 
@@ -125,16 +125,16 @@ TEST_F(Figures, OfTensorFlowAndXlaHoldWhatWasPrinted) {
         only_in(format("Allocator (GPU_0_bfc) ran out of memory trying to allocate {}.  Current "
                        "allocation summary follows.",
                        tensorflow(a)));
-    expect_holds(message, What::asked, a);
+    expect_holds(message, Meaning::asked, a);
     message =
         only_in(format("RESOURCE_EXHAUSTED: Out of memory while trying to allocate {}.\n"
                        "BufferAssignment stats:\n   parameter allocation:  {}\n"
                        "   preallocated temp allocation:  {}\n   total allocation:  {}\n",
                        tensorflow(a), tensorflow(b), tensorflow(c), tensorflow(d)));
-    expect_holds(message, What::asked, a);
-    expect_holds(message, What::parameters, b);
-    expect_holds(message, What::temporaries, c);
-    expect_holds(message, What::program, d);
+    expect_holds(message, Meaning::asked, a);
+    expect_holds(message, Meaning::parameters, b);
+    expect_holds(message, Meaning::temporaries, c);
+    expect_holds(message, Meaning::program, d);
   }
 }
 
@@ -145,18 +145,18 @@ TEST_F(Figures, OfRmmCuPyAndOthersHoldWhatWasPrinted) {
         "std::bad_alloc: out_of_memory: RMM failure at:x.hpp:73: Maximum pool size exceeded "
         "(failed to allocate {}): Not enough room to grow, current/max/try size = {}, {}, {}",
         rmm(a), rmm(b), rmm(c), rmm(a)));
-    expect_holds(message, What::asked, a);
-    expect_holds(message, What::reserved, b);
-    expect_holds(message, What::allowed, c);
+    expect_holds(message, Meaning::asked, a);
+    expect_holds(message, Meaning::reserved, b);
+    expect_holds(message, Meaning::allowed, c);
     message =
         only_in(format("Out of memory allocating {} bytes (allocated so far: {} bytes, limit "
                        "set to: {} bytes).",
                        text::grouped(a), text::grouped(b), text::grouped(c)));
-    EXPECT_EQ(message.bytes(What::asked), (Range{a, a}));
-    EXPECT_EQ(message.bytes(What::reserved), (Range{b, b}));
-    EXPECT_EQ(message.bytes(What::allowed), (Range{c, c}));
+    EXPECT_EQ(message.bytes(Meaning::asked), (Range{a, a}));
+    EXPECT_EQ(message.bytes(Meaning::reserved), (Range{b, b}));
+    EXPECT_EQ(message.bytes(Meaning::allowed), (Range{c, c}));
     message = only_in(format("NCCL WARN Failed to CUDA calloc {} bytes", a));
-    EXPECT_EQ(message.bytes(What::asked), (Range{a, a}));
+    EXPECT_EQ(message.bytes(Meaning::asked), (Range{a, a}));
   }
 }
 

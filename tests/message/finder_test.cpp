@@ -154,7 +154,7 @@ TEST(OomMessages, SayTheSameWhateverStandsAroundThem) {
       ASSERT_EQ(found.all.size(), 1u) << log;
       const auto& message = found.all.front();
       for (std::size_t i = 0; i < kFigures; ++i) {
-        const auto what = static_cast<What>(i);
+        const auto what = static_cast<Meaning>(i);
         EXPECT_EQ(message.bytes(what), plain.bytes(what)) << name(what) << "\n" << log;
       }
       EXPECT_EQ(message.device, plain.device);
@@ -194,10 +194,10 @@ TEST(OomMessages, OfInterleavedRanksAreToldApart) {
   const auto found = find_in(log);
 
   ASSERT_EQ(found.all.size(), 2u);
-  EXPECT_EQ(found.all[0][What::idle]->printed, "2.30 GiB");
-  EXPECT_EQ(found.all[0][What::total]->printed, "6.00 GiB");
-  EXPECT_EQ(found.all[1][What::idle]->printed, "1.30 GiB");
-  EXPECT_EQ(found.all[1][What::total]->printed, "7.00 GiB");
+  EXPECT_EQ(found.all[0][Meaning::idle]->printed, "2.30 GiB");
+  EXPECT_EQ(found.all[0][Meaning::total]->printed, "6.00 GiB");
+  EXPECT_EQ(found.all[1][Meaning::idle]->printed, "1.30 GiB");
+  EXPECT_EQ(found.all[1][Meaning::total]->printed, "7.00 GiB");
 }
 
 TEST(OomMessages, OfRanksWhoseNumbersArePaddedHaveThem) {
@@ -219,7 +219,7 @@ TEST(OomMessages, OfRanksThatWriteAtOnceAreToldApartInsideOfALine) {
   ASSERT_EQ(found.all.size(), 2u);
   EXPECT_EQ(found.by_writer.at("0"), 1u);
   EXPECT_EQ(found.by_writer.at("1"), 1u);
-  for (const auto& message : found.all) EXPECT_TRUE(message[What::idle]) << message.writer;
+  for (const auto& message : found.all) EXPECT_TRUE(message[Meaning::idle]) << message.writer;
 }
 
 TEST(OomMessages, ThatAreOneFailureCountOnce) {
@@ -237,8 +237,8 @@ TEST(OomMessages, ThatAreOneFailureCountOnce) {
       "allocate 2110783616 bytes.\n");
 
   ASSERT_EQ(found.count, 1u);
-  EXPECT_EQ(found.all[0].bytes(What::asked), (Range{2110783616, 2110783616}));
-  EXPECT_EQ(found.all[0][What::program]->printed, "7.88 GiB");
+  EXPECT_EQ(found.all[0].bytes(Meaning::asked), (Range{2110783616, 2110783616}));
+  EXPECT_EQ(found.all[0][Meaning::program]->printed, "7.88 GiB");
 }
 
 TEST(OomMessages, ThatAreNoFailuresAreCountedApart) {
@@ -272,7 +272,7 @@ TEST(OomMessages, AreFoundInALineOfAnyLengthAndInALongLog) {
     const auto log = std::string(before, 'x') + message + std::string(40000, 'y') + "\n";
     const auto found = find_in(log);
     ASSERT_EQ(found.all.size(), 1u) << before;
-    EXPECT_EQ(found.all[0][What::reserved]->printed, "5.23 GiB") << before;
+    EXPECT_EQ(found.all[0][Meaning::reserved]->printed, "5.23 GiB") << before;
     EXPECT_EQ(found.lines, 1u);
   }
   std::string log;
@@ -419,7 +419,7 @@ TEST(OomMessages, AreThoseOfWhoeverSaysThem) {
     const auto message = only_in(spoken.text);
     ASSERT_NE(message.wording, nullptr);
     EXPECT_EQ(framework(message.wording->speaker), spoken.framework);
-    const auto& asked = message[What::asked];
+    const auto& asked = message[Meaning::asked];
     EXPECT_EQ(asked ? asked->printed : "", spoken.asked);
     EXPECT_TRUE(anchors().is_in(spoken.text)) << "it is found in a long log";
   }
@@ -466,7 +466,7 @@ TEST(OomMessages, AreTheSameInALongLogThatHasNothingElse) {
     EXPECT_EQ(found.all[0].line, static_cast<std::uint64_t>(lines_before) + 2);
     EXPECT_EQ(found.lines,
               static_cast<std::uint64_t>(std::count(log.begin(), log.end(), '\n')) + 1);
-    EXPECT_TRUE(found.all[0][What::idle]);
+    EXPECT_TRUE(found.all[0][Meaning::idle]);
   }
 }
 

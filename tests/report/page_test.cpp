@@ -10,7 +10,7 @@ namespace emm::report {
 namespace {
 
 /// The page's part of a trace of these lines.
-Part part_of(std::string_view lines) {
+PagePart part_of(std::string_view lines) {
   const auto text =
       std::string("{\"format\":\"emmctl-trace\",\"version\":\"1.0\"}\n").append(lines);
   Recorded recorded;

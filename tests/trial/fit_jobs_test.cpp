@@ -17,7 +17,7 @@ TEST(FitJobs, SeveralThreadsFindWhatOneFinds) {
     if (i % 3 == 2) lines += free(text::format("b{}", i - 2));
   }
   const auto trace = Lines(lines).trace();
-  const auto needs = inspect::bounds(trace::Lifetimes(trace), trace::Asked::all);
+  const auto needs = inspect::bounds(trace::Lifetimes(trace), trace::CountedRequests::all);
   for (const auto* const manager : {"pool", "cudart", "default", "async", "bfc"}) {
     const auto setting = with(manager);
     const auto of = [&](std::size_t jobs) {

@@ -17,14 +17,16 @@ namespace {
 constexpr std::string_view kGuard = "{\"op\":\"defer_cleanup\"}\n";
 constexpr std::string_view kGuardEnds = "{\"op\":\"end_defer_cleanup\"}\n";
 
-using trace::Asked;
+using trace::CountedRequests;
 
-std::vector<inspect::Need> needs(const trace::Trace& trace, Asked asked = Asked::all) {
+std::vector<inspect::MemoryNeed> needs(const trace::Trace& trace,
+                                       CountedRequests asked = CountedRequests::all) {
   return inspect::bounds(trace::Lifetimes(trace), asked);
 }
 
-Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Asked::all) {
-  const auto other = asked == Asked::all ? Asked::served : Asked::all;
+Fit fit_of(const trace::Trace& trace, const Setting& setting,
+           CountedRequests asked = CountedRequests::all) {
+  const auto other = asked == CountedRequests::all ? CountedRequests::served : CountedRequests::all;
   auto found = fit(trace, setting,
                    {.asked = asked,
                     .start = need_of(needs(trace, asked)),
@@ -34,11 +36,13 @@ Fit fit_of(const trace::Trace& trace, const Setting& setting, Asked asked = Aske
   EXPECT_TRUE(found) << describe(found.error());
   return std::move(*found);
 }
-Fit fit_of(const std::string& lines, const Setting& setting, Asked asked = Asked::all) {
+Fit fit_of(const std::string& lines, const Setting& setting,
+           CountedRequests asked = CountedRequests::all) {
   return fit_of(Lines(lines).trace(), setting, asked);
 }
 
-std::string text_of(const std::string& lines, const Setting& setting, Asked asked = Asked::all) {
+std::string text_of(const std::string& lines, const Setting& setting,
+                    CountedRequests asked = CountedRequests::all) {
   const auto trace = Lines(lines).trace();
   const FitShown shown{
       .trace = trace, .manager = setting.manager.name, .needs = needs(trace, asked), .width = 4000};

@@ -106,11 +106,11 @@ class FitRun final : public CommandRun {
     say_what_was_before(console, loaded->trace);
     const trace::Lifetimes lifetimes(loaded->trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
-    const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
+    const auto asked = as_recorded_ ? trace::CountedRequests::served : trace::CountedRequests::all;
     const auto needs = limit_ ? inspect::needs(lifetimes, SteadyClock(), *search_ns, asked)
                               : inspect::bounds(lifetimes, asked);
-    const auto other =
-        inspect::bounds(lifetimes, as_recorded_ ? trace::Asked::all : trace::Asked::served);
+    const auto other = inspect::bounds(
+        lifetimes, as_recorded_ ? trace::CountedRequests::all : trace::CountedRequests::served);
     if (const auto words = trial::renumbered(loaded->trace); !words.empty()) console.say(words);
     std::vector<trial::Fitted> all;
     std::string text;

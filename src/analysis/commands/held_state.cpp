@@ -42,7 +42,7 @@ void say_what_was_before(Console& console, const trace::Trace& trace) {
   if (trace.beginning() == 0) return;
   const trace::Lifetimes lifetimes(trace);
   const auto before = inspect::held_after(lifetimes, 0).bytes;
-  const auto most = lifetimes.peak_of(trace::Lifetime::What::device);
+  const auto most = lifetimes.peak_of(trace::Lifetime::MemoryKind::device);
   if (before == 0) return;
   console.say(text::format(
       "{}: {} of the {} that are live at the peak were there before the first row. How that was "

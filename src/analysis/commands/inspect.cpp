@@ -150,14 +150,14 @@ class Inspect final : public CommandRun {
     const trace::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     const auto [profile, growth] = inspect::describe(*recording, lifetimes);
-    std::optional<inspect::Space> map;
+    std::optional<inspect::AddressSpace> map;
     std::uint32_t map_event = 0;
     if (!map_.empty()) {
       const auto event = event_of("--map", map_, trace, profile, first_refused(trace));
       if (!event) return event.error();
       map_event = *event;
       console.step("map");
-      map = inspect::space_after(*recording, lifetimes, map_event);
+      map = inspect::address_space_after(*recording, lifetimes, map_event);
     }
     std::optional<inspect::Gap> gap;
     std::optional<trial::GapRemedies> remedies;
@@ -180,10 +180,11 @@ class Inspect final : public CommandRun {
       if (!read) return std::move(read).error();
       beside = *std::move(read);
     }
-    std::optional<std::vector<inspect::Need>> needs;
+    std::optional<std::vector<inspect::MemoryNeed>> needs;
     if (limit_ && is_state_alone(console, trace)) return ExitCode::inconclusive;
     if (limit_) {
-      const auto asked = as_recorded_ ? trace::Asked::served : trace::Asked::all;
+      const auto asked =
+          as_recorded_ ? trace::CountedRequests::served : trace::CountedRequests::all;
       console.step(text::format("least capacity, for at most {} a device", search_time_));
       needs = inspect::needs(lifetimes, SteadyClock(), search_ns, asked);
     }

@@ -11,7 +11,7 @@ namespace {
 
 namespace pytorch = allocators::pytorch;
 using inspect::Beyond;
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 Beyond store_of(const pytorch::OneStep::SegmentPool& pool) {
   if (!pool.id.is_default()) return Beyond::free_private;
@@ -73,7 +73,8 @@ inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
     const bool begins = memory.birth == event;
     const bool is_here = begins && lifetimes.device(memory) == of_pytorch.device();
     const auto address = recording.address(id);
-    if (is_here && memory.what == What::backing) known.stores[index(id)] = segments.at(address);
+    if (is_here && memory.what == MemoryKind::backing)
+      known.stores[index(id)] = segments.at(address);
     for (; step != of_pytorch.steps().end() && step->event <= event; ++step) {
       if (!is_here || step->event != event) continue;
       if (step->kind == pytorch::Step::Kind::segment_begin) {
@@ -87,9 +88,10 @@ inspect::KnownBlocks known_blocks(const inspect::Recording& recording,
     }
     // The remainder of a segment has no step. It belongs to the pool of the segment that it was a
     // part of.
-    if (is_here && memory.what == What::backing)
+    if (is_here && memory.what == MemoryKind::backing)
       segments.add(address, memory.size, known.stores[index(id)]);
-    if (is_here && memory.what == What::device) known.stores[index(id)] = segments.at(address);
+    if (is_here && memory.what == MemoryKind::device)
+      known.stores[index(id)] = segments.at(address);
   }
   return known;
 }

@@ -225,7 +225,7 @@ class Minimize final : public CommandRun {
     std::map<std::uint32_t, std::uint64_t> live;
     const auto change = [&](AllocId id, bool begins) {
       const auto& lifetime = lifetimes[id];
-      if (lifetime.what != trace::Lifetime::What::device) return;
+      if (lifetime.what != trace::Lifetime::MemoryKind::device) return;
       auto& bytes = live[lifetimes.device(lifetime)];
       bytes = begins ? bytes + lifetime.size : bytes - lifetime.size;
       worst.peak_live = std::max(worst.peak_live, bytes);

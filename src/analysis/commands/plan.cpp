@@ -55,16 +55,17 @@ class Plan final : public CommandRun {
     const trace::Lifetimes lifetimes(trace);
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     console.step(text::format("layouts, for at most {}", search_time_));
-    const auto make = [&](trace::Asked asked) {
+    const auto make = [&](trace::CountedRequests asked) {
       return inspect::plan(lifetimes, SteadyClock(), *search_ns, *alignment, asked);
     };
-    auto planned = make(as_recorded_ ? trace::Asked::served : trace::Asked::all);
+    auto planned =
+        make(as_recorded_ ? trace::CountedRequests::served : trace::CountedRequests::all);
     if (!as_recorded_ && is_too_large(trace, planned.plan)) {
       console.say(text::format(
           "{}: with the requests that the recording refused, the plan does not fit the device; it "
           "is made without them",
           trace.source()));
-      planned = make(trace::Asked::served);
+      planned = make(trace::CountedRequests::served);
     }
     console.end_progress();
     console.aside(inspect::to_text(planned));

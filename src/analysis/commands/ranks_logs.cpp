@@ -81,7 +81,7 @@ std::string words_of_run(const RunLogs& logs, bool more) {
   brief.sides = "llrrrl";
   brief.rows = {{"rank", "log", "line", "GPU", "asked for", "cause"}};
   for (const auto& each : logs.failed) {
-    const auto& asked = each.message[message::What::asked];
+    const auto& asked = each.message[message::Meaning::asked];
     auto cause = std::string(inspect::name(message::answer(each.message).cause));
     std::replace(cause.begin(), cause.end(), '_', ' ');
     brief.rows.push_back({each.rank, text::printable(format::file_name(each.path), 40),
@@ -111,7 +111,7 @@ std::string json_of(const std::vector<RunLogs>& runs) {
     json.end_array().key("failed").begin_array();
     for (const auto& each : logs.failed) {
       const auto answer = message::answer(each.message);
-      const auto& asked = each.message[message::What::asked];
+      const auto& asked = each.message[message::Meaning::asked];
       json.begin_object().member("rank", each.rank).member("log", each.path);
       json.member("line", each.message.line).member("device", each.message.device);
       json.member("framework", message::framework(each.message.wording->speaker));

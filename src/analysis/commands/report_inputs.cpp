@@ -308,7 +308,7 @@ Status ReportInputs::replay(Console& console, const trace::Trace& trace,
 
 Status ReportInputs::advise(Console& console, const inspect::Recording& recording,
                             const trace::Lifetimes& lifetimes, const pytorch::Recording& of_pytorch,
-                            report::Part& part) const {
+                            report::PagePart& part) const {
   const auto ooms = inspect::find_ooms(recording, lifetimes);
   if (!of_pytorch.is_recording() || ooms.all.empty() ||
       ooms.all.front().device != of_pytorch.device())
@@ -331,7 +331,7 @@ Status ReportInputs::advise(Console& console, const inspect::Recording& recordin
 
 Status ReportInputs::tune(Console& console, const trace::Trace& trace,
                           const pytorch::Recording& recording, const std::string& path,
-                          std::vector<report::Part>& results) const {
+                          std::vector<report::PagePart>& results) const {
   bool refused = false;
   for (std::size_t event = 0; event < trace.size() && !refused; ++event)
     refused = trace::is_refused(trace[event]);

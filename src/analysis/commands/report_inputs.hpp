@@ -36,7 +36,7 @@ class ReportInputs {
     std::optional<std::uint64_t> capacity{};  ///< Bytes of the device, if its options say so.
   };
   struct PageParts {
-    std::vector<report::Part> traces, results;
+    std::vector<report::PagePart> traces, results;
   };
 
   Result<Replays> replays() const;
@@ -50,11 +50,11 @@ class ReportInputs {
   /// Adds remedies for the first refused request of a PyTorch recording to `part`.
   Status advise(Console& console, const inspect::Recording& recording,
                 const trace::Lifetimes& lifetimes, const allocators::pytorch::Recording& of_pytorch,
-                report::Part& part) const;
+                report::PagePart& part) const;
   /// Adds a result that shows what other settings of PyTorch's allocator would do.
   Status tune(Console& console, const trace::Trace& trace,
               const allocators::pytorch::Recording& recording, const std::string& path,
-              std::vector<report::Part>& results) const;
+              std::vector<report::PagePart>& results) const;
 
   std::vector<std::string> paths_, managers_;
   std::string format_, device_ = "sim", title_;

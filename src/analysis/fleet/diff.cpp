@@ -211,7 +211,7 @@ std::string_view name(Change change) noexcept {
 }
 
 RecordedRun run_of(const inspect::Recording& recording, Sites& sites) {
-  using What = trace::Lifetime::What;
+  using MemoryKind = trace::Lifetime::MemoryKind;
   const auto& trace = recording.trace();
   const trace::Lifetimes lifetimes(trace);
   SiteNumbers numbers(trace, sites);
@@ -222,10 +222,10 @@ RecordedRun run_of(const inspect::Recording& recording, Sites& sites) {
   lifetimes.walk(
       [&](std::uint32_t event, AllocId id) {
         const auto& each = lifetimes[id];
-        if (each.what == What::backing) {
+        if (each.what == MemoryKind::backing) {
           reserved += each.size;
           run.reserved = std::max(run.reserved.value_or(0), reserved);
-        } else if (each.what == What::device) {
+        } else if (each.what == MemoryKind::device) {
           live += each.size;
           ++count;
           if (each.preexisting) {
@@ -237,9 +237,9 @@ RecordedRun run_of(const inspect::Recording& recording, Sites& sites) {
       },
       [&](std::uint32_t, AllocId id) {
         const auto& each = lifetimes[id];
-        if (each.what == What::backing) {
+        if (each.what == MemoryKind::backing) {
           reserved -= std::min(reserved, each.size);
-        } else if (each.what == What::device) {
+        } else if (each.what == MemoryKind::device) {
           live -= each.size;
           --count;
         }

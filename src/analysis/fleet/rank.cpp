@@ -57,7 +57,7 @@ std::vector<std::uint32_t> devices_of(const trace::Lifetimes& lifetimes) {
   const auto& trace = lifetimes.trace();
   if (trace.device_count() < 2) return trace.devices();
   for (const auto& each : lifetimes.all()) {
-    if (each.what == trace::Lifetime::What::device) devices.insert(lifetimes.device(each));
+    if (each.what == trace::Lifetime::MemoryKind::device) devices.insert(lifetimes.device(each));
   }
   return {devices.begin(), devices.end()};
 }
@@ -65,7 +65,7 @@ std::vector<std::uint32_t> devices_of(const trace::Lifetimes& lifetimes) {
 /// Makes the rank of the events on `device`, or of all events.
 Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifetimes, Sites& sites,
              std::optional<std::uint32_t> device) {
-  using What = trace::Lifetime::What;
+  using MemoryKind = trace::Lifetime::MemoryKind;
   const auto& trace = recording.trace();
   Rank rank;
   rank.read = true;
@@ -74,13 +74,13 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
   std::uint64_t live = 0, count = 0, reserved = 0, reserved_most = 0;
   bool backing = false;
   const auto counts = [&](const trace::Lifetime& each) {
-    return (each.what == What::backing || each.what == What::device) &&
+    return (each.what == MemoryKind::backing || each.what == MemoryKind::device) &&
            (!device || lifetimes.device(each) == *device);
   };
   const auto change = [&](const trace::Lifetime& each, bool begins) {
-    auto& sum = each.what == What::backing ? reserved : live;
+    auto& sum = each.what == MemoryKind::backing ? reserved : live;
     sum = begins ? sum + each.size : sum - std::min(sum, each.size);
-    if (each.what == What::backing) {
+    if (each.what == MemoryKind::backing) {
       backing = true;
       reserved_most = std::max(reserved_most, reserved);
     } else {
@@ -90,13 +90,13 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
   };
   std::uint64_t changes = 0, changed = 0;
   for (const auto& each : lifetimes.all()) {
-    if (each.what != What::device || !counts(each)) continue;
+    if (each.what != MemoryKind::device || !counts(each)) continue;
     changes += (each.preexisting ? 0 : 1) + (each.death == trace::kNever ? 0 : 1);
   }
   std::size_t part = 0;
   std::uint64_t taken = 0;
   const auto step = [&](std::uint32_t event, const trace::Lifetime& each) {
-    if (each.what != What::device) return;
+    if (each.what != MemoryKind::device) return;
     const auto now =
         std::min(Rank::kParts - 1, static_cast<std::size_t>(changed++ * Rank::kParts / changes));
     while (part < now) rank.begins[++part] = event;
@@ -108,7 +108,7 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
         if (!counts(each)) return;
         change(each, true);
         if (!each.preexisting) step(event, each);
-        if (each.what == What::backing) {
+        if (each.what == MemoryKind::backing) {
           taken += each.preexisting ? 0 : each.size;
         } else if (!each.preexisting) {
           const auto site = numbers.of(each.site);
@@ -142,7 +142,7 @@ Rank rank_of(const inspect::Recording& recording, const trace::Lifetimes& lifeti
         if (!rank.refusal) rank.refusal = Refusal{event, numbers.of(each.site), each.size, live};
       });
   for (const auto& each : lifetimes.all()) {
-    if (each.what != What::device || !counts(each) || rank.peak_live == 0 ||
+    if (each.what != MemoryKind::device || !counts(each) || rank.peak_live == 0 ||
         !each.live_at(rank.peak_event))
       continue;
     auto& held = rank.at_peak[{numbers.of(each.site), each.size}];

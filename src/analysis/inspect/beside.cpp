@@ -12,7 +12,7 @@
 namespace emm::inspect {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 // Seconds: time zones lie a multiple of a quarter of an hour apart, and at most 14 hours from UTC.
 constexpr std::int64_t kQuarter = 15 * 60, kFarthest = 14 * 3600, kMsPerNs = 1'000'000;
@@ -34,7 +34,7 @@ struct Curve {
   }
 };
 
-std::map<std::uint32_t, Curve> curves_of(const trace::Lifetimes& lifetimes, What what) {
+std::map<std::uint32_t, Curve> curves_of(const trace::Lifetimes& lifetimes, MemoryKind what) {
   std::map<std::uint32_t, Curve> curves;
   std::map<std::uint32_t, std::uint64_t> held;
   const auto& trace = lifetimes.trace();
@@ -205,9 +205,9 @@ Beside beside(const trace::Lifetimes& lifetimes, const std::vector<SmiRow>& rows
               const SmiFile& file, std::int64_t zone_seconds) {
   Beside out{.of_processes = file.of_processes, .pairs = {}};
   const auto& trace = lifetimes.trace();
-  Timed timed{.curves = curves_of(lifetimes, What::backing)};
+  Timed timed{.curves = curves_of(lifetimes, MemoryKind::backing)};
   out.of_reserved = !timed.curves.empty();
-  if (!out.of_reserved) timed.curves = curves_of(lifetimes, What::device);
+  if (!out.of_reserved) timed.curves = curves_of(lifetimes, MemoryKind::device);
   timed.start_ns = static_cast<std::int64_t>(trace.header().clock_start_realtime_ns);
   for (std::size_t event = 0; event < trace.size(); ++event)
     timed.last_ns = std::max(timed.last_ns, trace[event].time_ns);

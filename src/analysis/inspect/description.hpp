@@ -7,10 +7,10 @@
 #include <string>
 
 #include "base/result.hpp"
+#include "inspect/address_space.hpp"
 #include "inspect/growth.hpp"
 #include "inspect/live_walk.hpp"
 #include "inspect/profile.hpp"
-#include "inspect/space.hpp"
 
 namespace emm::inspect {
 
@@ -29,7 +29,7 @@ Description describe(const Recording& recording, const trace::Lifetimes& lifetim
 struct InPasses : Description {
   std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
   std::optional<std::uint32_t> map_event;
-  std::optional<Space> map;
+  std::optional<AddressSpace> map;
 
   const trace::Trace& trace() const noexcept { return walk->trace(); }
 };
@@ -46,8 +46,8 @@ class MapVisitor final : public Visitor {
   void passed(const Walk& walk, std::uint32_t event) override;
   /// Answers whether the next event may say what remains of a segment.
   bool goes_on() const noexcept { return goes_on_; }
-  std::optional<Space> map;
-  Holding held;
+  std::optional<AddressSpace> map;
+  HeldMemory held;
 
  private:
   std::optional<std::uint32_t> event_;
@@ -68,8 +68,8 @@ Result<std::unique_ptr<InPasses>> inspect_in_passes(const std::string& source,
 struct Moment {
   std::unique_ptr<LiveWalk> walk;
   std::uint32_t event = 0;
-  Holding held;
-  std::optional<Space> map;
+  HeldMemory held;
+  std::optional<AddressSpace> map;
 };
 
 /// Looks at one event. Of a long and complete compact file at `path` it reads a part, by the file's

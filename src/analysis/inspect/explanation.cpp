@@ -9,7 +9,7 @@
 namespace emm::inspect {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 /// Keeps what was live at the failures and the overruns, after the finders have seen the event.
 /// Only later events tell which is the peak.
@@ -33,7 +33,7 @@ class OomVisitor final : public Visitor {
   }
 
   void began(const Walk& walk, std::uint32_t event, const LiveMemory& memory) override {
-    if (!memory.is_device() && memory.what != What::backing) return;
+    if (!memory.is_device() && memory.what != MemoryKind::backing) return;
     begun_ = walk.device(memory);
     if (!memory.is_device()) return;
     auto& device = devices_[*begun_];
@@ -80,7 +80,7 @@ class OomVisitor final : public Visitor {
     for (auto& [number, device] : devices_) {
       const auto& live = fits_.of(number).live;
       if (live.count > 0) walk.note_place(live.event, device.peak_place);
-      HoldingSum at_peak;
+      HeldMemorySum at_peak;
       for (const auto& [size, site] : device.over_since_peak) at_peak.add(size, site);
       walk.each_live([&, on = number](const LiveMemory& memory) {
         if (memory.is_device() && walk.device(memory) == on && memory.birth <= live.event)
@@ -169,9 +169,9 @@ Explanation explain(const Recording& recording, const trace::Lifetimes& lifetime
   return {.report = finder.report(), .fit_checks = fits.fit_checks(walk, lifetimes)};
 }
 
-Holding OomsInPasses::held_after(std::uint32_t event, std::uint32_t device) const {
+HeldMemory OomsInPasses::held_after(std::uint32_t event, std::uint32_t device) const {
   const auto known = held.find({event, device});
-  return known == held.end() ? Holding() : known->second;
+  return known == held.end() ? HeldMemory() : known->second;
 }
 
 Growth OomsInPasses::growth(std::uint32_t device) const {

@@ -24,11 +24,11 @@ Explanation explain(const Recording& recording, const trace::Lifetimes& lifetime
 /// The same of a trace that is longer than memory, and what was live at the events that it names.
 struct OomsInPasses final : Explanation, Moments {
   std::unique_ptr<LiveWalk> walk;  ///< Its trace has the names for the figures.
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Holding> held;  ///< By event and device.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, HeldMemory> held;  ///< By event and device.
   std::map<std::uint32_t, Growth> grown;  ///< For devices where a request failed.
 
   const trace::Trace& trace() const noexcept { return walk->trace(); }
-  Holding held_after(std::uint32_t event, std::uint32_t device) const override;
+  HeldMemory held_after(std::uint32_t event, std::uint32_t device) const override;
   Growth growth(std::uint32_t device) const override;
 };
 

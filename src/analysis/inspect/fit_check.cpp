@@ -9,7 +9,7 @@
 namespace emm::inspect {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 /// Sets the verdict, once all else is known.
 void judge(FitCheck& fit_check) {
@@ -31,10 +31,10 @@ std::string_view name(FitCheck::Verdict verdict) noexcept {
 
 void FitFinder::change(const Walk& walk, std::uint32_t event, const LiveMemory& memory,
                        bool begins) {
-  if (!memory.is_device() && memory.what != What::backing) return;
+  if (!memory.is_device() && memory.what != MemoryKind::backing) return;
   auto& device = devices_[walk.device(memory)];
   auto& [fit_check, totals] = device;
-  const bool backing = memory.what == What::backing;
+  const bool backing = memory.what == MemoryKind::backing;
   // In a state without history, memory that was freed but is not free yet appears as a free that
   // never completes.
   const bool within = begins ? !memory.preexisting : memory.gone != trace::kNever;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "inspect/address_space.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/recording.hpp"
-#include "inspect/space.hpp"
 
 namespace emm::inspect {
 
@@ -37,8 +37,8 @@ struct FitCheck {
   std::optional<Overrun> live_overrun, reserved_overrun;
   /// The recording has requests: two or more beside what existed before it.
   bool has_history = false;
-  Holding held;                ///< At the recording's end.
-  std::optional<Space> space;  ///< Likewise; set if addresses are recorded.
+  HeldMemory held;                    ///< At the recording's end.
+  std::optional<AddressSpace> space;  ///< Likewise; set if addresses are recorded.
 
   /// The free bytes of one pool and stream at the recording's end: those that the allocator gives
   /// back before a request fails, and those in segments that are partly in use.

@@ -12,7 +12,7 @@
 namespace emm::inspect {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 constexpr std::int64_t signed_of(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
 
@@ -110,7 +110,7 @@ GapWalk::GapWalk(const Recording& recording, const trace::Lifetimes& lifetimes,
       sums_(std::max<std::size_t>(lifetimes.trace().devices().size(), 1)) {
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto& each = lifetimes[static_cast<AllocId>(i)];
-    if (each.what == What::device && each.death != trace::kNever && each.gone != each.death &&
+    if (each.what == MemoryKind::device && each.death != trace::kNever && each.gone != each.death &&
         each.gone != trace::kNever) {
       later_.emplace_back(each.gone, static_cast<AllocId>(i));
     }
@@ -148,9 +148,9 @@ void GapWalk::add_inside(AllocId id, std::int64_t sign) {
 
 void GapWalk::begin(AllocId id) {
   const auto& memory = lifetimes_[id];
-  if (memory.what == What::backing) {
+  if (memory.what == MemoryKind::backing) {
     of(id, store(id)) += signed_of(memory.size);
-  } else if (memory.what == What::device) {
+  } else if (memory.what == MemoryKind::device) {
     of(id, store(id)) -= signed_of(block(id).bytes);
     add_inside(id, 1);
   }
@@ -158,9 +158,9 @@ void GapWalk::begin(AllocId id) {
 
 void GapWalk::end(AllocId id) {
   const auto& memory = lifetimes_[id];
-  if (memory.what == What::backing) {
+  if (memory.what == MemoryKind::backing) {
     of(id, store(id)) -= signed_of(memory.size);
-  } else if (memory.what == What::device) {
+  } else if (memory.what == MemoryKind::device) {
     add_inside(id, -1);
     of(id, Beyond::waiting) += signed_of(block(id).bytes);
     if (memory.gone == memory.death) end_wait(id);
@@ -177,7 +177,7 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
                              const KnownBlocks& known, std::uint32_t event) {
   const auto& all = lifetimes.all();
   const bool held = std::any_of(all.begin(), all.end(),
-                                [](const auto& each) { return each.what == What::backing; });
+                                [](const auto& each) { return each.what == MemoryKind::backing; });
   if (!held) return std::nullopt;
   GapWalk walk(recording, lifetimes, known);
   BeyondByDevice sums;
@@ -200,10 +200,10 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
     const auto id = static_cast<AllocId>(i);
     const auto& memory = all[i];
     if (memory.birth > event || memory.gone <= event) continue;
-    if (memory.what != What::backing && memory.what != What::device) continue;
+    if (memory.what != MemoryKind::backing && memory.what != MemoryKind::device) continue;
     const auto address = recording.address(id);
     const auto device = lifetimes.device(memory);
-    if (memory.what == What::backing) {
+    if (memory.what == MemoryKind::backing) {
       gap.reserved += memory.size;
       if (address != 0) segments[walk.place(id)].push_back({address, memory.size, id});
       continue;

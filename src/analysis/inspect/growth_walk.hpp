@@ -123,7 +123,7 @@ class GrowthDetails final : public Visitor {
   std::uint32_t part_ = 0;
   std::uint64_t part_end_ = 0, least_ = 0, most_since_ = 0;
   std::vector<Past> over_since_floor_;  ///< Live at the last floor, and ended since.
-  HoldingSum grown_;
+  HeldMemorySum grown_;
 };
 
 }  // namespace emm::inspect

@@ -13,7 +13,7 @@ namespace {
 
 using trace::Member;
 using trace::Op;
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 namespace event_flag = trace::event_flag;
 
 }  // namespace
@@ -69,7 +69,7 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     case Op::free:
     case Op::close_ipc_handle: {
       auto& memory = all_[index(event.id)];
-      if (backing && memory.what != What::backing) {
+      if (backing && memory.what != MemoryKind::backing) {
         // This row says that the memory of an earlier free was kept, which was unknown at that
         // free. The walk's caller then reads the trace into memory, and nobody sees this error.
         needs_memory_ = true;
@@ -84,7 +84,7 @@ Status LiveWalk::on_operation(const trace::Operation& operation) {
     case Op::context_destroy:
       if (backing || !trace::worked(event)) break;
       for (auto& memory : all_) {
-        const bool there = memory.is_live() && memory.what != What::backing &&
+        const bool there = memory.is_live() && memory.what != MemoryKind::backing &&
                            memory.context == event.context &&
                            memory.process == read_.detail(event).process;
         if (there) end(memory);
@@ -120,7 +120,7 @@ void LiveWalk::begin(const trace::Operation& operation, const trace::Event& even
   if (all_.size() <= place) all_.resize(place + 1);
   const auto what = trace::what_of(event);
   auto& memory = all_[place];
-  memory = {.size = what == What::nothing ? 0 : event.size,
+  memory = {.size = what == MemoryKind::nothing ? 0 : event.size,
             .time_ns = event.time_ns,
             .address = operation.has(Member::addr) ? operation.addr : 0,
             .granted = operation.has(Member::granted) ? operation.granted : 0,
@@ -133,7 +133,7 @@ void LiveWalk::begin(const trace::Operation& operation, const trace::Event& even
             .what = what,
             .preexisting = event.has(event_flag::preexisting),
             .mapped = operation.has(Member::kind) && operation.kind == trace::Kind::physical};
-  if (what == What::nothing) return;
+  if (what == MemoryKind::nothing) return;
   for (auto* visitor : visitors_) visitor->began(*this, events_, memory);
 }
 
@@ -159,17 +159,17 @@ void LiveWalk::each_live(const std::function<void(const LiveMemory&)>& each) con
   }
 }
 
-std::optional<Space> LiveWalk::space(std::uint32_t event,
-                                     std::optional<std::uint32_t> device) const {
+std::optional<AddressSpace> LiveWalk::space(std::uint32_t event,
+                                            std::optional<std::uint32_t> device) const {
   std::vector<const LiveMemory*> there;
   for (const auto& memory : all_) {
-    const bool placed = memory.is_device() || memory.what == What::backing;
+    const bool placed = memory.is_device() || memory.what == MemoryKind::backing;
     if (placed && memory.is_live() && (!device || this->device(memory) == *device))
       there.push_back(&memory);
   }
   std::sort(there.begin(), there.end(),
             [](const auto* a, const auto* b) { return a->birth < b->birth; });
-  SpaceParts parts;
+  AddressSpaceParts parts;
   std::vector<std::string> names;
   for (const auto* memory : there) {
     const bool added = parts.add({.address = memory->address,

@@ -38,8 +38,8 @@ class LiveWalk final : public Walk, public trace::OperationSink {
   bool has_row() const override;
   std::optional<std::uint64_t> device_free() const override;
   void each_live(const std::function<void(const LiveMemory&)>& each) const override;
-  std::optional<Space> space(std::uint32_t event,
-                             std::optional<std::uint32_t> device = std::nullopt) const override;
+  std::optional<AddressSpace> space(
+      std::uint32_t event, std::optional<std::uint32_t> device = std::nullopt) const override;
   void note_place(std::uint32_t event, const trace::Trace::Place& place) override {
     read_.note_place(event, place);
   }

@@ -4,7 +4,7 @@ namespace emm::inspect {
 namespace {
 
 using trace::Op;
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 bool ends_one(Op op) { return op == Op::free || op == Op::close_ipc_handle; }
 
@@ -22,7 +22,8 @@ void MemoryWalk::look_up(AllocId id, LiveMemory& out) const {
   out.context = lifetime.context;
   out.what = lifetime.what;
   out.preexisting = lifetime.preexisting;
-  out.mapped = lifetime.what == What::backing && recording_ != nullptr && recording_->is_mapped(id);
+  out.mapped =
+      lifetime.what == MemoryKind::backing && recording_ != nullptr && recording_->is_mapped(id);
 }
 
 std::optional<std::uint64_t> MemoryWalk::device_free() const {
@@ -40,10 +41,10 @@ void MemoryWalk::each_live(const std::function<void(const LiveMemory&)>& each) c
   }
 }
 
-std::optional<Space> MemoryWalk::space(std::uint32_t event,
-                                       std::optional<std::uint32_t> device) const {
+std::optional<AddressSpace> MemoryWalk::space(std::uint32_t event,
+                                              std::optional<std::uint32_t> device) const {
   if (recording_ == nullptr || !recording_->has_addresses()) return std::nullopt;
-  return space_after(*recording_, lifetimes_, event, device);
+  return address_space_after(*recording_, lifetimes_, event, device);
 }
 
 void MemoryWalk::pass(const std::vector<Visitor*>& visitors) {
@@ -78,7 +79,7 @@ void MemoryWalk::pass(const std::vector<Visitor*>& visitors) {
       [&](std::uint32_t event) {
         if (at != event) go_to(event);
         if (event_->has(trace::event_flag::backing) && ends_one(event_->op) &&
-            of_event_.what != What::backing && of_event_.gone == event &&
+            of_event_.what != MemoryKind::backing && of_event_.gone == event &&
             lifetimes_[event_->id].death < event) {
           of_event_.by_reset = trace()[lifetimes_[event_->id].death].op != Op::free;
           step(event_->id, &Visitor::completed);

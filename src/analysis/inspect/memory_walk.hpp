@@ -22,8 +22,8 @@ class MemoryWalk final : public Walk {
   bool has_row() const override { return recording_ == nullptr || recording_->has_row(events_); }
   std::optional<std::uint64_t> device_free() const override;
   void each_live(const std::function<void(const LiveMemory&)>& each) const override;
-  std::optional<Space> space(std::uint32_t event,
-                             std::optional<std::uint32_t> device) const override;
+  std::optional<AddressSpace> space(std::uint32_t event,
+                                    std::optional<std::uint32_t> device) const override;
 
  private:
   void look_up(AllocId id, LiveMemory& out) const;

@@ -13,7 +13,7 @@ namespace {
 
 using trace::Op;
 using trace::Outcome;
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  // of device memory, on an H200
 
@@ -102,7 +102,7 @@ void OomFinder::change(const Walk& walk, const LiveMemory& memory, bool begins) 
       peak.live = std::max(peak.live, account.live);
       peak.needed = std::max(peak.needed, account.live);
     }
-  } else if (memory.what == What::backing) {
+  } else if (memory.what == MemoryKind::backing) {
     step(account.reserved, memory.size);
     step(account.segments, 1);
     account.any_backing = true;

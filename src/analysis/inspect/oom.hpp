@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "inspect/holding.hpp"
+#include "inspect/address_space.hpp"
+#include "inspect/held_memory.hpp"
 #include "inspect/recording.hpp"
-#include "inspect/space.hpp"
 
 namespace emm::inspect {
 
@@ -41,7 +41,7 @@ struct Oom {
   std::uint64_t reserved_before = 0;         ///< The most that it held at any event until then.
   std::uint64_t segments = 0;
   std::uint64_t pending = 0;  ///< Reserved bytes that were freed and kept for another stream.
-  std::optional<Space> space;
+  std::optional<AddressSpace> space;
   Cause cause = Cause::not_known;
   /// If the cause is waste, the bytes that the manager held and the program did not use. If it is
   /// others, the bytes of the device that were neither free nor held by the manager. Else 0.

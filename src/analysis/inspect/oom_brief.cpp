@@ -79,7 +79,7 @@ std::string growth_words(const trace::Trace& trace, const Growth& growth) {
   return out + '.';
 }
 
-void add_table(format::Brief& out, const trace::Trace& trace, const Holding& held,
+void add_table(format::Brief& out, const trace::Trace& trace, const HeldMemory& held,
                std::string_view when, const Shown& shown) {
   if (held.count == 0) return;
   constexpr std::size_t kRows = 3;  // of each table; --all has the rest

@@ -478,14 +478,14 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport&
       .member("live_bytes", of.held.bytes)
       .member("live_count", of.held.count);
   const auto* space = of.space && of.space->segments ? &*of.space : nullptr;
-  const auto part = [&](std::string_view name, std::uint64_t Space::*bytes) {
+  const auto part = [&](std::string_view name, std::uint64_t AddressSpace::*bytes) {
     json.member(name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
   };
-  part("reserved_bytes", &Space::size);
-  part("used_bytes", &Space::used);
-  part("pending_bytes", &Space::pending);
-  part("inactive_bytes", &Space::free);
-  part("largest_free_bytes", &Space::largest_free);
+  part("reserved_bytes", &AddressSpace::size);
+  part("used_bytes", &AddressSpace::used);
+  part("pending_bytes", &AddressSpace::pending);
+  part("inactive_bytes", &AddressSpace::free);
+  part("largest_free_bytes", &AddressSpace::largest_free);
   const auto sum = sum_of(of);
   json.member("returnable_bytes", of.is_divided ? std::optional(sum.returnable) : std::nullopt);
   json.member("stuck_bytes", of.is_divided ? std::optional(sum.stuck) : std::nullopt);

@@ -16,7 +16,7 @@ namespace emm::inspect {
 class Moments {
  public:
   virtual ~Moments() = default;
-  virtual Holding held_after(std::uint32_t event, std::uint32_t device) const = 0;
+  virtual HeldMemory held_after(std::uint32_t event, std::uint32_t device) const = 0;
   virtual Growth growth(std::uint32_t device) const = 0;
 };
 
@@ -24,7 +24,7 @@ class Moments {
 class MomentsInMemory final : public Moments {
  public:
   explicit MomentsInMemory(const trace::Lifetimes& lifetimes) : lifetimes_(lifetimes) {}
-  Holding held_after(std::uint32_t event, std::uint32_t device) const override {
+  HeldMemory held_after(std::uint32_t event, std::uint32_t device) const override {
     return inspect::held_after(lifetimes_, event, device);
   }
   Growth growth(std::uint32_t device) const override { return inspect::growth(lifetimes_, device); }

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, kGroups> kColours{
 /// The areas of the plot, and the area of each allocation. The last one is for all others.
 class Areas {
  public:
-  Areas(const trace::Trace& trace, const trace::Lifetimes& lifetimes, const Holding& at_peak,
+  Areas(const trace::Trace& trace, const trace::Lifetimes& lifetimes, const HeldMemory& at_peak,
         bool all_frames) {
     sited_ = at_peak.by_site.size() > 1 ||
              (!at_peak.by_site.empty() && index(at_peak.by_site[0].key) != 0);
@@ -55,7 +55,7 @@ class Areas {
     } else {
       std::map<std::uint64_t, std::uint64_t> bands;  // bands in use, with their bytes at the peak
       for (const auto& lifetime : lifetimes.all()) {
-        if (lifetime.what == trace::Lifetime::What::device)
+        if (lifetime.what == trace::Lifetime::MemoryKind::device)
           bands.try_emplace(band_of(lifetime.size));
       }
       for (const auto& group : at_peak.by_size) bands[band_of(group.key)] += group.bytes;
@@ -69,7 +69,8 @@ class Areas {
     others_ = names_.size();
     names_.emplace_back(sited_ ? "all other call sites" : "all other sizes");
     for (const auto& lifetime : lifetimes.all())
-      shown_ += lifetime.what == trace::Lifetime::What::device && of(lifetime) == others_ ? 1 : 0;
+      shown_ +=
+          lifetime.what == trace::Lifetime::MemoryKind::device && of(lifetime) == others_ ? 1 : 0;
     shown_ = others_ + (shown_ > 0 ? 1 : 0);
   }
   /// The areas of categories. Bytes may go from one to another, so that no allocation is in an
@@ -155,9 +156,9 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
   std::vector<bool> met(out.size());
   const auto change = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
-    auto* sum = lifetime.what == trace::Lifetime::What::device    ? &live
-                : lifetime.what == trace::Lifetime::What::backing ? &reserved
-                                                                  : nullptr;
+    auto* sum = lifetime.what == trace::Lifetime::MemoryKind::device    ? &live
+                : lifetime.what == trace::Lifetime::MemoryKind::backing ? &reserved
+                                                                        : nullptr;
     if (sum != nullptr) *sum = begins ? *sum + lifetime.size : *sum - lifetime.size;
   };
   lifetimes.walk_moments([&](std::uint32_t, AllocId id) { change(id, true); },
@@ -193,7 +194,7 @@ std::vector<Column> columns_of(const trace::Lifetimes& lifetimes, const Areas& a
   }
   const auto change_area = [&](AllocId id, bool begins) {
     const auto& lifetime = lifetimes[id];
-    if (lifetime.what != trace::Lifetime::What::device) return;
+    if (lifetime.what != trace::Lifetime::MemoryKind::device) return;
     auto& sum = by_area[areas.of(lifetime)];
     sum = begins ? sum + lifetime.size : sum - lifetime.size;
   };
@@ -325,7 +326,7 @@ struct LegendRow {
 };
 
 std::vector<LegendRow> legend_of(const Areas& areas, bool reserved,
-                                 const std::optional<Space>& map) {
+                                 const std::optional<AddressSpace>& map) {
   using Kind = LegendRow::Kind;
   std::vector<LegendRow> out;
   if (reserved) out.push_back({{"reserved by the recorded manager"}, kReserved, Kind::line});
@@ -356,8 +357,8 @@ double draw_legend(Svg& svg, const std::vector<LegendRow>& rows) {
   return y;
 }
 
-void draw_map(Svg& svg, const trace::Lifetimes& lifetimes, const Areas& areas, const Space& map,
-              double top) {
+void draw_map(Svg& svg, const trace::Lifetimes& lifetimes, const Areas& areas,
+              const AddressSpace& map, double top) {
   constexpr double kBar = kLeft + 176, kBarWidth = kPictureWidth - kRight - kBar;
   svg.text(
       {kLeft, top},
@@ -427,8 +428,9 @@ std::vector<PictureLimit> limits_of(const Recording& recording, const trace::Lif
 }
 
 std::string picture(const Recording& recording, const trace::Lifetimes& lifetimes,
-                    const Profile& profile, const Growth& growth, const std::optional<Space>& map,
-                    bool all_frames, const std::vector<PictureLimit>& limits) {
+                    const Profile& profile, const Growth& growth,
+                    const std::optional<AddressSpace>& map, bool all_frames,
+                    const std::vector<PictureLimit>& limits) {
   const auto& trace = recording.trace();
   // A map shows where allocations lie, so that its areas are of these. A category's bytes are of no
   // device.

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "inspect/address_space.hpp"
 #include "inspect/growth.hpp"
 #include "inspect/profile.hpp"
-#include "inspect/space.hpp"
 
 namespace emm::inspect {
 
@@ -27,7 +27,8 @@ std::vector<PictureLimit> limits_of(const Recording& recording, const trace::Lif
 /// iterations are marked. `map`, if given, is below. Call sites are shown by the program's own
 /// frames, or with `all_frames` by the innermost. A limit that is far above all else is left out.
 std::string picture(const Recording& recording, const trace::Lifetimes& lifetimes,
-                    const Profile& profile, const Growth& growth, const std::optional<Space>& map,
-                    bool all_frames = false, const std::vector<PictureLimit>& limits = {});
+                    const Profile& profile, const Growth& growth,
+                    const std::optional<AddressSpace>& map, bool all_frames = false,
+                    const std::vector<PictureLimit>& limits = {});
 
 }  // namespace emm::inspect

@@ -31,7 +31,8 @@ struct Requests {
 
 /// Streams in the order of their first requests. Each context has a pool of its own, and so has
 /// streams of its own.
-std::vector<PoolPlan::Stream> requests_of(const trace::Lifetimes& lifetimes, trace::Asked asked) {
+std::vector<PoolPlan::Stream> requests_of(const trace::Lifetimes& lifetimes,
+                                          trace::CountedRequests asked) {
   const auto& trace = lifetimes.trace();
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::size_t> numbers;
   std::vector<Requests> all;
@@ -51,7 +52,7 @@ std::vector<PoolPlan::Stream> requests_of(const trace::Lifetimes& lifetimes, tra
     return all[at->second];
   };
   const auto counts = [&](const trace::Lifetime& lifetime) {
-    return lifetime.what == trace::Lifetime::What::device && lifetime.size > 0 &&
+    return lifetime.what == trace::Lifetime::MemoryKind::device && lifetime.size > 0 &&
            lifetime.birth < trace.size() && trace[lifetime.birth].op == Op::memalloc;
   };
   const auto is_full = [](const PoolPlan::Stream& stream) {
@@ -78,7 +79,7 @@ std::vector<PoolPlan::Stream> requests_of(const trace::Lifetimes& lifetimes, tra
       },
       [&](std::uint32_t at) {
         const auto& event = trace[at];
-        const bool is_one = asked == trace::Asked::all && trace::is_refused(event) &&
+        const bool is_one = asked == trace::CountedRequests::all && trace::is_refused(event) &&
                             event.op == Op::memalloc && event.size > 0;
         if (!is_one) return;
         auto& stream = of(event).stream;
@@ -225,7 +226,7 @@ bool is_thrifty(const PoolPlan::Stream& stream) {
 }  // namespace
 
 Planned plan(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
-             std::uint64_t alignment, trace::Asked asked) {
+             std::uint64_t alignment, trace::CountedRequests asked) {
   auto streams = requests_of(lifetimes, asked);
   Planned planned;
   planned.plan.trace = lifetimes.trace().source();

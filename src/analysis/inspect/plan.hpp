@@ -31,7 +31,7 @@ struct Planned {
 /// search for layouts ends after `search_ns` of `clock`. REQUIRES: can_be_summed(); `alignment` is
 /// a power of two, at most a page.
 Planned plan(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_t search_ns,
-             std::uint64_t alignment, trace::Asked asked = trace::Asked::all);
+             std::uint64_t alignment, trace::CountedRequests asked = trace::CountedRequests::all);
 
 std::string to_text(const Planned& planned);
 

@@ -6,12 +6,12 @@
 
 namespace emm::inspect {
 
-Holding held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
-                   std::optional<std::uint32_t> device) {
+HeldMemory held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
+                      std::optional<std::uint32_t> device) {
   event = std::max(event, static_cast<std::uint32_t>(lifetimes.trace().first_moment()));
-  HoldingSum sum;
+  HeldMemorySum sum;
   for (const auto& lifetime : lifetimes.all()) {
-    const bool counts = lifetime.what == trace::Lifetime::What::device &&
+    const bool counts = lifetime.what == trace::Lifetime::MemoryKind::device &&
                         (!device || lifetimes.device(lifetime) == *device);
     if (counts && lifetime.live_at(event)) sum.add(lifetime.size, lifetime.site);
   }

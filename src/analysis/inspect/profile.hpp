@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inspect/holding.hpp"
+#include "inspect/held_memory.hpp"
 #include "inspect/percentiles.hpp"
 #include "inspect/recording.hpp"
 #include "trace/curve.hpp"
@@ -15,8 +15,8 @@
 namespace emm::inspect {
 
 /// Returns what is live after `event`, on `device` if given.
-Holding held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
-                   std::optional<std::uint32_t> device = std::nullopt);
+HeldMemory held_after(const trace::Lifetimes& lifetimes, std::uint32_t event,
+                      std::optional<std::uint32_t> device = std::nullopt);
 
 /// A greatest value and the first event after which it holds.
 struct Peak {
@@ -95,9 +95,9 @@ struct Profile {
   std::uint64_t live_at_end_bytes = 0;
   std::vector<std::pair<std::uint32_t, Peak>> live_by_device;  ///< By device.
   Peak host;  ///< Memory of memhostalloc and mempin.
-  Holding at_peak;
-  Holding leaked, preexisting_at_end;   ///< Live at the end: the recording's own; older memory.
-  std::vector<CategoryUse> categories;  ///< Empty where the recording names none.
+  HeldMemory at_peak;
+  HeldMemory leaked, preexisting_at_end;  ///< Live at the end: the recording's own; older memory.
+  std::vector<CategoryUse> categories;    ///< Empty where the recording names none.
   std::optional<Backing> backing;
 };
 /// Removes what a trace that tells only a curve does not tell: lifetimes, and of totals also sizes.

@@ -52,7 +52,7 @@ void write(Json& json, const trace::Trace& trace, const BySite& sites, const ByS
   json.end_array();
 }
 
-void write(Json& json, std::string_view name, const trace::Trace& trace, const Holding& held,
+void write(Json& json, std::string_view name, const trace::Trace& trace, const HeldMemory& held,
            std::size_t top) {
   json.key(name).begin_object().member("count", held.count).member("bytes", held.bytes);
   json.member("sites", std::uint64_t{held.by_site.size()})
@@ -107,7 +107,7 @@ void write(Json& json, const trace::Trace& trace, const Growth& growth, std::siz
   json.end_object();
 }
 
-void write(Json& json, const trace::Trace& trace, const Space& map) {
+void write(Json& json, const trace::Trace& trace, const AddressSpace& map) {
   json.begin_object()
       .member("event", map.event)
       .member("segments", map.segments)
@@ -136,7 +136,8 @@ void write(Json& json, const trace::Trace& trace, const Space& map) {
 }  // namespace
 
 std::string to_json(const trace::Trace& trace, const Profile& profile, const Growth& growth,
-                    const std::optional<Space>& map, const std::optional<std::vector<Need>>& needs,
+                    const std::optional<AddressSpace>& map,
+                    const std::optional<std::vector<MemoryNeed>>& needs,
                     const std::optional<Gap>& gap, const Shown& shown) {
   std::string out;
   Json json(out);

@@ -172,7 +172,7 @@ std::string size_classes(const Profile& profile) {
   return "\nSizes by power of two\n" + format::columns("rrrrrl", rows);
 }
 
-std::string holding(std::string_view what, const trace::Trace& trace, const Holding& held,
+std::string holding(std::string_view what, const trace::Trace& trace, const HeldMemory& held,
                     const Shown& shown) {
   if (held.count == 0) return "";
   std::string out;
@@ -359,7 +359,7 @@ std::string to_text(const trace::Trace& trace, const Profile& profile, const Gro
   return out + growth_text(trace, growth, shown);
 }
 
-std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holding& held,
+std::string to_text(const trace::Trace& trace, std::uint32_t event, const HeldMemory& held,
                     const Shown& shown) {
   return format::wrapped(text::format("{} after event {}: {} are live in {}",
                                       shown_as(trace.source()), grouped(event),
@@ -369,7 +369,7 @@ std::string to_text(const trace::Trace& trace, std::uint32_t event, const Holdin
 }
 
 /// Says what the regions that are not shown hold.
-static std::string rest_of(const Space& map, std::size_t limit) {
+static std::string rest_of(const AddressSpace& map, std::size_t limit) {
   auto used = map.used + map.pending, free = map.free;
   for (const auto place : largest(map, limit)) {
     used -= map.regions[place].used + map.regions[place].pending;
@@ -379,7 +379,7 @@ static std::string rest_of(const Space& map, std::size_t limit) {
                       grouped(map.regions.size() - limit), bytes(used), bytes(free));
 }
 
-std::string to_text(const trace::Trace&, const Space& map, const Shown& shown) {
+std::string to_text(const trace::Trace&, const AddressSpace& map, const Shown& shown) {
   constexpr std::size_t kBar = 28;  // columns
   auto out = text::format("\nAddress space after event {}: {} in {}\n", grouped(map.event),
                           bytes(map.size),

@@ -9,7 +9,7 @@ namespace emm::inspect {
 namespace {
 
 using trace::Op;
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 namespace event_flag = trace::event_flag;
 
 template <class T>
@@ -20,23 +20,23 @@ T& at_least(std::vector<T>& row, std::size_t index) {
 
 }  // namespace
 
-Level& ProfileWalk::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
-Level& ProfileWalk::stream(StreamId id) { return at_least(by_stream_, index(id)); }
+LiveLevel& ProfileWalk::thread(ThreadId id) { return at_least(by_thread_, index(id)); }
+LiveLevel& ProfileWalk::stream(StreamId id) { return at_least(by_stream_, index(id)); }
 
 void ProfileWalk::step(const Walk& walk, const LiveMemory& memory, bool begins) {
-  const auto change = [&](Level& level) {
+  const auto change = [&](LiveLevel& level) {
     begins ? level.begin(memory.size) : level.end(memory.size);
   };
   switch (memory.what) {
-    case What::device:
+    case MemoryKind::device:
       change(live_);
       change(by_device_[walk.device(memory)]);
       change(thread(memory.thread));
       change(stream(memory.stream));
       return;
-    case What::host:
+    case MemoryKind::host:
       return change(host_);
-    case What::backing:
+    case MemoryKind::backing:
       any_backing_ = true;
       return change(reserved_);
     default:
@@ -48,7 +48,7 @@ void ProfileWalk::began(const Walk& walk, std::uint32_t, const LiveMemory& memor
   grew_ = true;
   step(walk, memory, true);
   const bool has_row = !memory.preexisting && walk.has_row();
-  if (memory.what == What::backing) {
+  if (memory.what == MemoryKind::backing) {
     if (memory.preexisting) ++backing_.segments_before;
     if (!has_row) return;
     ++backing_.segments_made;
@@ -68,7 +68,7 @@ void ProfileWalk::began(const Walk& walk, std::uint32_t, const LiveMemory& memor
 void ProfileWalk::ended(const Walk& walk, std::uint32_t event, const LiveMemory& memory) {
   step(walk, memory, false);
   const bool has_row = walk.event().op == Op::free && walk.has_row();
-  if (memory.what == What::backing) {
+  if (memory.what == MemoryKind::backing) {
     if (!has_row) return;
     ++backing_.segments_given_back;
     return count_row(memory.mapped ? Action::segment_unmap : Action::segment_free);
@@ -160,7 +160,7 @@ void ProfileWalk::count(const Walk& walk) {
   if (makes && event.recorded() == trace::Outcome::oom) count_row(Action::oom);
   if (!makes && event.op != Op::free) return;
   const auto& memory = walk.memory();
-  if (makes && memory.what == What::nothing) ++out_.failed;
+  if (makes && memory.what == MemoryKind::nothing) ++out_.failed;
   if (!memory.is_device()) return;
   auto& stream = at_least(out_.streams, index(event.stream));
   ++stream.events;
@@ -211,7 +211,7 @@ Profile ProfileWalk::finish(Walk& walk) {
     backing_.pending_peak = pending_.peak.bytes;
     out.backing = backing_;
   }
-  HoldingSum at_peak, leaked, preexisting;
+  HeldMemorySum at_peak, leaked, preexisting;
   for (const auto& past : over_since_peak_) at_peak.add(past.size, past.site);
   walk.each_live([&](const LiveMemory& memory) {
     if (!memory.is_device()) return;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "inspect/categories.hpp"
-#include "inspect/level.hpp"
+#include "inspect/live_level.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/walk.hpp"
 
@@ -28,10 +28,10 @@ class ProfileWalk final : public Visitor {
 
  private:
   friend class ProfileDetails;
-  struct PlacedLevel : Level {
+  struct PlacedLevel : LiveLevel {
     trace::Trace::Place place;
     bool update_peak(std::uint32_t event, const trace::Trace::Place& at) {
-      if (!Level::update_peak(event)) return false;
+      if (!LiveLevel::update_peak(event)) return false;
       place = at;
       return true;
     }
@@ -41,8 +41,8 @@ class ProfileWalk final : public Visitor {
     SiteId site{};
   };
 
-  Level& thread(ThreadId id);
-  Level& stream(StreamId id);
+  LiveLevel& thread(ThreadId id);
+  LiveLevel& stream(StreamId id);
   void step(const Walk& walk, const LiveMemory& memory, bool begins);
   void begin_moment(std::uint32_t event, const trace::Trace::Place& at);
   void update_peaks(std::uint32_t event, const trace::Trace::Place& at);
@@ -51,9 +51,9 @@ class ProfileWalk final : public Visitor {
 
   Profile out_;
   PlacedLevel live_, host_, reserved_;
-  Level active_, pending_;  ///< Pending: freed, and not free yet. Active: live or pending.
+  LiveLevel active_, pending_;  ///< Pending: freed, and not free yet. Active: live or pending.
   std::map<std::uint32_t, PlacedLevel> by_device_;
-  std::vector<Level> by_thread_, by_stream_;
+  std::vector<LiveLevel> by_thread_, by_stream_;
   std::vector<Past> over_since_peak_;  ///< Live at the peak, and ended since.
   std::map<std::uint64_t, SizeClass> classes_;
   Backing backing_;

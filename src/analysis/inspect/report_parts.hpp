@@ -9,7 +9,7 @@
 
 #include "base/counted.hpp"
 #include "format/json_writer.hpp"
-#include "inspect/holding.hpp"
+#include "inspect/held_memory.hpp"
 #include "inspect/recording.hpp"
 
 namespace emm::inspect {

@@ -16,7 +16,7 @@ using trace::Op;
 
 class NeedWalk {
  public:
-  NeedWalk(const trace::Lifetimes& lifetimes, std::uint32_t device, trace::Asked asked)
+  NeedWalk(const trace::Lifetimes& lifetimes, std::uint32_t device, trace::CountedRequests asked)
       : lifetimes_(lifetimes), trace_(lifetimes.trace()), device_(device), asked_(asked) {}
 
   std::uint64_t peak() {
@@ -71,7 +71,8 @@ class NeedWalk {
   }
 
   bool counts(const trace::Lifetime& lifetime) const {
-    return lifetime.what == trace::Lifetime::What::device && lifetimes_.device(lifetime) == device_;
+    return lifetime.what == trace::Lifetime::MemoryKind::device &&
+           lifetimes_.device(lifetime) == device_;
   }
   /// Answers whether the event that ends it names another stream.
   bool ends_apart(const trace::Lifetime& lifetime) const {
@@ -115,7 +116,7 @@ class NeedWalk {
   void passed(std::uint32_t at) {
     const auto& event = trace_[at];
     if (event.has(trace::event_flag::backing)) return;
-    if (asked_ == trace::Asked::all && trace::is_refused(event)) return refused(event);
+    if (asked_ == trace::CountedRequests::all && trace::is_refused(event)) return refused(event);
     const auto record = [&] { return trace_.detail(event).record; };
     switch (event.op) {
       case Op::stream_create:
@@ -155,7 +156,7 @@ class NeedWalk {
   const trace::Lifetimes& lifetimes_;
   const trace::Trace& trace_;
   std::uint32_t device_;
-  trace::Asked asked_;
+  trace::CountedRequests asked_;
   StreamPeak peak_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, StreamPeak::Stream> numbers_;
   std::vector<Kinds> kinds_;  // by number
@@ -169,7 +170,7 @@ class NeedWalk {
 }  // namespace
 
 std::uint64_t stream_need(const trace::Lifetimes& lifetimes, std::uint32_t device,
-                          trace::Asked asked) {
+                          trace::CountedRequests asked) {
   return NeedWalk(lifetimes, device, asked).peak();
 }
 

@@ -16,6 +16,6 @@ namespace emm::inspect {
 /// hands the memory to both. What one thread waits for is done for all. If all is `asked`, a
 /// request that the recording refused counts at its moment.
 std::uint64_t stream_need(const trace::Lifetimes& lifetimes, std::uint32_t device,
-                          trace::Asked asked = trace::Asked::all);
+                          trace::CountedRequests asked = trace::CountedRequests::all);
 
 }  // namespace emm::inspect

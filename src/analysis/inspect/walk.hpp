@@ -4,8 +4,8 @@
 #include <functional>
 #include <optional>
 
-#include "inspect/holding.hpp"
-#include "inspect/space.hpp"
+#include "inspect/address_space.hpp"
+#include "inspect/held_memory.hpp"
 #include "trace/lifetimes.hpp"
 #include "trace/operation.hpp"
 #include "trace/trace.hpp"
@@ -24,13 +24,13 @@ struct LiveMemory {
   ThreadId thread{};
   StreamId stream{};
   ContextId context{};
-  trace::Lifetime::What what = trace::Lifetime::What::nothing;
+  trace::Lifetime::MemoryKind what = trace::Lifetime::MemoryKind::nothing;
   bool preexisting = false, mapped = false;
   bool over = false;      ///< It has ended; only a free of it may follow.
   bool by_reset = false;  ///< completed() is told this: a reset ended it.
 
-  bool is_live() const noexcept { return !over && what != trace::Lifetime::What::nothing; }
-  bool is_device() const noexcept { return what == trace::Lifetime::What::device; }
+  bool is_live() const noexcept { return !over && what != trace::Lifetime::MemoryKind::nothing; }
+  bool is_device() const noexcept { return what == trace::Lifetime::MemoryKind::device; }
 };
 
 class Walk;
@@ -85,14 +85,14 @@ class Walk {
   /// Calls each(memory) for all that is live, in no order.
   virtual void each_live(const std::function<void(const LiveMemory&)>& each) const = 0;
   /// Returns where device memory lies after the event, as space_after() does.
-  virtual std::optional<Space> space(std::uint32_t event,
-                                     std::optional<std::uint32_t> device = std::nullopt) const = 0;
+  virtual std::optional<AddressSpace> space(
+      std::uint32_t event, std::optional<std::uint32_t> device = std::nullopt) const = 0;
   /// Stores the place of an event that a report names. A trace in memory knows it.
   virtual void note_place(std::uint32_t /*event*/, const trace::Trace::Place&) {}
 
   /// Adds up what is live now.
-  Holding held(std::optional<std::uint32_t> device = std::nullopt) const {
-    HoldingSum sum;
+  HeldMemory held(std::optional<std::uint32_t> device = std::nullopt) const {
+    HeldMemorySum sum;
     each_live([&](const LiveMemory& memory) {
       if (memory.is_device() && (!device || this->device(memory) == *device))
         sum.add(memory.size, memory.site);

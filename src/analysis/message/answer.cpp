@@ -126,7 +126,7 @@ class Judge {
   }
 
  private:
-  std::string printed(What what) const {
+  std::string printed(Meaning what) const {
     const auto& figure = message_[what];
     if (!figure) return {};
     // A count of bytes is read more easily in larger units.
@@ -135,18 +135,18 @@ class Judge {
                                                 : figure->printed;
   }
   std::string asked_words() const {
-    return message_[What::asked] ? printed(What::asked) : words_of(*asked_);
+    return message_[Meaning::asked] ? printed(Meaning::asked) : words_of(*asked_);
   }
 
   /// Works out what the figures say together.
   void derive() {
-    asked_ = message_.bytes(message_[What::rounded] ? What::rounded : What::asked);
-    total_ = message_.bytes(What::total);
-    free_ = message_.bytes(What::free);
-    allowed_ = message_.bytes(What::allowed);
-    reserved_ = message_.bytes(What::reserved);
-    allocated_ = message_.bytes(What::allocated);
-    out_.idle = message_.bytes(What::idle);
+    asked_ = message_.bytes(message_[Meaning::rounded] ? Meaning::rounded : Meaning::asked);
+    total_ = message_.bytes(Meaning::total);
+    free_ = message_.bytes(Meaning::free);
+    allowed_ = message_.bytes(Meaning::allowed);
+    reserved_ = message_.bytes(Meaning::reserved);
+    allocated_ = message_.bytes(Meaning::allocated);
+    out_.idle = message_.bytes(Meaning::idle);
     if (message_.chunks) {
       const auto& chunks = *message_.chunks;
       const auto exact = [](std::uint64_t bytes) { return Range{bytes, bytes}; };
@@ -156,8 +156,8 @@ class Judge {
     }
     if (!out_.idle && reserved_ && allocated_) out_.idle = *reserved_ - *allocated_;
     if (!reserved_ && out_.idle && allocated_) reserved_ = *allocated_ + *out_.idle;
-    room_ = message_.bytes(What::room);
-    const auto elsewhere = message_.bytes(What::elsewhere);
+    room_ = message_.bytes(Meaning::room);
+    const auto elsewhere = message_.bytes(Meaning::elsewhere);
     if (!room_ && allowed_ && (reserved_ || allocated_)) {
       room_ = *allowed_ - (reserved_ ? *reserved_ : *allocated_);
       if (elsewhere) room_ = *room_ - *elsewhere;
@@ -182,7 +182,7 @@ class Judge {
   }
 
   void find_others() {
-    const auto process = message_.bytes(What::process);
+    const auto process = message_.bytes(Meaning::process);
     if (process) {
       out_.others = *total_ - *free_ - *process;
       return;
@@ -220,7 +220,7 @@ class Judge {
     out_.is_certain = true;
     out_.lead = {"This is memory of the host: no setting of a device's allocator can help.",
                  asked_ ? format("{} of host memory were asked for{}.", asked_words(),
-                                 free_ ? format(", {} were there", printed(What::free)) : "")
+                                 free_ ? format(", {} were there", printed(Meaning::free)) : "")
                         : "The machine, or the job's limit of memory, had no more.",
                  "See the job's limit (cgroup, ulimit) and pinned or cached data of the program."};
   }
@@ -232,7 +232,7 @@ class Judge {
     out_.lead = {
         "This is memory of a multiprocessor, which one kernel asks for: no allocator has a part.",
         asked_ && total_ ? format("The kernel needs {}, and the device has {} there.",
-                                  asked_words(), printed(What::total))
+                                  asked_words(), printed(Meaning::total))
                          : std::string("How much the kernel needs is not told."),
         "Use smaller blocks, or fewer num_stages or num_warps, in its configurations."};
   }
@@ -243,7 +243,7 @@ class Judge {
       out_.is_certain = true;
       out_.lead = {"The request is larger than a buffer of Metal may be: no setting can serve it.",
                    allowed_ ? format("{} were asked for, and one buffer may have {}.",
-                                     asked_words(), printed(What::allowed))
+                                     asked_words(), printed(Meaning::allowed))
                             : format("{} were asked for in one buffer.", asked_words()),
                    "Look for the shape of this one tensor; split it, or use a smaller batch."};
       return;
@@ -262,7 +262,7 @@ class Judge {
                  message_.beyond_any
                      ? "More than 1 EB was asked for: a size went wrong before it came here."
                      : format("{} were asked for, and the device has {}.", asked_words(),
-                              printed(What::total)),
+                              printed(Meaning::total)),
                  "Look for the shape of this one tensor; split it, or use a smaller batch."};
   }
 
@@ -271,15 +271,15 @@ class Judge {
     out_.is_certain = true;
     out_.lead = {"The request is larger than the limit that the program set for itself.",
                  format("{} were asked for, and {} may hold {} in all.", asked_words(),
-                        allocator_of(speaker_), printed(What::allowed)),
+                        allocator_of(speaker_), printed(Meaning::allowed)),
                  format("The limit is {}.", limit_setting(speaker_))};
   }
 
   void starts_up() {
     out_.cause = Cause::others;
     out_.lead = {"Others hold the memory that vLLM is to have: no setting of an allocator helps.",
-                 format("{} of {} are free, and {} asked for: short by {}.", printed(What::free),
-                        printed(What::total), asked_words(), lacking_words()),
+                 format("{} of {} are free, and {} asked for: short by {}.", printed(Meaning::free),
+                        printed(Meaning::total), asked_words(), lacking_words()),
                  "End the others (`nvidia-smi` shows them), or lower gpu_memory_utilization."};
     out_.is_certain = true;
   }
@@ -337,7 +337,7 @@ class Judge {
         }
         [[fallthrough]];
       case Speaker::xla:
-        if (const auto& excess = message_[What::excess]) {
+        if (const auto& excess = message_[Meaning::excess]) {
           out_.cause = Cause::need;
           out_.lead = {"The compiled program needs more than the device has: no setting helps.",
                        format("It is {} too large.", excess->printed),
@@ -388,7 +388,7 @@ class Judge {
           speaker_ == Speaker::cuda
               ? format("{} asked of the device itself, and the device refused.", asked_words())
               : format("{} asked for and refused; why, the message does not tell.", asked_words())};
-      if (const auto& program = message_[What::program]) {
+      if (const auto& program = message_[Meaning::program]) {
         out_.lead.push_back(
             format("The compiled program needs {} in all: nothing with less can hold it.",
                    program->printed));
@@ -461,7 +461,7 @@ class Judge {
       chunks(verdict.value_or(false));
     } else if (would_fit && (verdict || !allowed_)) {
       fits();
-    } else if (message_[What::room]) {
+    } else if (message_[Meaning::room]) {
       own_limit();
     } else if (room_ && (!free_ || is_refused_by_limit())) {
       own_limit();
@@ -527,7 +527,7 @@ class Judge {
       out_.lead = {
           "The allocator's limit left room, so the device itself had no more to give.",
           format("{}; {} asked for, and the limit is {}.", pieces, asked_words(),
-                 printed(What::allowed)),
+                 printed(Meaning::allowed)),
           "Others hold the rest of the device: see `nvidia-smi`; or the limit is too high."};
       out_.not_told.emplace_back("what the device had free");
       return;
@@ -536,8 +536,9 @@ class Judge {
     out_.lead = {"No layout can help: less is idle, and allowed besides, than was asked for.",
                  format("{}; {} asked for: short by {}{}.", pieces, asked_words(),
                         allowed_ ? "" : "at most ", lacking_words()),
-                 allowed_ ? format("Hold less, or raise the limit of {}.", printed(What::allowed))
-                          : std::string("Hold less. The limit of the allocator is not told.")};
+                 allowed_
+                     ? format("Hold less, or raise the limit of {}.", printed(Meaning::allowed))
+                     : std::string("Hold less. The limit of the allocator is not told.")};
   }
 
   /// Would the device have had enough, had the program no limit of its own?
@@ -568,7 +569,7 @@ class Judge {
     } else {
       const auto free_too =
           growth_ && growth_->most > 0 ? format(", {} free", words_of(*growth_)) : "";
-      const auto& idle = message_[What::idle];
+      const auto& idle = message_[Meaning::idle];
       out_.lead.push_back(format("{} idle in {}{}; {} asked for.",
                                  idle ? idle->printed : words_of(*out_.idle), name, free_too,
                                  asked_words()));
@@ -598,7 +599,7 @@ class Judge {
     }
     out_.lead = {
         "The device had room: neither need nor the allocator's holes are to blame.",
-        format("{} free as the message was made, {} asked for.", printed(What::free),
+        format("{} free as the message was made, {} asked for.", printed(Meaning::free),
                asked_words()),
         "A limit from outside refused (MIG, cgroup), or another process has let go since."};
   }
@@ -607,16 +608,16 @@ class Judge {
     out_.cause = Cause::limit;
     const auto name = allocator_of(speaker_);
     const auto setting = limit_setting(speaker_);
-    if (message_[What::room]) {
+    if (message_[Meaning::room]) {
       out_.lead = {format("The limit is the program's own: {}.", setting),
-                   format("It leaves {}, {} asked for: short by {}.", printed(What::room),
+                   format("It leaves {}, {} asked for: short by {}.", printed(Meaning::room),
                           asked_words(), lacking_words()),
                    "Raise it, if others leave the device to this program."};
       return;
     }
     out_.lead.push_back(
-        format("The limit is the program's own: {} allowed{}.", printed(What::allowed),
-               free_ ? format(", while the device has {} free", printed(What::free)) : ""));
+        format("The limit is the program's own: {} allowed{}.", printed(Meaning::allowed),
+               free_ ? format(", while the device has {} free", printed(Meaning::free)) : ""));
     out_.lead.push_back(format("{} held, {} asked for: short by {}.",
                                words_of(*reserved_or_allocated()), asked_words(), lacking_words()));
     out_.lead.push_back(format("{}: {}.",
@@ -655,9 +656,9 @@ class Judge {
       out_.lead.push_back(
           held_by_others
               ? format("Other processes hold {} of {}: see `nvidia-smi`.", words_of(*out_.others),
-                       printed(What::total))
+                       printed(Meaning::total))
               : format("{} of {} lie outside of {}: other processes, as `nvidia-smi` shows.",
-                       words_of(*out_.outside), printed(What::total), name));
+                       words_of(*out_.outside), printed(Meaning::total), name));
       return;
     }
     out_.lead.push_back(
@@ -673,13 +674,13 @@ class Judge {
             : std::string("Hold less (a smaller batch, offloading), or use a larger device."));
   }
   std::string idle_words() const {
-    const auto& idle = message_[What::idle];
+    const auto& idle = message_[Meaning::idle];
     return idle ? idle->printed : words_of(*out_.idle);
   }
 
   std::string free_words() const {
-    const auto& figure = message_[What::free];
-    return figure && growth_ == free_ ? printed(What::free) : words_of(*growth_);
+    const auto& figure = message_[Meaning::free];
+    return figure && growth_ == free_ ? printed(Meaning::free) : words_of(*growth_);
   }
 
   /// What holds whatever the cause.
@@ -691,12 +692,12 @@ class Judge {
                  allocator_of(speaker_)));
     }
     if (speaker_ == Speaker::torch && asked_ &&
-        (printed(What::asked) == "20.00 MiB" || printed(What::asked) == "2.00 MiB")) {
+        (printed(Meaning::asked) == "20.00 MiB" || printed(Meaning::asked) == "2.00 MiB")) {
       out_.notes.push_back(
           format("PyTorch asks the device for {} where a tensor of {} needs it: the tensor itself "
                  "may be as small.",
-                 printed(What::asked),
-                 printed(What::asked) == "2.00 MiB" ? "1 MiB or less" : "1 to 10 MiB"));
+                 printed(Meaning::asked),
+                 printed(Meaning::asked) == "2.00 MiB" ? "1 MiB or less" : "1 to 10 MiB"));
     }
     if (out_.outside && out_.cause != Cause::others) {
       out_.notes.push_back(format(
@@ -704,12 +705,12 @@ class Judge {
           "other processes.",
           allocator_of(speaker_), words_of(*out_.outside)));
     }
-    if (const auto process = message_.bytes(What::process); process && reserved_) {
+    if (const auto process = message_.bytes(Meaning::process); process && reserved_) {
       out_.notes.push_back(
           format("Of this process {} lie outside of {}: its context and libraries.",
                  words_of(*process - *reserved_), allocator_of(speaker_)));
     }
-    if (const auto& pools = message_[What::private_pools]) {
+    if (const auto& pools = message_[Meaning::private_pools]) {
       out_.notes.push_back(
           format("{} lie in private pools, as of CUDA graphs. What is idle there serves no other "
                  "request; how much that is the message does not tell.",

@@ -39,7 +39,7 @@ std::string evidence(const Message& message, const Answer& answer) {
   for (std::size_t i = 0; i < kFigures; ++i) {
     const auto& figure = message.figures[i];
     if (figure)
-      rows.push_back({std::string(describe(static_cast<What>(i))),
+      rows.push_back({std::string(describe(static_cast<Meaning>(i))),
                       figure->printed.ends_with(" bytes") ? "" : figure->printed,
                       exact(figure->bytes)});
   }
@@ -57,7 +57,7 @@ std::string evidence(const Message& message, const Answer& answer) {
   const auto derived = [&](std::string_view words, const std::optional<Range>& range) {
     if (range) rows.push_back({std::string(words), "", exact(*range)});
   };
-  if (!message[What::idle] && !message.chunks) derived("so idle in it", answer.idle);
+  if (!message[Meaning::idle] && !message.chunks) derived("so idle in it", answer.idle);
   derived("so there without holes", answer.available);
   if (answer.lacking && answer.lacking->most > 0) derived("so short by", answer.lacking);
   if (answer.spare && answer.spare->most > 0) derived("so to spare", answer.spare);
@@ -135,10 +135,10 @@ format::Brief brief(const Messages& messages, std::size_t which, std::string_vie
   for (std::size_t i = 0; i < kFigures; ++i) {
     const auto& figure = message.figures[i];
     if (!figure) continue;
-    row(describe(static_cast<What>(i)),
+    row(describe(static_cast<Meaning>(i)),
         figure->printed.ends_with(" bytes") ? words_of(figure->bytes) : figure->printed);
   }
-  if (!message[What::idle] && answer.idle) row("so idle in it", words_of(*answer.idle));
+  if (!message[Meaning::idle] && answer.idle) row("so idle in it", words_of(*answer.idle));
   if (answer.outside) row("so outside of it", words_of(*answer.outside));
   made.more = "the figures in bytes, what they cannot tell, and what to record";
   if (messages.count > 1)
@@ -169,7 +169,7 @@ std::string to_text(const Messages& messages, std::size_t which, std::string_vie
     std::vector<std::vector<std::string>> rows{{"line", "rank", "GPU", "asked for", "cause"}};
     for (std::size_t i = 0; i < messages.all.size() && i < kListed; ++i) {
       const auto& each = messages.all[i];
-      const auto asked = each[What::asked];
+      const auto asked = each[Meaning::asked];
       rows.push_back({format("{}", each.line), each.writer.empty() ? "-" : each.writer,
                       each.device ? format("{}", *each.device) : "-", asked ? asked->printed : "-",
                       std::string(name(message::answer(each).cause))});
@@ -244,7 +244,7 @@ std::string to_json(const Messages& messages, std::size_t which, std::string_vie
     for (std::size_t i = 0; i < kFigures; ++i) {
       const auto& figure = message.figures[i];
       if (!figure) continue;
-      json.begin_object().member("name", name(static_cast<What>(i)));
+      json.begin_object().member("name", name(static_cast<Meaning>(i)));
       json.member("printed", figure->printed).member("least_bytes", figure->bytes.least);
       json.member("most_bytes", figure->bytes.most).end_object();
     }

@@ -157,8 +157,8 @@ bool is_advice(std::string_view line) {
 /// Reads the figures of a message out of its text without spaces.
 void read_figures(std::string_view text, Message& message) {
   message.beyond_any = text.find("morethan1EBmemory") != std::string_view::npos;
-  const auto set = [&](What what, std::string_view digits, std::string_view unit) {
-    if (what == What::device) {
+  const auto set = [&](Meaning what, std::string_view digits, std::string_view unit) {
+    if (what == Meaning::device) {
       if (unit.empty() && !message.device && digits.size() < 6)
         message.device = static_cast<std::uint32_t>(text::to_u64(digits).value_or(0));
       return;
@@ -180,7 +180,7 @@ void read_figures(std::string_view text, Message& message) {
     const auto digits = text.substr(at, token->digits);
     if (before.ends_with("current/max/trysize=") || before.ends_with("current/max/trysize") ||
         (sizes_of_rmm % 3 != 0 && before.ends_with(','))) {
-      constexpr std::array kOfRmm{What::reserved, What::allowed, What::asked};
+      constexpr std::array kOfRmm{Meaning::reserved, Meaning::allowed, Meaning::asked};
       set(kOfRmm[sizes_of_rmm++ % 3], digits, token->unit);
       at += token->size;
       continue;
@@ -191,10 +191,10 @@ void read_figures(std::string_view text, Message& message) {
       // A letter may be a unit or begin the next word: "GPU0byallocator".
       const bool with_unit = text.substr(at + token->size).starts_with(words_after);
       const bool without = text.substr(at + token->digits).starts_with(words_after);
-      if (!with_unit && !(without && what == What::device)) continue;
+      if (!with_unit && !(without && what == Meaning::device)) continue;
       is_found = true;
-      auto unit = what == What::device ? std::string_view() : token->unit;
-      if (what == What::free && words_after == "/") {  // vLLM's "(10.94/79.11 GiB)"
+      auto unit = what == Meaning::device ? std::string_view() : token->unit;
+      if (what == Meaning::free && words_after == "/") {  // vLLM's "(10.94/79.11 GiB)"
         if (message.wording->speaker != Speaker::vllm) continue;
         const auto second = number_at(text.substr(at + token->size + 1));
         unit = second ? second->unit : unit;
@@ -216,11 +216,11 @@ void read_figures(std::string_view text, Message& message) {
     at += token->size;
   }
   if (const auto bytes = tensor_bytes(text)) {
-    auto& asked = message.figures[static_cast<std::size_t>(What::asked)];
+    auto& asked = message.figures[static_cast<std::size_t>(Meaning::asked)];
     if (!asked) asked = Figure{{*bytes, *bytes}, text::format("{} bytes", *bytes)};
   }
   // CUDA.jl prints what of the device is used, "95.12% (22.500 GiB/23.653 GiB)".
-  const auto total = message.bytes(What::total);
+  const auto total = message.bytes(Meaning::total);
   if (const auto used_at = text.find("%("); total && used_at != text.npos) {
     const auto used_text = text.substr(used_at + 2);
     const auto token = number_at(used_text);
@@ -228,14 +228,14 @@ void read_figures(std::string_view text, Message& message) {
         token && used_text.substr(token->size).starts_with('/')
             ? message::figure(used_text.substr(0, token->digits), token->unit, Rounding::nearest)
             : std::nullopt;
-    auto& free = message.figures[static_cast<std::size_t>(What::free)];
+    auto& free = message.figures[static_cast<std::size_t>(Meaning::free)];
     if (used && !free) {
       const auto left = *total - used->bytes;
       free = Figure{left, words_of(left)};
     }
   }
   // A driver that knows no figure prints 2^64 bytes, of which format_size() makes 2^34 GiB.
-  auto& process = message.figures[static_cast<std::size_t>(What::process)];
+  auto& process = message.figures[static_cast<std::size_t>(Meaning::process)];
   if (process && process->bytes.most >> 50 != 0) process.reset();
 }
 
@@ -294,7 +294,7 @@ class Finder {
     if (streams_.size() >= kWritersMost && streams_.count(writer) == 0) writer.clear();
     auto& stream = streams_[writer];
     if (const auto bfc = format::parse_bfc_line(line.text);
-        bfc && bfc->what != format::BfcLine::What::request) {
+        bfc && bfc->what != format::BfcLine::Meaning::request) {
       close(writer, stream, stream.text.size());
       dump(writer, stream, *bfc);
       return;
@@ -411,7 +411,7 @@ class Finder {
         text.find("ggml") == text.npos)
       message.wording = &kDriver;
     read_figures(text, message);
-    if (message.wording->needs_figure && !message[What::asked] && !message.beyond_any) {
+    if (message.wording->needs_figure && !message[Meaning::asked] && !message.beyond_any) {
       if (message.wording->speaker == Speaker::rmm && text.find("CUDAerror") == text.npos) {
         // Versions of RMM before 25.04 tell no sizes of the pool; elsewhere it is somebody's source
         // text.
@@ -464,7 +464,8 @@ class Finder {
     if (a.writer != b.writer && !a.writer.empty() && !b.writer.empty()) return false;
     if (b.line - a.line > kApart && !a.chunks) return false;
     const auto of = [](const Message& message) {
-      return message[What::rounded] ? message.bytes(What::rounded) : message.bytes(What::asked);
+      return message[Meaning::rounded] ? message.bytes(Meaning::rounded)
+                                       : message.bytes(Meaning::asked);
     };
     const auto left = of(a), right = of(b);
     constexpr std::uint64_t kUnit = 256;  // to which BFC allocators round
@@ -485,7 +486,7 @@ class Finder {
   }
 
   void dump(const std::string& writer, Stream& stream, const format::BfcLine& line) {
-    using LineOf = format::BfcLine::What;
+    using LineOf = format::BfcLine::Meaning;
     if (line.what == LineOf::bin || line.what == LineOf::region || stream.dump == kAgain) return;
     if (stream.dump >= out_.all.size()) {
       if (line.what != LineOf::chunk) return;
@@ -499,18 +500,18 @@ class Finder {
       out_.all.push_back(std::move(message));
     }
     auto& message = out_.all[stream.dump];
-    const auto set = [&](What what) {
+    const auto set = [&](Meaning what) {
       auto& figure = message.figures[static_cast<std::size_t>(what)];
       if (line.size >> 62 == 0)
         figure = Figure{{line.size, line.size}, text::format("{} bytes", line.size)};
     };
     switch (line.what) {
       case LineOf::limit:
-        return set(What::allowed);
+        return set(Meaning::allowed);
       case LineOf::in_use:
-        return set(What::allocated);
+        return set(Meaning::allocated);
       case LineOf::peak:
-        return set(What::peak);
+        return set(Meaning::peak);
       default:
         break;
     }

@@ -42,10 +42,10 @@ struct Message {
   std::uint64_t printed = 1;  ///< How often the log has it.
   std::string text{};         ///< Its first line.
 
-  const std::optional<Figure>& operator[](What what) const noexcept {
+  const std::optional<Figure>& operator[](Meaning what) const noexcept {
     return figures[static_cast<std::size_t>(what)];
   }
-  std::optional<Range> bytes(What what) const noexcept {
+  std::optional<Range> bytes(Meaning what) const noexcept {
     const auto& figure = (*this)[what];
     return figure ? std::optional(figure->bytes) : std::nullopt;
   }

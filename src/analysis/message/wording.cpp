@@ -110,7 +110,7 @@ constexpr std::array kWordings{
     Wording{xla, "RESOURCE_EXHAUSTED:Outofmemory", false},
 };
 
-using enum What;
+using enum Meaning;
 
 constexpr std::array kPhrases{
     // PyTorch, all versions; MPS and XPU say some of it, too.
@@ -260,7 +260,7 @@ const format::AnyWord& anchors() {
 }
 std::span<const Phrase> phrases() noexcept { return kPhrases; }
 
-std::string_view name(What what) noexcept {
+std::string_view name(Meaning what) noexcept {
   constexpr std::array<std::string_view, kFigures + 1> kNames{
       "asked",       "rounded",       "total",   "free",    "allowed",   "room", "reserved",
       "allocated",   "private_pools", "idle",    "process", "elsewhere", "peak", "program",
@@ -268,7 +268,7 @@ std::string_view name(What what) noexcept {
   return kNames[static_cast<std::size_t>(what)];
 }
 
-std::string_view describe(What what) noexcept {
+std::string_view describe(Meaning what) noexcept {
   constexpr std::array<std::string_view, kFigures + 1> kWords{"asked for",
                                                               "asked for, rounded",
                                                               "the device has",

@@ -11,7 +11,7 @@
 namespace emm::message {
 
 /// What a figure of a message means.
-enum class What : std::uint8_t {
+enum class Meaning : std::uint8_t {
   asked,          ///< The request that failed.
   rounded,        ///< The same as the allocator rounds it.
   total,          ///< What the device has.
@@ -32,14 +32,14 @@ enum class What : std::uint8_t {
   excess,         ///< By how much it is too large.
   device,         ///< Not bytes: the number of the device.
 };
-inline constexpr std::size_t kFigures = static_cast<std::size_t>(What::device);
-std::string_view name(What what) noexcept;      ///< For JSON: "asked".
-std::string_view describe(What what) noexcept;  ///< For people: "asked for".
+inline constexpr std::size_t kFigures = static_cast<std::size_t>(Meaning::device);
+std::string_view name(Meaning what) noexcept;      ///< For JSON: "asked".
+std::string_view describe(Meaning what) noexcept;  ///< For people: "asked for".
 
 /// A figure between words. Wordings are written without spaces, so that a line end may be anywhere.
 struct Phrase {
   std::string_view before;
-  What what;
+  Meaning what;
   std::string_view after;
 };
 

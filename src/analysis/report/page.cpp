@@ -79,8 +79,8 @@ std::string_view take_to(std::string_view& text, std::string_view mark) {
 
 }  // namespace
 
-Part result_part(const format::JsonValue& value, std::string_view path) {
-  Part part;
+PagePart result_part(const format::JsonValue& value, std::string_view path) {
+  PagePart part;
   format::JsonWriter json(part.json);
   std::string content;
   format::append_json(content, value);
@@ -88,8 +88,8 @@ Part result_part(const format::JsonValue& value, std::string_view path) {
   return part;
 }
 
-std::string page(const Origin& origin, const std::vector<Part>& traces,
-                 const std::vector<Part>& results) {
+std::string page(const Origin& origin, const std::vector<PagePart>& traces,
+                 const std::vector<PagePart>& results) {
   std::string about;
   format::JsonWriter json(about);
   json.begin_object().member("title", origin.title).member("command", origin.command);

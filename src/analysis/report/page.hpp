@@ -14,7 +14,7 @@
 namespace emm::report {
 
 /// One trace or result in the form that the page holds.
-struct Part {
+struct PagePart {
   std::string json;     ///< An object: what the page shows at once.
   std::string payload;  ///< A trace's events, packed. The page unpacks them on demand.
   std::string places;   ///< Where the memory lay, packed. The page unpacks it last.
@@ -24,11 +24,11 @@ struct Part {
 /// payload as columns, from which the page computes every number exactly. `known` is what a model
 /// knows of the recorded manager's blocks, `checks` are fit_checks() of the recording. `path` names
 /// the trace in the commands that the page suggests.
-Part trace_part(const Recorded& recorded, const trace::Lifetimes& lifetimes,
-                const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
-                const std::vector<inspect::FitCheck>& checks, std::string_view path);
+PagePart trace_part(const Recorded& recorded, const trace::Lifetimes& lifetimes,
+                    const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
+                    const std::vector<inspect::FitCheck>& checks, std::string_view path);
 /// Builds the part of a result that another command wrote with --json. `value` names its schema.
-Part result_part(const format::JsonValue& value, std::string_view path);
+PagePart result_part(const format::JsonValue& value, std::string_view path);
 
 /// How and where the page was made.
 struct Origin {
@@ -37,7 +37,7 @@ struct Origin {
 
 /// The whole page: HTML that contains its style, its programs and its data. It loads nothing else,
 /// and a Content-Security-Policy enforces that.
-std::string page(const Origin& origin, const std::vector<Part>& traces,
-                 const std::vector<Part>& results);
+std::string page(const Origin& origin, const std::vector<PagePart>& traces,
+                 const std::vector<PagePart>& results);
 
 }  // namespace emm::report

@@ -8,14 +8,14 @@
 #include "base/units.hpp"
 #include "base/utf8.hpp"
 #include "format/columns.hpp"
+#include "inspect/address_space.hpp"
 #include "inspect/profile.hpp"
 #include "inspect/report_parts.hpp"
-#include "inspect/space.hpp"
 
 namespace emm::report {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 constexpr std::uint32_t kLeast = 16;  // fewest events that zooming shows
 constexpr std::array<std::string_view, 9> kBlocks{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -81,8 +81,8 @@ TerminalView::TerminalView(const inspect::Recording& recording, const trace::Lif
   std::uint64_t live = 0, reserved = 0;
   const auto change = [&](AllocId id, bool begins) {
     const auto& each = lifetimes[id];
-    if (each.what != What::device && each.what != What::backing) return;
-    auto& sum = each.what == What::device ? live : reserved;
+    if (each.what != MemoryKind::device && each.what != MemoryKind::backing) return;
+    auto& sum = each.what == MemoryKind::device ? live : reserved;
     sum = begins ? sum + each.size : sum - each.size;
   };
   const auto first_moment = static_cast<std::uint32_t>(trace.first_moment());
@@ -247,7 +247,7 @@ void TerminalView::draw_sites(std::string& out, const Look& look, std::size_t he
 }
 
 void TerminalView::draw_map(std::string& out, const Look& look, std::size_t height) const {
-  const auto space = inspect::space_after(recording_, lifetimes_, cursor_);
+  const auto space = inspect::address_space_after(recording_, lifetimes_, cursor_);
   if (!space) {
     out += lines_of("the trace has no address of what is live then", look.columns);
     return;

@@ -22,7 +22,7 @@ namespace {
 using format::JsonWriter;
 using trace::Lifetime;
 using trace::Lifetimes;
-using What = Lifetime::What;
+using MemoryKind = Lifetime::MemoryKind;
 
 // Of the overview above the timeline; frames of a call site; and call sites beyond which no frames
 // go into the page, which a browser has to load.
@@ -69,8 +69,8 @@ class Changes {
     std::vector<std::pair<std::uint32_t, AllocId>> late;
     for (std::uint32_t i = 0; i < lifetimes_.all().size(); ++i) {
       const auto& each = lifetimes_[static_cast<AllocId>(i)];
-      if (each.what == What::device && each.death != trace::kNever && each.gone != each.death &&
-          each.gone != trace::kNever) {
+      if (each.what == MemoryKind::device && each.death != trace::kNever &&
+          each.gone != each.death && each.gone != trace::kNever) {
         late.emplace_back(each.gone, static_cast<AllocId>(i));
       }
     }
@@ -88,7 +88,7 @@ class Changes {
           if (trace::is_refused(each)) {
             step(event, Change::refused);
             put_memory(each.id, each.size, each.site, each.stream, each.context, false, managers);
-            put_block(AllocId{}, What::host);
+            put_block(AllocId{}, MemoryKind::host);
           }
         });
   }
@@ -133,7 +133,7 @@ class Changes {
   void rank_sites() {
     std::unordered_map<std::uint32_t, std::uint64_t> bytes;
     for (const auto& each : lifetimes_.all()) {
-      if (each.what == What::device || each.what == What::backing)
+      if (each.what == MemoryKind::device || each.what == MemoryKind::backing)
         bytes[static_cast<std::uint32_t>(index(each.site))] += each.size;
     }
     const auto& trace = lifetimes_.trace();
@@ -189,20 +189,21 @@ class Changes {
 
   /// Adds the rounding and the remainder of the memory's block, and the kind of free memory around
   /// it. A refused request has none of these.
-  void put_block(AllocId id, What what) {
+  void put_block(AllocId id, MemoryKind what) {
     if (gap_ == nullptr) return;
-    const bool in_block = what == What::device;
+    const bool in_block = what == MemoryKind::device;
     const auto block = in_block ? gap_->block(id) : inspect::KnownBlocks::KnownBlock{};
     rounding_.add(in_block ? clip(block.rounded - lifetimes_[id].size) : 0);
     remainders_.add(clip(block.bytes - block.rounded));
-    stores_.add(in_block || what == What::backing ? static_cast<std::uint64_t>(gap_->store(id))
-                                                  : std::uint64_t{0});
+    stores_.add(in_block || what == MemoryKind::backing
+                    ? static_cast<std::uint64_t>(gap_->store(id))
+                    : std::uint64_t{0});
   }
 
   void begin(std::uint32_t event, AllocId id, const std::vector<Replayed>& managers) {
     const auto& each = lifetimes_[id];
-    if (each.what != What::device && each.what != What::backing) return;
-    step(event, each.what == What::device ? Change::begin : Change::held);
+    if (each.what != MemoryKind::device && each.what != MemoryKind::backing) return;
+    step(event, each.what == MemoryKind::device ? Change::begin : Change::held);
     put_memory(id, each.size, each.site, each.stream, each.context, each.preexisting, managers);
     put_block(id, each.what);
     if (free_.empty()) {
@@ -215,9 +216,9 @@ class Changes {
 
   void end(std::uint32_t event, AllocId id) {
     const auto& each = lifetimes_[id];
-    if (each.what == What::backing) {
+    if (each.what == MemoryKind::backing) {
       step(event, Change::given);
-    } else if (each.what == What::device) {
+    } else if (each.what == MemoryKind::device) {
       step(event, each.gone == each.death ? Change::end : Change::asked);
       if (each.gone != each.death) {
         ends_.add(slots_[index(id)]);
@@ -316,10 +317,10 @@ void put_overview(JsonWriter& json, const Lifetimes& lifetimes, bool backing) {
   const auto change = [&](std::uint32_t event, AllocId id, bool begins) {
     const auto& each = lifetimes[id];
     if (event < lifetimes.trace().beginning()) event = 0;
-    if (each.what == What::device) {
+    if (each.what == MemoryKind::device) {
       live_bytes = begins ? live_bytes + each.size : live_bytes - each.size;
       live.add(event, live_bytes);
-    } else if (each.what == What::backing) {
+    } else if (each.what == MemoryKind::backing) {
       reserved_bytes = begins ? reserved_bytes + each.size : reserved_bytes - each.size;
       reserved.add(event, reserved_bytes);
     }
@@ -504,9 +505,9 @@ std::string held_column(const Replayed& manager) {
 
 }  // namespace
 
-Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
-                const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
-                const std::vector<inspect::FitCheck>& checks, std::string_view path) {
+PagePart trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
+                    const std::vector<Replayed>& managers, const inspect::KnownBlocks& known,
+                    const std::vector<inspect::FitCheck>& checks, std::string_view path) {
   const auto& trace = recorded.recording().trace();
   const auto [profile, growth] = inspect::describe(recorded.recording(), lifetimes);
   Payload payload, places;
@@ -543,7 +544,7 @@ Part trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   if (trace.size() > 0) add_categories(payload, recorded.recording());
   if (profile.backing) add_gap(places, recorded.recording(), gap, lifetimes);
 
-  Part part;
+  PagePart part;
   JsonWriter json(part.json);
   json.begin_object();
   json.member("path", path).member("name", trace.header().name);

@@ -9,7 +9,7 @@
 
 #include "base/result.hpp"
 #include "emm/manager_entry.hpp"
-#include "inspect/need.hpp"
+#include "inspect/memory_need.hpp"
 #include "log/summary.hpp"
 #include "trace/trace.hpp"
 
@@ -71,7 +71,7 @@ struct Comparison {
   std::optional<MedianInterval> engine;
   /// The needs of each device that is asked for memory: of any manager, and of one that never
   /// waits.
-  std::vector<inspect::Need> needs;
+  std::vector<inspect::MemoryNeed> needs;
   std::vector<Contestant> contestants;
   std::vector<std::string> notes;  ///< About the device, for a person.
   /// Managers whose process ended before they answered. They are not contestants.

@@ -145,7 +145,7 @@ const std::vector<MeasureName>& measure_names() {
 }  // namespace
 
 std::optional<RecordedPeak> recorded_peak(const trace::Trace& trace) {
-  const auto most = trace::Lifetimes(trace).peak_of(trace::Lifetime::What::backing);
+  const auto most = trace::Lifetimes(trace).peak_of(trace::Lifetime::MemoryKind::backing);
   if (most == 0) return std::nullopt;
   const auto& header = trace.header();
   const bool torch = header.framework.starts_with("torch") || header.tool.starts_with("torch");

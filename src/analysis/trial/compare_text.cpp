@@ -46,7 +46,7 @@ const Mark& mark_of(Below why) { return kMarks.at(static_cast<std::size_t>(why))
 struct Held {
   const log::Summary& judged;
   std::uint64_t reserved = 0;
-  const inspect::Need& need;
+  const inspect::MemoryNeed& need;
 
   std::optional<Below> below(std::uint64_t bound) const {
     return below_bound(judged, reserved, bound, need.peak_live);
@@ -58,7 +58,7 @@ struct Held {
   }
 };
 
-Held held_by(const Contestant& contestant, const inspect::Need& need) {
+Held held_by(const Contestant& contestant, const inspect::MemoryNeed& need) {
   const auto& judged = contestant.judged;
   for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
     if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
@@ -71,7 +71,7 @@ Held held_by(const Contestant& contestant, const inspect::Need& need) {
 /// Answers whether a manager that never waits needs more than the peak live.
 bool streams_matter(const Comparison& comparison) {
   return std::any_of(comparison.needs.begin(), comparison.needs.end(),
-                     [](const inspect::Need& need) { return need.no_wait > need.peak_live; });
+                     [](const inspect::MemoryNeed& need) { return need.no_wait > need.peak_live; });
 }
 
 /// Writes "1.52", and the interval if its ends differ.
@@ -233,7 +233,7 @@ std::string table(Rows rows) {
   return out;
 }
 
-std::string bounds_of(const inspect::Need& need) {
+std::string bounds_of(const inspect::MemoryNeed& need) {
   auto out = text::format("peak live {}", units::bytes(need.peak_live));
   if (need.no_wait > need.peak_live)
     out += text::format(", no-wait need {}", units::bytes(need.no_wait));
@@ -379,8 +379,8 @@ void interval_to_json(format::JsonWriter& json, std::string_view name,
 
 /// `below` returns why the reserved bytes are less than a bound.
 template <class BelowBound>
-void ratios_to_json(format::JsonWriter& json, const inspect::Need& need, std::uint64_t reserved,
-                    const BelowBound& below) {
+void ratios_to_json(format::JsonWriter& json, const inspect::MemoryNeed& need,
+                    std::uint64_t reserved, const BelowBound& below) {
   const auto why = [&](std::string_view name, std::uint64_t bound) {
     const auto found = below(bound);
     json.member(name, found ? std::optional(mark_of(*found).name) : std::nullopt);

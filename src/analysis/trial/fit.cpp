@@ -10,7 +10,7 @@
 namespace emm::trial {
 namespace {
 
-using trace::Asked;
+using trace::CountedRequests;
 
 constexpr std::uint64_t round_up(std::uint64_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
@@ -23,7 +23,7 @@ class Trials {
       : trace_(trace), setting_(setting), options_(options) {}
 
   /// Answers whether the trace passes. Empty once the search has to end.
-  std::optional<bool> pass(std::uint64_t capacity, Asked asked) {
+  std::optional<bool> pass(std::uint64_t capacity, CountedRequests asked) {
     if (stopped()) return std::nullopt;
     auto summary = run(capacity, asked, setting_.interrupted);
     const std::lock_guard lock(mutex_);
@@ -54,14 +54,14 @@ class Trials {
   }
 
   /// Repeats a trial for its details. It cannot be interrupted.
-  std::optional<log::Summary> again(std::uint64_t capacity, Asked asked) const {
+  std::optional<log::Summary> again(std::uint64_t capacity, CountedRequests asked) const {
     auto summary = run(capacity, asked, nullptr);
     return summary ? std::optional(std::move(*summary)) : std::nullopt;
   }
 
   /// Repeats a trial on a device whose calls take what they take on an H200, and returns what they
   /// took. It cannot be interrupted.
-  std::optional<std::uint64_t> driver_ns(std::uint64_t capacity, Asked asked) const {
+  std::optional<std::uint64_t> driver_ns(std::uint64_t capacity, CountedRequests asked) const {
     const auto summary = run_timed(trace_, setting_for(asked, nullptr), capacity);
     // A manager that calls another driver leaves the simulated device's clock where it was.
     if (!summary || driver_ns_of(*summary) == 0) return std::nullopt;
@@ -82,13 +82,13 @@ class Trials {
   const std::optional<Error>& error() const { return error_; }
 
  private:
-  Setting setting_for(Asked asked, const std::atomic<bool>* interrupted) const {
+  Setting setting_for(CountedRequests asked, const std::atomic<bool>* interrupted) const {
     auto setting = setting_;
-    setting.refusals_fail = asked == Asked::all;
+    setting.refusals_fail = asked == CountedRequests::all;
     setting.interrupted = interrupted;
     return setting;
   }
-  Result<log::Summary> run(std::uint64_t capacity, Asked asked,
+  Result<log::Summary> run(std::uint64_t capacity, CountedRequests asked,
                            const std::atomic<bool>* interrupted) const {
     return trial::run(trace_, setting_for(asked, interrupted), capacity);
   }
@@ -111,7 +111,7 @@ class FitSearch {
  public:
   /// `known` holds results that need no trial. `after` is the expected number of trials after this
   /// search.
-  FitSearch(Trials& trials, const FitOptions& options, Asked asked, std::uint64_t after,
+  FitSearch(Trials& trials, const FitOptions& options, CountedRequests asked, std::uint64_t after,
             std::map<std::uint64_t, bool> known = {})
       : trials_(trials),
         after_(after),
@@ -277,7 +277,7 @@ class FitSearch {
 
   Trials& trials_;
   std::uint64_t after_;
-  Asked asked_;
+  CountedRequests asked_;
   std::uint64_t start_, hint_;
   Answer answer_;
 };
@@ -290,10 +290,10 @@ std::uint64_t count_refused(const trace::Trace& trace) {
 
 /// Returns what one answer says about the other question. What passes with all requests also passes
 /// without the refused ones; what fails without them also fails with them.
-std::map<std::uint64_t, bool> known_from(const Answer& answer, Asked asked) {
+std::map<std::uint64_t, bool> known_from(const Answer& answer, CountedRequests asked) {
   std::map<std::uint64_t, bool> known;
   for (const auto& [capacity, passes] : answer.trials) {
-    if (passes == (asked == Asked::all)) known.emplace(capacity, passes);
+    if (passes == (asked == CountedRequests::all)) known.emplace(capacity, passes);
   }
   return known;
 }
@@ -346,7 +346,7 @@ std::optional<std::uint64_t> Answer::least_passing() const {
   return std::nullopt;
 }
 
-const Answer* Fit::of(Asked question) const noexcept {
+const Answer* Fit::of(CountedRequests question) const noexcept {
   if (refused == 0 || question == asked) return &answer;
   return other ? &*other : nullptr;
 }
@@ -360,7 +360,8 @@ Result<Fit> fit(const trace::Trace& trace, const Setting& setting, const FitOpti
   fit.answer = FitSearch(trials, options, options.asked, after).run();
   fit.judged_nothing = trials.judged_nothing();
   if (fit.refused != 0 && !trials.stopped() && !fit.judged_nothing) {
-    const auto other = options.asked == Asked::all ? Asked::served : Asked::all;
+    const auto other =
+        options.asked == CountedRequests::all ? CountedRequests::served : CountedRequests::all;
     fit.other = FitSearch(trials, options, other, 0, known_from(fit.answer, options.asked)).run();
   }
   if (trials.error()) return *trials.error();

@@ -42,7 +42,7 @@ struct Answer {
 
 /// What trials of one trace at several capacities say.
 struct Fit {
-  trace::Asked asked = trace::Asked::all;
+  trace::CountedRequests asked = trace::CountedRequests::all;
   Answer answer;                    ///< Answers the question that was asked.
   std::optional<Answer> other;      ///< Answers the other one, if the recording refused a request.
   std::uint64_t refused = 0;        ///< Requests for device memory that the recording refused.
@@ -62,15 +62,16 @@ struct Fit {
   std::optional<log::Abnormal> hung;
 
   /// Returns the answer to that question; null if it was not asked.
-  const Answer* of(trace::Asked asked) const noexcept;
+  const Answer* of(trace::CountedRequests asked) const noexcept;
 };
 
 struct FitOptions {
-  trace::Asked asked = trace::Asked::all;  ///< The question that is answered first.
-  std::uint64_t start = 0;                 ///< Where the search begins: what the program needs.
-  std::uint64_t other_start = 0;           ///< The same for the other question.
-  std::uint64_t hint = 0;  ///< A capacity that may pass where others do not; 0 if none.
-  std::size_t jobs = 1;    ///< Trials at once, for managers in this process; 0: one per processor.
+  trace::CountedRequests asked =
+      trace::CountedRequests::all;  ///< The question that is answered first.
+  std::uint64_t start = 0;          ///< Where the search begins: what the program needs.
+  std::uint64_t other_start = 0;    ///< The same for the other question.
+  std::uint64_t hint = 0;           ///< A capacity that may pass where others do not; 0 if none.
+  std::size_t jobs = 1;  ///< Trials at once, for managers in this process; 0: one per processor.
   /// Called after each trial, by one thread at a time. `expected` estimates how many there will be.
   std::function<void(std::uint64_t trials, std::uint64_t expected)> progress{};
 };

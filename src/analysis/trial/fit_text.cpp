@@ -60,7 +60,7 @@ std::string refused_words(std::uint64_t refused) {
 /// Names what is served, as the object of a sentence.
 std::string asked_words(const Fit& fit) {
   if (fit.refused == 0) return "the trace";
-  if (fit.asked == trace::Asked::served) return "what the recording served";
+  if (fit.asked == trace::CountedRequests::served) return "what the recording served";
   return text::format("all that the trace asks for, {} included,", refused_words(fit.refused));
 }
 
@@ -72,7 +72,7 @@ std::string waste(const Fit& fit, const FitShown& shown, Bytes write) {
   const auto capacity = *fit.answer.capacity;
   const auto need = need_of(shown.needs), no_wait = no_wait_need_of(shown.needs);
   if (need == 0) return "The program asks for no device memory.";
-  const bool in_part = fit.refused != 0 && fit.asked == trace::Asked::served;
+  const bool in_part = fit.refused != 0 && fit.asked == trace::CountedRequests::served;
   auto words = text::format("{} needs {}", in_part ? "That" : "The program itself", write(need));
   if (capacity == need && no_wait <= need) return words + ", so the manager wastes nothing.";
   words += ", whoever serves it";
@@ -99,7 +99,7 @@ std::string no_answer(const Fit& fit, const FitShown& shown) {
   auto words =
       text::format("The trace passes with {} at no capacity that was tried, {} of them up to {}",
                    shown.manager, fit.answer.trials.size(), units::bytes(kCapacityMost));
-  if (fit.asked == trace::Asked::all && fit.refused != 0)
+  if (fit.asked == trace::CountedRequests::all && fit.refused != 0)
     words += text::format(", with {} served", refused_words(fit.refused));
   return words + '.';
 }
@@ -149,8 +149,8 @@ void add_lines(Rows& rows, std::string_view name, std::string_view lead,
 
 /// Says the answer to the other question.
 std::string other_answer(const Fit& fit) {
-  const bool all = fit.asked == trace::Asked::all;
-  const auto* other = fit.of(all ? trace::Asked::served : trace::Asked::all);
+  const bool all = fit.asked == trace::CountedRequests::all;
+  const auto* other = fit.of(all ? trace::CountedRequests::served : trace::CountedRequests::all);
   const auto what =
       all ? std::string("what the recording served") : std::string("all that the trace asks for");
   if (other == nullptr || (!other->capacity && fit.interrupted))
@@ -200,9 +200,9 @@ Rows rows(const Fit& fit, const std::optional<FitRange>& range, bool several_dev
                                             several_devices ? ", of all devices together" : "")});
   }
   if (fit.refused != 0) {
-    const bool all = fit.asked == trace::Asked::all;
+    const bool all = fit.asked == trace::CountedRequests::all;
     out.push_back({all ? "--as-recorded" : "without it", other_answer(fit)});
-    if (fit.asked == trace::Asked::served) {
+    if (fit.asked == trace::CountedRequests::served) {
       out.push_back(
           {"refused", text::format("here too: {} of the {} that the recording refused",
                                    text::grouped(fit.refused_again), text::grouped(fit.refused))});
@@ -229,13 +229,13 @@ std::optional<FitRange> range_of(const Fit& fit, const FitShown& shown) {
 
 }  // namespace
 
-std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept {
+std::uint64_t need_of(const std::vector<inspect::MemoryNeed>& needs) noexcept {
   std::uint64_t most = 0;
   for (const auto& need : needs) most = std::max(most, need.paged);
   return most;
 }
 
-std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept {
+std::uint64_t no_wait_need_of(const std::vector<inspect::MemoryNeed>& needs) noexcept {
   std::uint64_t most = 0;
   for (const auto& need : needs) most = std::max(most, need.no_wait);
   return most;
@@ -326,8 +326,9 @@ format::Brief brief(const std::vector<Fitted>& all) {
         {of.manager, capacity ? write(*capacity) : "none found", capacity ? times(*capacity) : "-",
          capacity ? write(each.peak_reserved) : "-", inspect::time_or_dash(each.driver_ns)});
     if (all.size() != 1 || each.refused == 0) continue;
-    const bool asked_all = each.asked == trace::Asked::all;
-    const auto* other = each.of(asked_all ? trace::Asked::served : trace::Asked::all);
+    const bool asked_all = each.asked == trace::CountedRequests::all;
+    const auto* other =
+        each.of(asked_all ? trace::CountedRequests::served : trace::CountedRequests::all);
     if (other != nullptr && other->capacity)
       out.rows.push_back({asked_all ? "as recorded" : "all requests", write(*other->capacity),
                           times(*other->capacity), "-", "-"});
@@ -364,7 +365,7 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
     for (const auto capacity : capacities) json.value(capacity);
     json.end_array();
   };
-  const auto answered = [&](trace::Asked asked) {
+  const auto answered = [&](trace::CountedRequests asked) {
     const auto* of = fit.of(asked);
     return of == nullptr ? std::nullopt : of->capacity;
   };
@@ -372,7 +373,7 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
   json.member("devices", std::uint64_t{shown.trace.device_count()});
   json.member("complete", !fit.interrupted && !fit.hung)
-      .member("as_recorded", fit.asked == trace::Asked::served);
+      .member("as_recorded", fit.asked == trace::CountedRequests::served);
   const auto need = need_of(shown.needs);
   json.member("capacity_bytes", found.capacity);
   json.member("least_passing_bytes", found.least_passing());
@@ -380,8 +381,8 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   const auto range = range_of(fit, shown);
   json.member("capacity_low_bytes", range ? std::optional(range->low) : found.capacity);
   json.member("capacity_high_bytes", range ? std::optional(range->high) : found.capacity);
-  json.member("all_served_bytes", answered(trace::Asked::all));
-  json.member("as_recorded_bytes", answered(trace::Asked::served));
+  json.member("all_served_bytes", answered(trace::CountedRequests::all));
+  json.member("as_recorded_bytes", answered(trace::CountedRequests::served));
   json.member("need_bytes", need).member("no_wait_need_bytes", no_wait_need_of(shown.needs));
   std::optional<std::uint64_t> waste_bytes, fails_at;
   if (found.capacity) waste_bytes = *found.capacity - std::min(need, *found.capacity);

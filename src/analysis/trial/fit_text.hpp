@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "format/brief.hpp"
-#include "inspect/need.hpp"
+#include "inspect/memory_need.hpp"
 #include "trial/fit.hpp"
 #include "trial/tune.hpp"
 
@@ -16,7 +16,7 @@ struct FitShown {
   const trace::Trace& trace;
   std::string manager;
   /// The needs of each device. Waste is what exceeds them.
-  std::vector<inspect::Need> needs;
+  std::vector<inspect::MemoryNeed> needs;
   int width = 100;
   /// The options that choose the manager again, as words for a shell.
   std::string chosen_by{};
@@ -26,9 +26,9 @@ struct FitShown {
 };
 
 /// Returns the largest peak live of a device, in whole pages. No smaller device serves the trace.
-std::uint64_t need_of(const std::vector<inspect::Need>& needs) noexcept;
+std::uint64_t need_of(const std::vector<inspect::MemoryNeed>& needs) noexcept;
 /// Returns the largest need of a device with a manager that never waits.
-std::uint64_t no_wait_need_of(const std::vector<inspect::Need>& needs) noexcept;
+std::uint64_t no_wait_need_of(const std::vector<inspect::MemoryNeed>& needs) noexcept;
 
 /// The answer for one manager.
 struct Fitted {

@@ -204,10 +204,10 @@ class Rewriter {
           step.event == what_.target && trace::is_refused(what_.trace[step.event]);
       if (asked_again) count_live(step.size);
     }
-    using What = trace::Lifetime::What;
+    using MemoryKind = trace::Lifetime::MemoryKind;
     const trace::Lifetimes lifetimes(*built);
     for (const auto& lifetime : lifetimes.all()) {
-      if (lifetime.what == What::nothing || lifetime.what == What::backing ||
+      if (lifetime.what == MemoryKind::nothing || lifetime.what == MemoryKind::backing ||
           lifetime.death != trace::kNever)
         continue;
       count_live(lifetime.size);

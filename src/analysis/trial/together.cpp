@@ -140,7 +140,7 @@ Result<Together> together(
                               [](const trace::Trace* trace) { return has_times(*trace); });
   for (const auto* trace : traces) {
     out.traces.push_back(trace->source());
-    out.peak_live.push_back(trace::Lifetimes(*trace).peak_of(trace::Lifetime::What::device));
+    out.peak_live.push_back(trace::Lifetimes(*trace).peak_of(trace::Lifetime::MemoryKind::device));
     out.need += out.peak_live.back();
   }
   std::uint64_t done = 0;

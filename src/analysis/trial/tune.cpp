@@ -355,9 +355,9 @@ Result<Tuned> judge_pool(const trace::Trace& trace, const TuneOptions& options) 
   }
   const trace::Lifetimes lifetimes(trace);
   if (auto summed = lifetimes.can_be_summed(); !summed) return tuned;
-  const auto needs = inspect::bounds(lifetimes, trace::Asked::all);
+  const auto needs = inspect::bounds(lifetimes, trace::CountedRequests::all);
   const auto found = fit(trace, setting,
-                         {.asked = trace::Asked::all,
+                         {.asked = trace::CountedRequests::all,
                           .start = need_of(needs),
                           .other_start = need_of(needs),
                           .hint = trace.least_capacity(),

@@ -287,9 +287,9 @@ class Replay final : public CommandRun {
       if (auto written = write(map_svg_, words[1]); !written) return written;
     }
     if (!svg_.empty() && !summary.course.empty()) {
-      const auto picture =
-          log::replay_picture(summary, trace, capacity_of(summary),
-                              trace::Lifetimes(trace).peak_of(trace::Lifetime::What::backing));
+      const auto picture = log::replay_picture(
+          summary, trace, capacity_of(summary),
+          trace::Lifetimes(trace).peak_of(trace::Lifetime::MemoryKind::backing));
       if (auto written = write(svg_, picture); !written) return written;
     }
     return {};

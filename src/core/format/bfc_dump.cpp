@@ -9,7 +9,7 @@
 namespace emm::format {
 namespace {
 
-using BfcWhat = BfcLine::What;
+using BfcWhat = BfcLine::Meaning;
 
 std::string_view bfc_after(std::string_view text, std::string_view word) {
   const auto at = text.find(word);

@@ -9,7 +9,7 @@ namespace emm::format {
 /// One line of the dump that a BFC allocator (of TensorFlow, XLA or ONNX Runtime) writes when it
 /// runs out of memory, without the prefix of the log.
 struct BfcLine {
-  enum class What : std::uint8_t {
+  enum class Meaning : std::uint8_t {
     request,  ///< size: what was asked for, as the allocator rounds it; 0: only `printed` says it.
     region,   ///< size
     chunk,    ///< address, size, is_free
@@ -17,7 +17,7 @@ struct BfcLine {
     in_use,   ///< size
     peak,     ///< size: the most that was in use.
     bin,      ///< Another line of a dump.
-  } what = What::bin;
+  } what = Meaning::bin;
   std::uint64_t address = 0, size = 0;
   bool is_free = false;
   std::string_view printed{};    ///< Of a request: "1.00GiB".

@@ -6,13 +6,13 @@
 
 #include "log/summary_bytes.hpp"
 #include "replay/kept.hpp"
-#include "replay/run.hpp"
+#include "replay/replay_run.hpp"
 
 namespace emm::replay {
 
 struct Engine::State {
   ReplayOptions options;
-  Run run;
+  ReplayRun run;
 
   State(const trace::Trace& trace, Stack& stack, ReplayOptions chosen, log::RecordSink* log)
       : options(std::move(chosen)), run(trace, stack, options, log) {}

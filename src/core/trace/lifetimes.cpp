@@ -6,18 +6,18 @@
 #include "base/byte_sum.hpp"
 
 namespace emm::trace {
-Lifetime::What what_of(const Event& event) noexcept {
-  if (!worked(event)) return Lifetime::What::nothing;
-  if (event.has(event_flag::backing)) return Lifetime::What::backing;
+Lifetime::MemoryKind what_of(const Event& event) noexcept {
+  if (!worked(event)) return Lifetime::MemoryKind::nothing;
+  if (event.has(event_flag::backing)) return Lifetime::MemoryKind::backing;
   switch (event.op) {
     case Op::memalloc:
     case Op::memallocmanaged:
-      return Lifetime::What::device;
+      return Lifetime::MemoryKind::device;
     case Op::memhostalloc:
     case Op::mempin:
-      return Lifetime::What::host;
+      return Lifetime::MemoryKind::host;
     default:
-      return Lifetime::What::import;
+      return Lifetime::MemoryKind::import;
   }
 }
 
@@ -27,7 +27,7 @@ bool is_refused(const Event& event) noexcept {
   return asks && event.recorded() == Outcome::oom && may_work && !event.has(event_flag::backing);
 }
 
-std::uint64_t Lifetimes::peak_of(Lifetime::What what) const {
+std::uint64_t Lifetimes::peak_of(Lifetime::MemoryKind what) const {
   std::uint64_t held = 0, most = 0;
   const auto size_of = [&](AllocId id) {
     const auto& each = lifetimes_[index(id)];
@@ -87,9 +87,9 @@ Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc
     const bool backing = event.has(event_flag::backing);
     if (event.op == Op::free || event.op == Op::close_ipc_handle) {
       auto& lifetime = lifetimes_[index(event.id)];
-      if (backing && lifetime.what != Lifetime::What::backing) {
+      if (backing && lifetime.what != Lifetime::MemoryKind::backing) {
         lifetime.gone = worked(event) ? i : kNever;
-      } else if (lifetime.death == kNever && lifetime.what != Lifetime::What::nothing) {
+      } else if (lifetime.death == kNever && lifetime.what != Lifetime::MemoryKind::nothing) {
         lifetime.death = lifetime.gone = i;
       }
     } else if (makes_or_ends(event.op)) {
@@ -102,13 +102,13 @@ Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc
                   .context = event.context,
                   .what = what_of(event),
                   .preexisting = event.has(event_flag::preexisting)};
-      if (lifetime.what == Lifetime::What::nothing) lifetime.birth = kNever;
+      if (lifetime.what == Lifetime::MemoryKind::nothing) lifetime.birth = kNever;
       // The recording may name old memory only when the program frees it.
       if (lifetime.preexisting && lifetime.birth != kNever && lifetime.birth > first_moment) {
         lifetime.birth = first_moment;
         named_late_.push_back(event.id);
       }
-      if (any_reset && lifetime.what != Lifetime::What::nothing && !backing) {
+      if (any_reset && lifetime.what != Lifetime::MemoryKind::nothing && !backing) {
         born_there[{event.context, trace.detail(event).process}].push_back(event.id);
       }
     } else if ((event.op == Op::reset || event.op == Op::context_destroy) && !backing &&

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max(
 /// What one id of a trace is, and the events between which it lives. Events are indices into the
 /// trace, counted from 0.
 struct Lifetime {
-  enum class What : std::uint8_t {
+  enum class MemoryKind : std::uint8_t {
     nothing,  ///< The trace does not make it, or its request failed.
     device,   ///< The program's memalloc and memallocmanaged, which "live" counts.
     host,     ///< memhostalloc and mempin.
@@ -34,14 +34,14 @@ struct Lifetime {
   ThreadId thread{};
   StreamId stream{};
   ContextId context{};
-  What what = What::nothing;
+  MemoryKind what = MemoryKind::nothing;
   bool preexisting = false;
 
   bool live_at(std::uint32_t event) const noexcept { return birth <= event && event < death; }
 };
 
 /// Returns what an event makes. REQUIRES: it makes something.
-Lifetime::What what_of(const Event& event) noexcept;
+Lifetime::MemoryKind what_of(const Event& event) noexcept;
 
 /// Answers whether this is a request for device memory that the recorded manager refused, and that
 /// the trace does not expect to fail. The program needs the memory at this moment. How long it
@@ -49,7 +49,7 @@ Lifetime::What what_of(const Event& event) noexcept;
 bool is_refused(const Event& event) noexcept;
 
 /// Which requests of a trace a report counts.
-enum class Asked : std::uint8_t {
+enum class CountedRequests : std::uint8_t {
   all,     ///< All requests of the program.
   served,  ///< Those that the recording served (--as-recorded).
 };
@@ -66,7 +66,7 @@ class Lifetimes {
 
   /// Returns the most bytes of `what` that exist after an event. For `backing`, this is what the
   /// recorded manager held at most; 0 if the trace does not tell.
-  std::uint64_t peak_of(Lifetime::What what) const;
+  std::uint64_t peak_of(Lifetime::MemoryKind what) const;
 
   const Trace& trace() const noexcept { return trace_; }
   const std::vector<Lifetime>& all() const noexcept { return lifetimes_; }

@@ -1,5 +1,3 @@
-#include "record/run.hpp"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,6 +24,7 @@
 #include "driver/call.hpp"
 #include "driver/decorate/fault_injector.hpp"
 #include "emm/manager_entry.hpp"
+#include "record/run_report.hpp"
 
 namespace emm {
 namespace {

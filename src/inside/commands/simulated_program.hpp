@@ -14,7 +14,7 @@
 #include "commands/named_ranks.hpp"
 #include "commands/program_ranks.hpp"
 #include "commands/program_values.hpp"
-#include "record/run.hpp"
+#include "record/run_report.hpp"
 
 namespace emm::cli {
 

@@ -116,7 +116,7 @@ Program program_of(const Recording& recording, const Settings& settings) {
 }
 
 trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
-  using What = trace::PoolStep::Kind;
+  using StepKind = trace::PoolStep::Kind;
   trace::PoolSteps made{.device = device};
   std::map<PoolId, PrivatePool> numbers;
   for (const auto& call : program.calls) {
@@ -125,12 +125,12 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
   // PyTorch releases pools in the order of their ids.
   for (auto& [id, number] : numbers) number = PrivatePool{static_cast<std::uint32_t>(++made.pools)};
   numbers[PoolId{}] = {};
-  made.steps.push_back({.before = 0, .kind = What::use, .pool = {}});
+  made.steps.push_back({.before = 0, .kind = StepKind::use, .pool = {}});
   PrivatePool now{};
   std::uint64_t least = 0;  // A free that a retry waited for comes after that request.
   for (const auto& call : program.calls) {
     const auto pool = numbers[call.pool];
-    const auto add = [&](What kind) {
+    const auto add = [&](StepKind kind) {
       made.steps.push_back({.before = std::max(call.event, least),
                             .kind = kind,
                             .pool = pool,
@@ -140,27 +140,27 @@ trace::PoolSteps pool_steps_of(const Program& program, std::uint32_t device) {
       case Call::Kind::alloc:
       case Call::Kind::refused:
         made.requests += pool != PrivatePool{} ? 1 : 0;
-        if (pool != now) add(What::use);
+        if (pool != now) add(StepKind::use);
         now = pool;
         least = call.event + 1;
         break;
       case Call::Kind::empty_cache:
-        add(What::release_idle);
+        add(StepKind::release_idle);
         break;
       case Call::Kind::unused:
-        add(What::unused);
+        add(StepKind::unused);
         break;
       case Call::Kind::drop:
-        add(What::drop);
+        add(StepKind::drop);
         break;
       case Call::Kind::free:
         break;
       case Call::Kind::free_later:
         ++made.delays;
-        add(What::delay);
+        add(StepKind::delay);
         break;
       case Call::Kind::complete:
-        add(What::complete);
+        add(StepKind::complete);
         break;
     }
   }

@@ -32,7 +32,7 @@ int sniff_bfc_dump(std::string_view prefix) {
   first_lines(prefix, kLines, [&](std::string_view text) {
     const auto row = bfc_row(text);
     if (!row) return;
-    ++(row->what == BfcRow::What::chunk ? chunks : others);
+    ++(row->what == BfcRow::Meaning::chunk ? chunks : others);
   });
   return chunks > 0 ? 90 : others > 1 ? 30 : 0;
 }
@@ -43,7 +43,7 @@ class BfcDump {
   explicit BfcDump(ImportRun& run) noexcept : run_(run) {}
 
   void row(const std::optional<BfcRow>& row) {
-    using enum BfcRow::What;
+    using enum BfcRow::Meaning;
     if (!row || is_over(*row)) {
       run_.other();
       return;
@@ -135,7 +135,7 @@ class BfcDump {
 
   /// The first dump ends with its statistics, or where the next one begins.
   bool is_over(const BfcRow& row) {
-    using enum BfcRow::What;
+    using enum BfcRow::Meaning;
     const bool begins = row.what == request || row.what == chunk || row.what == region;
     if (!is_over_ && begins && !chunks_.empty() && (row.what == request || limit_)) {
       is_over_ = true;

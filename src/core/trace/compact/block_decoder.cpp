@@ -341,22 +341,22 @@ void BlockDecoder::make_quick(Shape& shape, Quick& quick) noexcept {
   std::size_t numbers = 0;
   for (const auto& step : shape.steps) {
     switch (step.part) {
-      case Part::seq:
+      case ColumnKind::seq:
         quick.has_seq = 1;
         break;
-      case Part::time:
+      case ColumnKind::time:
         quick.has_time = 1;
         break;
-      case Part::made:
-      case Part::ended:
+      case ColumnKind::made:
+      case ColumnKind::ended:
         if (!step.numbers_only) return;
         quick.id_at = step.at;
         quick.id_to = &shape.operation.id.number;
         quick.id_stride = 1;
-        quick.makes = step.part == Part::made ? ~std::uint64_t{0} : 0;
+        quick.makes = step.part == ColumnKind::made ? ~std::uint64_t{0} : 0;
         shape.operation.id.text = {};
         break;
-      case Part::number:
+      case ColumnKind::number:
         if (numbers == Quick::kNumbers) return;
         quick.at[numbers] = step.at;
         quick.to[numbers] = static_cast<std::uint64_t*>(step.to);
@@ -391,19 +391,20 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
       continue;
     }
     if (values.count != count) return kSizes;
-    if (place.part == Part::id || place.part == Part::made || place.part == Part::ended) {
+    if (place.part == ColumnKind::id || place.part == ColumnKind::made ||
+        place.part == ColumnKind::ended) {
       std::uint64_t bits = 0;
       for (const auto* at = step.at; at != step.end; ++at) bits |= *at;
       step.numbers_only = (bits & 1) == 0;
     }
-    if (place.part == Part::id && step.numbers_only) {  // handled as any other number
+    if (place.part == ColumnKind::id && step.numbers_only) {  // handled as any other number
       for (std::size_t i = 0; i < count; ++i) values.values[i] >>= 1;
-      step.part = Part::number;
+      step.part = ColumnKind::number;
       step.to = &static_cast<Id*>(step.to)->number;
     }
-    const bool moves = step.part == Part::made || step.part == Part::ended ||
-                       step.part == Part::parent || step.part == Part::ids ||
-                       step.part == Part::frames;
+    const bool moves = step.part == ColumnKind::made || step.part == ColumnKind::ended ||
+                       step.part == ColumnKind::parent || step.part == ColumnKind::ids ||
+                       step.part == ColumnKind::frames;
     if (values.same && !moves) {  // all operations share the value, which is set once here
       if (!take(step, shape)) return kImpossible;
       continue;
@@ -416,40 +417,40 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
 void BlockDecoder::aim(Step& step, const ColumnField& place, Operation& operation) noexcept {
   const auto member = place.member;
   switch (place.part) {
-    case Part::number:
+    case ColumnKind::number:
       step.to = member != Member::expect ? &(operation.*field(member).number)
                 : place.nth == 1         ? &operation.expect.align
                 : place.nth == 3         ? &operation.expect.free_at_least
                                          : &operation.expect.free_at_most;
       return;
-    case Part::parent:
+    case ColumnKind::parent:
       step.to = &operation.parent;
       return;
-    case Part::small:
+    case ColumnKind::small:
       step.to = member == Member::device ? &operation.device : &operation.page_offset;
       return;
-    case Part::flag:
+    case ColumnKind::flag:
       step.to =
           member == Member::attach ? &operation.attach_global : &(operation.*field(member).flag);
       return;
-    case Part::text:
+    case ColumnKind::text:
       step.to = member == Member::op       ? &operation.extension
                 : member == Member::result ? &operation.result.name
                 : member == Member::frames ? nullptr
                                            : &(operation.*field(member).text);
       return;
-    case Part::json:
+    case ColumnKind::json:
       step.to = member == Member::text ? &operation.text : &operation.extension;
       return;
-    case Part::id:
+    case ColumnKind::id:
       step.to =
           member == Member::expect ? &operation.expect.same_as : &(operation.*field(member).id);
       return;
-    case Part::made:
-    case Part::ended:
+    case ColumnKind::made:
+    case ColumnKind::ended:
       step.to = &operation.id;
       return;
-    case Part::choice:
+    case ColumnKind::choice:
       switch (member) {
         case Member::layer:
           step.to = &operation.layer;
@@ -471,7 +472,7 @@ void BlockDecoder::aim(Step& step, const ColumnField& place, Operation& operatio
           step.to = &operation.expect.outcome;
           return;
       }
-    case Part::integer:
+    case ColumnKind::integer:
       step.to = member == Member::result ? &operation.result.code : &operation.priority;
       return;
     default:
@@ -503,13 +504,13 @@ inline bool BlockDecoder::take(Step& step, Shape& shape) {
     const auto value = *fixed_[static_cast<std::size_t>(step.part)]++;
     auto& operation = shape.operation;
     switch (step.part) {
-      case Part::time:
+      case ColumnKind::time:
         operation.time_ns = value;
         return true;
-      case Part::seq:
+      case ColumnKind::seq:
         operation.seq = now_.seq = value;
         return true;
-      case Part::enter:
+      case ColumnKind::enter:
         operation.enter = value;
         return true;
       default:
@@ -520,47 +521,47 @@ inline bool BlockDecoder::take(Step& step, Shape& shape) {
   }
   const auto value = *step.at++;
   switch (step.part) {
-    case Part::number:
+    case ColumnKind::number:
       *static_cast<std::uint64_t*>(step.to) = value;
       return true;
-    case Part::small:
+    case ColumnKind::small:
       *static_cast<std::uint32_t*>(step.to) = static_cast<std::uint32_t>(value);
       return value <= step.greatest;
-    case Part::flag:
+    case ColumnKind::flag:
       *static_cast<bool*>(step.to) = value != 0;
       return value <= 1;
-    case Part::text:
+    case ColumnKind::text:
       if (value >= texts_.size()) return false;
       *static_cast<std::string_view*>(step.to) = texts_[value].text;
       return shape.operation.op != Op::extension || texts_[value].text.starts_with("x-");
-    case Part::json:
+    case ColumnKind::json:
       return take_json(value, *static_cast<std::string_view*>(step.to),
                        shape.operation.op != Op::extension);
-    case Part::id:
+    case ColumnKind::id:
       return take_id(value, *static_cast<Id*>(step.to), value >> 1);
-    case Part::made: {
+    case ColumnKind::made: {
       auto& id = *static_cast<Id*>(step.to);
       if ((value & 1) == 0) now_.made += unzigzag(value >> 1) + 1;
       return take_id(value, id, now_.made);
     }
-    case Part::ended:
+    case ColumnKind::ended:
       return take_id(value, *static_cast<Id*>(step.to), now_.made - unzigzag(value >> 1));
-    case Part::parent:
+    case ColumnKind::parent:
       *static_cast<std::uint64_t*>(step.to) = now_.seq - unzigzag(value);
       return true;
-    case Part::choice:
+    case ColumnKind::choice:
       *static_cast<unsigned char*>(step.to) = static_cast<unsigned char>(value);
       return value >= step.least && value <= step.greatest;
-    case Part::integer: {
+    case ColumnKind::integer: {
       const auto integer = static_cast<std::int64_t>(unzigzag(value));
       *static_cast<std::int32_t*>(step.to) = static_cast<std::int32_t>(integer);
       return static_cast<std::int32_t>(integer) == integer;
     }
-    case Part::distinct:
+    case ColumnKind::distinct:
       shape.operation.expect.distinct = (value & 1) != 0;
       shape.operation.expect.has_same_as = (value & 2) != 0;
       return value <= step.greatest;
-    case Part::ids: {
+    case ColumnKind::ids: {
       auto& list = shape.list;
       if (value > static_cast<std::uint64_t>(list.end - list.at)) return false;
       shape.ids.resize(static_cast<std::size_t>(value));
@@ -571,7 +572,7 @@ inline bool BlockDecoder::take(Step& step, Shape& shape) {
       shape.operation.ids = shape.ids;
       return true;
     }
-    case Part::frames: {
+    case ColumnKind::frames: {
       auto& list = shape.list;
       if (value > static_cast<std::uint64_t>(list.end - list.at)) return false;
       shape.frames.resize(static_cast<std::size_t>(value));

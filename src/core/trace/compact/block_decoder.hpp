@@ -37,8 +37,8 @@ class BlockDecoder {
     if (quick.operation == nullptr) [[unlikely]]
       return next_of(*shapes_[number]);
     auto& operation = *quick.operation;
-    auto& time_at = fixed_[static_cast<std::size_t>(Part::time)];
-    auto& seq_at = fixed_[static_cast<std::size_t>(Part::seq)];
+    auto& time_at = fixed_[static_cast<std::size_t>(ColumnKind::time)];
+    auto& seq_at = fixed_[static_cast<std::size_t>(ColumnKind::seq)];
     operation.time_ns = *time_at;
     time_at += quick.has_time;
     operation.seq = *seq_at;
@@ -80,7 +80,7 @@ class BlockDecoder {
   };
   /// Moves one value from a column into the shape's operation.
   struct Step {
-    Part part{};
+    ColumnKind part{};
     std::uint8_t least = 0;
     std::uint32_t greatest = 0;
     bool numbers_only = false;  ///< For ids: none is text.

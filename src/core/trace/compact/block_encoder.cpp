@@ -95,20 +95,20 @@ void BlockEncoder::add(const Operation& operation) {
   auto column = shape.first_column;
   for (const auto& place : shape.places) {
     switch (place.part) {
-      case Part::seq:
+      case ColumnKind::seq:
         columns_[kSeqColumn].push_back(zigzag(operation.seq - now_.seq));
         now_.seq = operation.seq;
         break;
-      case Part::enter:
+      case ColumnKind::enter:
         columns_[kEnterColumn].push_back(zigzag(operation.enter - now_.enter));
         now_.enter = operation.enter;
         break;
-      case Part::exit:
+      case ColumnKind::exit:
         columns_[kExitColumn].push_back(
             zigzag(operation.exit - (operation.has(Member::enter) ? operation.enter : now_.exit)));
         now_.exit = operation.exit;
         break;
-      case Part::time:
+      case ColumnKind::time:
         columns_[kTimeColumn].push_back(zigzag(operation.time_ns - now_.time_ns));
         now_.time_ns = operation.time_ns;
         if (!std::exchange(has_time_, true)) first_time_ns_ = operation.time_ns;
@@ -125,18 +125,18 @@ void BlockEncoder::add_value(const ColumnField& place, const Operation& operatio
                              std::vector<std::uint64_t>& to) {
   const auto member = place.member;
   switch (place.part) {
-    case Part::number:
+    case ColumnKind::number:
       to.push_back(member == Member::expect ? expected_number(operation.expect, place.nth)
                                             : operation.*field(member).number);
       return;
-    case Part::small:
+    case ColumnKind::small:
       to.push_back(member == Member::device ? operation.device : operation.page_offset);
       return;
-    case Part::flag:
+    case ColumnKind::flag:
       to.push_back(member == Member::attach ? operation.attach_global
                                             : operation.*field(member).flag);
       return;
-    case Part::text:
+    case ColumnKind::text:
       if (member == Member::frames) {
         for (const auto frame : operation.frames) to.push_back(string(frame));
         return;
@@ -145,46 +145,46 @@ void BlockEncoder::add_value(const ColumnField& place, const Operation& operatio
                           : member == Member::result ? operation.result.name
                                                      : operation.*field(member).text));
       return;
-    case Part::json:
+    case ColumnKind::json:
       to.push_back(string(member == Member::text ? operation.text : operation.extension));
       return;
-    case Part::id: {
+    case ColumnKind::id: {
       const auto& id =
           member == Member::expect ? operation.expect.same_as : operation.*field(member).id;
       to.push_back(id_code(id, id.number));
       return;
     }
-    case Part::made: {
+    case ColumnKind::made: {
       const auto& id = operation.id;
       to.push_back(id_code(id, zigzag(id.number - now_.made - 1)));
       if (id.is_number() && id.number <= kIdNumberMax) now_.made = id.number;
       return;
     }
-    case Part::ended:
+    case ColumnKind::ended:
       if (member == Member::ids) {
         for (const auto& id : operation.ids) to.push_back(ended_code(id));
       } else {
         to.push_back(ended_code(operation.id));
       }
       return;
-    case Part::parent:
+    case ColumnKind::parent:
       to.push_back(zigzag(now_.seq - operation.parent));
       return;
-    case Part::choice:
+    case ColumnKind::choice:
       to.push_back(choice_of(member, operation));
       return;
-    case Part::integer:
+    case ColumnKind::integer:
       to.push_back(
           signed_code(member == Member::result ? operation.result.code : operation.priority));
       return;
-    case Part::distinct:
+    case ColumnKind::distinct:
       to.push_back((operation.expect.distinct ? 1u : 0u) |
                    (operation.expect.has_same_as ? 2u : 0u));
       return;
-    case Part::ids:
+    case ColumnKind::ids:
       to.push_back(operation.ids.size());
       return;
-    case Part::frames:
+    case ColumnKind::frames:
       to.push_back(operation.frames.size());
       return;
     default:

@@ -26,60 +26,66 @@ constexpr std::uint32_t last_of(const Names& names) noexcept {
 void add_special(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::device:
-      to.push_back({.part = Part::small, .member = member, .greatest = kDeviceMax});
+      to.push_back({.part = ColumnKind::small, .member = member, .greatest = kDeviceMax});
       return;
     case Member::page_offset:
-      to.push_back({.part = Part::small, .member = member, .greatest = kPageOffsetMax});
+      to.push_back({.part = ColumnKind::small, .member = member, .greatest = kPageOffsetMax});
       return;
     case Member::layer:
-      to.push_back({.part = Part::choice,
+      to.push_back({.part = ColumnKind::choice,
                     .member = member,
                     .least = static_cast<std::uint8_t>(op == Op::flush ? 1 : 0),
                     .greatest = last_of(kLayerNames)});
       return;
     case Member::kind:
       to.push_back(
-          {.part = Part::choice,
+          {.part = ColumnKind::choice,
            .member = member,
            .greatest = op == Op::define ? last_of(kDefineKindNames) : last_of(kKindNames)});
       return;
     case Member::attach:
-      to.push_back({.part = Part::flag, .member = member});
+      to.push_back({.part = ColumnKind::flag, .member = member});
       return;
     case Member::cause:
-      to.push_back(
-          {.part = Part::choice, .member = member, .least = 1, .greatest = last_of(kCauseNames)});
+      to.push_back({.part = ColumnKind::choice,
+                    .member = member,
+                    .least = 1,
+                    .greatest = last_of(kCauseNames)});
       return;
     case Member::phase:
-      to.push_back({.part = Part::choice, .member = member, .greatest = last_of(kPhaseNames)});
+      to.push_back(
+          {.part = ColumnKind::choice, .member = member, .greatest = last_of(kPhaseNames)});
       return;
     case Member::priority:
-      to.push_back({.part = Part::integer, .member = member});
+      to.push_back({.part = ColumnKind::integer, .member = member});
       return;
     case Member::result:
-      to.push_back(
-          {.part = Part::choice, .member = member, .least = 1, .greatest = last_of(kOutcomeNames)});
-      to.push_back({.part = Part::integer, .member = member, .nth = 1});
-      to.push_back({.part = Part::text, .member = member, .nth = 2});
+      to.push_back({.part = ColumnKind::choice,
+                    .member = member,
+                    .least = 1,
+                    .greatest = last_of(kOutcomeNames)});
+      to.push_back({.part = ColumnKind::integer, .member = member, .nth = 1});
+      to.push_back({.part = ColumnKind::text, .member = member, .nth = 2});
       return;
     case Member::expect:
-      to.push_back({.part = Part::choice, .member = member, .greatest = last_of(kOutcomeNames)});
-      to.push_back({.part = Part::number, .member = member, .nth = 1});
-      to.push_back({.part = Part::distinct, .member = member, .nth = 2, .greatest = 3});
-      to.push_back({.part = Part::number, .member = member, .nth = 3});
-      to.push_back({.part = Part::number, .member = member, .nth = 4});
-      to.push_back({.part = Part::id, .member = member, .nth = 5});
+      to.push_back(
+          {.part = ColumnKind::choice, .member = member, .greatest = last_of(kOutcomeNames)});
+      to.push_back({.part = ColumnKind::number, .member = member, .nth = 1});
+      to.push_back({.part = ColumnKind::distinct, .member = member, .nth = 2, .greatest = 3});
+      to.push_back({.part = ColumnKind::number, .member = member, .nth = 3});
+      to.push_back({.part = ColumnKind::number, .member = member, .nth = 4});
+      to.push_back({.part = ColumnKind::id, .member = member, .nth = 5});
       return;
     case Member::ids:
-      to.push_back({.part = Part::ids, .member = member});
-      to.push_back({.part = Part::ended, .member = member, .nth = 1});
+      to.push_back({.part = ColumnKind::ids, .member = member});
+      to.push_back({.part = ColumnKind::ended, .member = member, .nth = 1});
       return;
     case Member::frames:
-      to.push_back({.part = Part::frames, .member = member});
-      to.push_back({.part = Part::text, .member = member, .nth = 1});
+      to.push_back({.part = ColumnKind::frames, .member = member});
+      to.push_back({.part = ColumnKind::text, .member = member, .nth = 1});
       return;
     case Member::extension:
-      to.push_back({.part = Part::json, .member = member});
+      to.push_back({.part = ColumnKind::json, .member = member});
       return;
     default:
       return;
@@ -89,24 +95,24 @@ void add_special(std::vector<ColumnField>& to, Op op, Member member) {
 void add(std::vector<ColumnField>& to, Op op, Member member) {
   switch (member) {
     case Member::seq:
-      to.push_back({.part = Part::seq, .member = member});
+      to.push_back({.part = ColumnKind::seq, .member = member});
       return;
     case Member::enter:
-      to.push_back({.part = Part::enter, .member = member});
+      to.push_back({.part = ColumnKind::enter, .member = member});
       return;
     case Member::exit:
-      to.push_back({.part = Part::exit, .member = member});
+      to.push_back({.part = ColumnKind::exit, .member = member});
       return;
     case Member::time_ns:
-      to.push_back({.part = Part::time, .member = member});
+      to.push_back({.part = ColumnKind::time, .member = member});
       return;
     case Member::parent:
-      to.push_back({.part = Part::parent, .member = member});
+      to.push_back({.part = ColumnKind::parent, .member = member});
       return;
     case Member::id:
-      to.push_back({.part = gives_memory_an_id(op) ? Part::made
-                            : names_memory(op)     ? Part::ended
-                                                   : Part::id,
+      to.push_back({.part = gives_memory_an_id(op) ? ColumnKind::made
+                            : names_memory(op)     ? ColumnKind::ended
+                                                   : ColumnKind::id,
                     .member = member});
       return;
     default:
@@ -117,16 +123,16 @@ void add(std::vector<ColumnField>& to, Op op, Member member) {
     case FieldType::count:
     case FieldType::nanoseconds:
     case FieldType::address:
-      to.push_back({.part = Part::number, .member = member});
+      to.push_back({.part = ColumnKind::number, .member = member});
       return;
     case FieldType::flag:
-      to.push_back({.part = Part::flag, .member = member});
+      to.push_back({.part = ColumnKind::flag, .member = member});
       return;
     case FieldType::text:
-      to.push_back({.part = Part::text, .member = member});
+      to.push_back({.part = ColumnKind::text, .member = member});
       return;
     case FieldType::id:
-      to.push_back({.part = Part::id, .member = member});
+      to.push_back({.part = ColumnKind::id, .member = member});
       return;
     case FieldType::special:
       add_special(to, op, member);
@@ -139,8 +145,8 @@ void add(std::vector<ColumnField>& to, Op op, Member member) {
 std::vector<ColumnField> places(Op op, Members members) {
   std::vector<ColumnField> all;
   if (op == Op::extension) {
-    all.push_back({.part = Part::text, .member = Member::op});
-    all.push_back({.part = Part::json, .member = Member::text});
+    all.push_back({.part = ColumnKind::text, .member = Member::op});
+    all.push_back({.part = ColumnKind::json, .member = Member::text});
     return all;
   }
   for (auto left = members.bits(); left != 0; left &= left - 1) {

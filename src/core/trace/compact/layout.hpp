@@ -85,7 +85,7 @@ enum FixedColumn : std::uint8_t {
 };
 
 /// What the values of a column mean and how they are written.
-enum class Part : std::uint8_t {
+enum class ColumnKind : std::uint8_t {
   // One column for all operations of the block:
   seq,    ///< Zigzag difference to the operation before.
   enter,  ///< As seq.
@@ -109,7 +109,7 @@ enum class Part : std::uint8_t {
 };
 
 struct ColumnField {
-  Part part = Part::number;
+  ColumnKind part = ColumnKind::number;
   Member member = Member::op;
   std::uint8_t nth = 0;        ///< Selects the field of `result` or `expect`, which have several.
   std::uint8_t least = 0;      ///< choice: a nameless enumerator is not written.
@@ -119,7 +119,7 @@ struct ColumnField {
 /// belong to the block.
 std::vector<ColumnField> places(Op op, Members members);
 
-constexpr bool is_fixed(Part part) noexcept { return part <= Part::time; }
+constexpr bool is_fixed(ColumnKind part) noexcept { return part <= ColumnKind::time; }
 
 constexpr std::uint64_t zigzag(std::uint64_t difference) noexcept {
   return (difference << 1) ^ (0 - (difference >> 63));

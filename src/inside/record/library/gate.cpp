@@ -17,7 +17,7 @@
 #include "record/library/real.hpp"
 #include "record/library/recorder.hpp"
 #include "record/library/served.hpp"
-#include "record/run.hpp"
+#include "record/run_report.hpp"
 
 namespace emm::record {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "record/library/recorder.hpp"
-#include "record/run.hpp"
+#include "record/run_report.hpp"
 
 /// `emmctl run --manager`: a manager of emmctl's serves the program's own cuMemAlloc, cuMemFree,
 /// cuMemAllocAsync and cuMemFreeAsync. Each context has a manager, made at its first request. The

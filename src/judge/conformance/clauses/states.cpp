@@ -73,7 +73,7 @@ bool is_request_of_memory(Call call) {
 }
 
 /// How a request is made.
-struct Asked {
+struct RequestShape {
   std::uint64_t size = 4_KiB;
   StreamHandle stream{};
   bool portable = false, wc = false, mapped = false;
@@ -249,7 +249,7 @@ class Scene {
       });
     while (lacks(Kind::region)) {
       const auto had = count(Kind::region);
-      const Asked asked{.portable = had == 0, .mapped = had == 1};
+      const RequestShape asked{.portable = had == 0, .mapped = had == 1};
       // A device may map no region.
       if (!ask(Kind::region, asked) && !ask(Kind::region, {})) break;
     }
@@ -268,7 +268,7 @@ class Scene {
   bool offers(Kind kind) const { return offers_[at(kind)]; }
 
   /// Asks for memory, and judges the answer. The memory then lives until the scene is cleared.
-  bool ask(Kind kind, Asked asked) {
+  bool ask(Kind kind, RequestShape asked) {
     if (!offers_[at(kind)] || b.decided()) return false;
     auto range = HostRange{};
     if (kind == Kind::region) {
@@ -780,14 +780,14 @@ class Scene {
         live_.begin(), live_.end(), [&](const Live& one) { return one.kind == kind; }));
   }
   /// A kind with its flags: a manager may offer one and decline another.
-  static unsigned variant(Kind kind, const Asked& asked) {
+  static unsigned variant(Kind kind, const RequestShape& asked) {
     return static_cast<unsigned>(at(kind)) | unsigned{asked.mapped} << 4 |
            unsigned{asked.portable} << 5 | unsigned{asked.wc} << 6 |
            unsigned{asked.attach == AttachFlags::host} << 7;
   }
   bool ledger_sees() const { return b.watch().total() != 0; }
 
-  Result<BenchMemory> make(Kind kind, const Asked& asked, HostRange range) {
+  Result<BenchMemory> make(Kind kind, const RequestShape& asked, HostRange range) {
     switch (kind) {
       case Kind::device:
         return b.try_memalloc(asked.size, asked.stream);
@@ -804,7 +804,8 @@ class Scene {
     return b.try_pin(range, {.mapped = asked.mapped, .portable = asked.portable});
   }
 
-  void judge_refusal(Kind kind, const Asked& asked, const Error& error, const std::string& done) {
+  void judge_refusal(Kind kind, const RequestShape& asked, const Error& error,
+                     const std::string& done) {
     // A device may lack a kind, too, and then the driver's own words come back.
     constexpr std::int32_t kNotSupported = 801;
     const bool is_unknown = error.code == Errc::not_supported || error.native == kNotSupported;
@@ -918,7 +919,7 @@ class Scene {
   }
 
   /// The driver's memory has the flags that were asked for.
-  void judge_flags(const Live& one, const Asked& asked, const std::string& done) {
+  void judge_flags(const Live& one, const RequestShape& asked, const std::string& done) {
     if (one.kind == Kind::device || !ledger_sees()) return;
     const bool is_managed = one.kind == Kind::managed;
     const auto& ledger = b.watch().ledger();

@@ -295,11 +295,11 @@ std::optional<Failure> Communicator::collect(const Step& step) {
   const auto whole = whole_bytes(step), one = step.count * size_of(step.type);
   const bool is_small = whole <= kMostExchanged;
   const bool is_sum_of_products = !step.factor.empty() || step.factor_at != nullptr;
-  Part own{.kind = step.kind,
-           .type = step.type,
-           .operation = is_sum_of_products ? sum : step.operation,
-           .root = step.root,
-           .count = step.count};
+  CollectiveCall own{.kind = step.kind,
+                     .type = step.type,
+                     .operation = is_sum_of_products ? sum : step.operation,
+                     .root = step.root,
+                     .count = step.count};
   std::vector<std::byte> values;
   if (is_small && (!is_from_root(step.kind) || rank_ == step.root)) {
     const bool brings_all = step.kind == Kind::reduce_scatter || step.kind == Kind::all_to_all ||
@@ -394,7 +394,7 @@ std::optional<Failure> Communicator::collect(const Step& step) {
 struct Communicator::Transfer {
   Step* step = nullptr;
   Pipe* pipe = nullptr;
-  Part part{};
+  CollectiveCall part{};
   std::vector<std::byte> values{};
   std::uint64_t number = 0;  // of a message that was sent
   bool is_done = false;
@@ -422,7 +422,7 @@ std::optional<Failure> Communicator::advance(std::vector<Transfer>& all) {
       continue;
     }
     if (waiting.count({step.kind, step.root}) != 0) continue;
-    Part sent;
+    CollectiveCall sent;
     std::vector<std::byte> values;
     if (!one.pipe->receive(sent, values)) {
       waiting.insert({step.kind, step.root});

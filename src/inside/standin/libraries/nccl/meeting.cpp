@@ -70,7 +70,7 @@ const char* name_of(Kind kind) noexcept {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::string words_of(const Part& part) {
+std::string words_of(const CollectiveCall& part) {
   std::string words = name_of(part.kind);
   if (part.kind == Kind::split || part.kind == Kind::shrink) return words;
   words += numbered(" of %lld ", static_cast<long long>(part.count)) + name_of_type(part.type);
@@ -117,7 +117,7 @@ const std::string& program_folder() {
 struct Meeting::Cell {
   struct Post {
     std::atomic<std::uint64_t> number{0};
-    Part part;
+    CollectiveCall part;
   };
   std::atomic<std::uint32_t> state{absent};
   std::int32_t shown = 0;
@@ -343,7 +343,7 @@ std::optional<Failure> Meeting::wait_for_all() {
       [&](int rank) { return has_come(rank) && !absence(rank, ""); }, "CommInitRank", true);
 }
 
-void Meeting::give(Sort sort, std::uint64_t number, const Part& part,
+void Meeting::give(Sort sort, std::uint64_t number, const CollectiveCall& part,
                    std::span<const std::byte> values) {
   auto& post = cell(rank_).posts[static_cast<int>(sort)][number % 2];
   post.part = part;
@@ -383,7 +383,7 @@ std::optional<Failure> Meeting::wait_for(Sort sort, std::uint64_t number) {
           numbered(" (number %lld)", static_cast<long long>(number)));
 }
 
-const Part& Meeting::part(Sort sort, std::uint64_t number, int rank) const noexcept {
+const CollectiveCall& Meeting::part(Sort sort, std::uint64_t number, int rank) const noexcept {
   return cell(is_absent(rank) ? rank_ : rank).posts[static_cast<int>(sort)][number % 2].part;
 }
 

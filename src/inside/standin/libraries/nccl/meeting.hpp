@@ -44,7 +44,7 @@ inline constexpr std::uint64_t kMostExchanged = std::uint64_t{1} << 20;
 inline constexpr std::int32_t kKnown = 0, kAssumed = 2, kUnknown = 3;
 
 /// A rank's part in a collective: what it called.
-struct Part {
+struct CollectiveCall {
   Kind kind = Kind::count;
   std::int32_t type = 0, operation = 0, root = 0;
   std::uint64_t count = 0;
@@ -53,7 +53,7 @@ struct Part {
   std::uint64_t content = 0;         // bytes that lie beside it
 };
 /// "AllReduce of 4 float32, sum"
-std::string words_of(const Part& part);
+std::string words_of(const CollectiveCall& part);
 
 /// A process, by its number and the time of its start.
 struct ProcessName {
@@ -105,10 +105,11 @@ class Meeting {
   std::optional<Failure> wait_for_all();
   /// Gives this rank's part in the `number`-th collective, counted from 1, with the values that it
   /// brings.
-  void give(Sort sort, std::uint64_t number, const Part& part, std::span<const std::byte> values);
+  void give(Sort sort, std::uint64_t number, const CollectiveCall& part,
+            std::span<const std::byte> values);
   /// Waits until all have given theirs. They may be looked at until this rank gives its next one.
   std::optional<Failure> wait_for(Sort sort, std::uint64_t number);
-  const Part& part(Sort sort, std::uint64_t number, int rank) const noexcept;
+  const CollectiveCall& part(Sort sort, std::uint64_t number, int rank) const noexcept;
   std::span<const std::byte> values(std::uint64_t number, int rank) const noexcept;
 
   /// Waits until `is_there`, which others make true and ring for. `has_come` tells it of a rank;

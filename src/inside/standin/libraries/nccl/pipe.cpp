@@ -21,7 +21,7 @@ constexpr std::uint64_t kRing = std::uint64_t{4} << 20;
 
 struct Pipe::Page {
   struct Message {
-    Part part;
+    CollectiveCall part;
     std::uint64_t begin = 0;  // of its values, in all bytes that were ever sent
   };
   std::atomic<std::uint64_t> sent{0}, received{0};  // messages
@@ -32,7 +32,7 @@ struct Pipe::Page {
 };
 
 std::unique_ptr<Pipe> Pipe::open(const std::string& meeting, int from, int to) {
-  static_assert(std::is_trivially_copyable_v<Part>);
+  static_assert(std::is_trivially_copyable_v<CollectiveCall>);
   std::unique_ptr<Pipe> made(new Pipe);
   made->path_ =
       program_folder() + "/" + meeting + "." + std::to_string(from) + "." + std::to_string(to);
@@ -55,7 +55,8 @@ Pipe::~Pipe() {
 
 void Pipe::unlink() const noexcept { ::unlink(path_.c_str()); }
 
-bool Pipe::send(const Part& part, std::span<const std::byte> values, std::uint64_t& number) {
+bool Pipe::send(const CollectiveCall& part, std::span<const std::byte> values,
+                std::uint64_t& number) {
   auto& page = *page_;
   const auto sent = page.sent.load(std::memory_order_relaxed);
   const auto received = page.received.load(std::memory_order_acquire);
@@ -96,7 +97,7 @@ bool Pipe::is_received(std::uint64_t number) const noexcept {
   return page_->received.load(std::memory_order_acquire) >= number;
 }
 
-bool Pipe::receive(Part& part, std::vector<std::byte>& values) {
+bool Pipe::receive(CollectiveCall& part, std::vector<std::byte>& values) {
   auto& page = *page_;
   const auto received = page.received.load(std::memory_order_relaxed);
   if (page.sent.load(std::memory_order_acquire) == received) return false;

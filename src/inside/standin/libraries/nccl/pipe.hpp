@@ -23,12 +23,12 @@ class Pipe {
   Pipe& operator=(const Pipe&) = delete;
 
   /// The sender's side. True if there was room for the message; `number` is then its number.
-  bool send(const Part& part, std::span<const std::byte> values, std::uint64_t& number);
+  bool send(const CollectiveCall& part, std::span<const std::byte> values, std::uint64_t& number);
   /// Has the message been received?
   bool is_received(std::uint64_t number) const noexcept;
 
   /// The receiver's side. True if there is a message: its part, and the values that came.
-  bool receive(Part& part, std::vector<std::byte>& values);
+  bool receive(CollectiveCall& part, std::vector<std::byte>& values);
 
   void unlink() const noexcept;
 

@@ -29,7 +29,7 @@ struct Region {
 };
 
 /// Device memory after an event, at its recorded addresses.
-struct Space {
+struct AddressSpace {
   // Bytes: memory that is nearer than a page to the next is of one region.
   static constexpr std::uint64_t kGapMax = std::uint64_t{2} << 20;
 
@@ -44,25 +44,26 @@ struct Space {
   std::vector<std::string> names;
 };
 
-/// The memory at one moment, of which a Space is made.
-struct SpaceParts {
+/// The memory at one moment, of which an AddressSpace is made.
+struct AddressSpaceParts {
   std::vector<PlacedMemory> blocks, segments;
   std::uint64_t elsewhere = 0, elsewhere_bytes = 0;
 
   /// Adds the memory of an allocation of `live_bytes`, or of a segment. Returns whether it was
   /// placed.
-  bool add(const PlacedMemory& memory, trace::Lifetime::What what, std::uint64_t live_bytes);
-  /// Makes the Space; empty if nothing has an address. To be called once.
-  std::optional<Space> joined(std::uint32_t event);
+  bool add(const PlacedMemory& memory, trace::Lifetime::MemoryKind what, std::uint64_t live_bytes);
+  /// Makes the AddressSpace; empty if nothing has an address. To be called once.
+  std::optional<AddressSpace> joined(std::uint32_t event);
 };
 
 /// Returns the space after an event. Empty if the trace has no address of anything live then.
-std::optional<Space> space_after(const Recording& recording, const trace::Lifetimes& lifetimes,
-                                 std::uint32_t event,
-                                 std::optional<std::uint32_t> device = std::nullopt);
+std::optional<AddressSpace> address_space_after(const Recording& recording,
+                                                const trace::Lifetimes& lifetimes,
+                                                std::uint32_t event,
+                                                std::optional<std::uint32_t> device = std::nullopt);
 
 /// Returns the indices of at most `count` regions, the largest, by address. Free bytes of a region
 /// count as much as used ones.
-std::vector<std::size_t> largest(const Space& space, std::size_t count);
+std::vector<std::size_t> largest(const AddressSpace& space, std::size_t count);
 
 }  // namespace emm::inspect

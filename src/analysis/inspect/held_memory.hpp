@@ -22,7 +22,7 @@ using BySize = std::vector<Group<std::uint64_t>>;
 using BySite = std::vector<Group<SiteId>>;
 
 /// Allocations of device memory, as requested.
-struct Holding {
+struct HeldMemory {
   std::uint64_t count = 0, bytes = 0;
   BySize by_size;
   BySite by_site;
@@ -41,7 +41,7 @@ std::vector<Group<Key>> ranked(const std::unordered_map<Key, Group<Key>>& groups
 }
 
 /// Adds up allocations.
-class HoldingSum {
+class HeldMemorySum {
  public:
   void add(std::uint64_t size, SiteId site) {
     ++holding_.count;
@@ -49,7 +49,7 @@ class HoldingSum {
     add_to(by_size_[size], size, size);
     add_to(by_site_[site], site, size);
   }
-  Holding sum() {
+  HeldMemory sum() {
     holding_.by_size = ranked(by_size_);
     holding_.by_site = ranked(by_site_);
     return std::move(holding_);
@@ -62,7 +62,7 @@ class HoldingSum {
     ++group.count;
     group.bytes += size;
   }
-  Holding holding_;
+  HeldMemory holding_;
   std::unordered_map<std::uint64_t, Group<std::uint64_t>> by_size_;
   std::unordered_map<SiteId, Group<SiteId>> by_site_;
 };

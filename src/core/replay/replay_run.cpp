@@ -1,4 +1,4 @@
-#include "replay/run.hpp"
+#include "replay/replay_run.hpp"
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ constexpr std::size_t kThreadsMax = 1024;  // of a trace; each becomes one of th
 
 }  // namespace
 
-Result<log::Summary> Run::run() {
+Result<log::Summary> ReplayRun::run() {
   auto& state = core_.state;
   const CurrentEvent current(state.at);
   describe_run();
@@ -33,7 +33,7 @@ Result<log::Summary> Run::run() {
   return std::move(core_.judge.summary);
 }
 
-Status Run::begin_threads() {
+Status ReplayRun::begin_threads() {
   const auto threads = core_.state.trace.threads().size();
   if (threads > kThreadsMax) {
     return fail(Errc::usage, "--threads: the trace has {} threads: expected at most {}", threads,
@@ -44,7 +44,7 @@ Status Run::begin_threads() {
   return parallel_->start();
 }
 
-void Run::describe_run() {
+void ReplayRun::describe_run() {
   auto& summary = core_.judge.summary;
   summary.trace = core_.state.trace.source();
   summary.manager = stack_.describe_manager();
@@ -52,7 +52,7 @@ void Run::describe_run() {
   summary.clock = core_.clock.clock().kind();
 }
 
-std::size_t Run::end_of_preexisting(std::size_t from) {
+std::size_t ReplayRun::end_of_preexisting(std::size_t from) {
   const auto& trace = core_.state.trace;
   auto found = from;
   const auto end =
@@ -69,7 +69,7 @@ std::size_t Run::end_of_preexisting(std::size_t from) {
   return found;
 }
 
-bool Run::need(std::size_t begin, std::size_t end) {
+bool ReplayRun::need(std::size_t begin, std::size_t end) {
   auto& state = core_.state;
   if (!state.options.need) return true;
   core_.judge.judge_reports(core_.accounts.pass);  // of events that need() may drop
@@ -77,7 +77,7 @@ bool Run::need(std::size_t begin, std::size_t end) {
   return !state.stop;
 }
 
-std::size_t Run::follow_pools(std::size_t at) {
+std::size_t ReplayRun::follow_pools(std::size_t at) {
   const auto& [device, steps, pools, requests, delays] = core_.state.trace.pool_steps();
   if (pool_step_ == steps.size()) return core_.state.trace.size();
   for (; pool_step_ < steps.size() && steps[pool_step_].before <= at; ++pool_step_) {
@@ -91,7 +91,7 @@ std::size_t Run::follow_pools(std::size_t at) {
   return pool_step_ < steps.size() ? steps[pool_step_].before : core_.state.trace.size();
 }
 
-void Run::follow(const trace::PoolStep& step, ContextId in, MemoryManager& manager) {
+void ReplayRun::follow(const trace::PoolStep& step, ContextId in, MemoryManager& manager) {
   using Kind = trace::PoolStep::Kind;
   if (step.kind == Kind::delay) {
     if (!need(step.before, step.before + 1)) return;
@@ -114,7 +114,7 @@ void Run::follow(const trace::PoolStep& step, ContextId in, MemoryManager& manag
   }
 }
 
-void Run::complete_frees() {
+void ReplayRun::complete_frees() {
   if (delayed_frees_ == 0) return;
   for (const auto& step : core_.state.trace.pool_steps().steps) {
     if (step.kind != trace::PoolStep::Kind::delay) continue;
@@ -123,7 +123,7 @@ void Run::complete_frees() {
   }
 }
 
-void Run::add_pool_notes() {
+void ReplayRun::add_pool_notes() {
   const auto& [device, steps, pools, requests, delays] = core_.state.trace.pool_steps();
   auto& notes = core_.judge.summary.notes;
   if (delayed_frees_ != 0) {
@@ -148,7 +148,7 @@ void Run::add_pool_notes() {
   }
 }
 
-std::size_t Run::execute(std::size_t done, std::size_t end) {
+std::size_t ReplayRun::execute(std::size_t done, std::size_t end) {
   auto& state = core_.state;
   if (core_.pace && done < end) core_.pace->begin(state.trace[done].time_ns);
   if (parallel_ && done < end && !state.stop) {
@@ -187,7 +187,7 @@ std::size_t Run::execute(std::size_t done, std::size_t end) {
   return done;
 }
 
-void Run::measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns) {
+void ReplayRun::measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns) {
   auto& pass = core_.accounts.pass;
   const auto events = static_cast<double>(timed);
   const auto working_ns = pass.elapsed_ns - std::min(pass.elapsed_ns, core_.accounts.waited_ns);
@@ -197,7 +197,7 @@ void Run::measure_pass(std::size_t timed, std::uint64_t model_elapsed_ns) {
   pass.simulated_ns_per_event = timed == 0 ? 0 : static_cast<double>(model_elapsed_ns) / events;
 }
 
-void Run::run_pass() {
+void ReplayRun::run_pass() {
   auto& state = core_.state;
   auto& accounts = core_.accounts;
   auto& pass = accounts.pass;
@@ -268,7 +268,7 @@ void Run::run_pass() {
   if (state.options.repeat > 1) summary.repeats.push_back(pass);
 }
 
-void Run::count_leaks() {
+void ReplayRun::count_leaks() {
   const auto& held = core_.held;
   core_.state.at = core_.state.trace.size();
   const auto count_leak = [&](std::uint64_t size) {
@@ -289,12 +289,12 @@ void Run::count_leaks() {
   if (core_.state.pass == 0) core_.judge.summary.leaks = held.biggest(core_.state);
 }
 
-void Run::report_leftover(const Status& freed) {
+void ReplayRun::report_leftover(const Status& freed) {
   if (freed) return;
   core_.contexts.reports().add_failed_free(freed.error(), core_.state.at, false);
 }
 
-void Run::end_leftovers(bool logged) {
+void ReplayRun::end_leftovers(bool logged) {
   const ExcludedTime excluded(core_.clock);
   auto& held = core_.held;
   if (core_.checker) {
@@ -316,7 +316,7 @@ void Run::end_leftovers(bool logged) {
   held.refused.clear();
 }
 
-void Run::end_leftover_host_memory(bool logged) {
+void ReplayRun::end_leftover_host_memory(bool logged) {
   for (auto& [id, host] : core_.held.hosts) {
     if (host.ended) continue;
     if (logged) {
@@ -328,7 +328,7 @@ void Run::end_leftover_host_memory(bool logged) {
   core_.held.hosts.clear();
 }
 
-void Run::end_leftover_device_memory(bool logged) {
+void ReplayRun::end_leftover_device_memory(bool logged) {
   auto& set = core_.held.live;
   for (const auto slot : set.by_id()) {
     auto& live = set[slot];
@@ -344,7 +344,7 @@ void Run::end_leftover_device_memory(bool logged) {
   }
 }
 
-void Run::check_balance() {
+void ReplayRun::check_balance() {
   for (std::size_t i = 0; i < core_.contexts.size(); ++i) {
     auto& context = core_.contexts[static_cast<ContextId>(i)];
     if (!context.open()) continue;
@@ -357,7 +357,7 @@ void Run::check_balance() {
   }
 }
 
-void Run::read_statistics() {
+void ReplayRun::read_statistics() {
   const EngineWork work(core_.clock);
   const auto& options = core_.state.options;
   for (std::size_t i = 0; i < core_.contexts.size(); ++i) {
@@ -376,7 +376,7 @@ void Run::read_statistics() {
   }
 }
 
-void Run::finish() {
+void ReplayRun::finish() {
   auto& summary = core_.judge.summary;
   const auto& accounts = core_.accounts;
   if (core_.state.options.latency) {
@@ -401,7 +401,7 @@ void Run::finish() {
   add_pool_notes();
 }
 
-void Run::add_numbers(log::Summary& summary) const {
+void ReplayRun::add_numbers(log::Summary& summary) const {
   const auto& state = core_.state;
   const auto& found = core_.judge.summary;
   summary.pass = state.pass == 0 ? core_.accounts.whole_pass() : found.pass;
@@ -414,7 +414,7 @@ void Run::add_numbers(log::Summary& summary) const {
   summary.skipped = found.skipped;
 }
 
-log::Failure Run::ended_at(const trace::Trace& trace, const log::Abnormal& how) const {
+log::Failure ReplayRun::ended_at(const trace::Trace& trace, const log::Abnormal& how) const {
   log::Failure failure;
   failure.event = how.event.value_or(core_.state.at);
   failure.outcome = trace::Outcome::error;

@@ -13,7 +13,7 @@ namespace emm::inspect {
 /// What one device's part of a trace needs, in bytes: lower bounds and, if laid_out, a layout,
 /// which is an upper bound. A request that the recording refused counts at its moment. A layout
 /// places all allocations offline, with every lifetime known beforehand.
-struct Need {
+struct MemoryNeed {
   // Bytes: cuMemAlloc's alignment and a page of an H200.
   static constexpr std::uint64_t kAlignment = 512, kPage = std::uint64_t{2} << 20;
 
@@ -34,14 +34,16 @@ struct Need {
 
 /// Returns the needs of each device that is asked for memory. The search for a layout of each ends
 /// after `search_ns` of `clock`.
-std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
-                        std::uint64_t search_ns, trace::Asked asked = trace::Asked::all);
+std::vector<MemoryNeed> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
+                              std::uint64_t search_ns,
+                              trace::CountedRequests asked = trace::CountedRequests::all);
 
 /// Returns only the lower bounds, in O(n log n). Layouts take longer the more is live at once.
-std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked = trace::Asked::all);
+std::vector<MemoryNeed> bounds(const trace::Lifetimes& lifetimes,
+                               trace::CountedRequests asked = trace::CountedRequests::all);
 
-std::string to_text(const std::vector<Need>& needs);
+std::string to_text(const std::vector<MemoryNeed>& needs);
 /// Writes an array, as the value of a member.
-void to_json(format::JsonWriter& json, const std::vector<Need>& needs);
+void to_json(format::JsonWriter& json, const std::vector<MemoryNeed>& needs);
 
 }  // namespace emm::inspect

@@ -1,4 +1,4 @@
-#include "inspect/space.hpp"
+#include "inspect/address_space.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 namespace emm::inspect {
 namespace {
 
-using What = trace::Lifetime::What;
+using MemoryKind = trace::Lifetime::MemoryKind;
 
 bool by_address(const PlacedMemory& a, const PlacedMemory& b) {
   return a.address != b.address ? a.address < b.address : a.id < b.id;
@@ -35,7 +35,7 @@ std::vector<Region> runs_of(const std::vector<PlacedMemory>& blocks) {
   std::vector<Region> regions;
   for (const auto& block : blocks) {
     const auto end = regions.empty() ? 0 : regions.back().address + regions.back().size;
-    if (regions.empty() || block.address >= end + Space::kGapMax) {
+    if (regions.empty() || block.address >= end + AddressSpace::kGapMax) {
       regions.push_back({.address = block.address, .size = block.size, .blocks = {}});
     } else {
       regions.back().size = std::max(end, block.address + block.size) - regions.back().address;
@@ -44,7 +44,7 @@ std::vector<Region> runs_of(const std::vector<PlacedMemory>& blocks) {
   return regions;
 }
 
-void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
+void fill(AddressSpace& space, const std::vector<PlacedMemory>& blocks) {
   auto region = space.regions.begin();
   for (auto block : blocks) {
     while (region != space.regions.end() && region->address + region->size <= block.address)
@@ -89,21 +89,21 @@ void fill(Space& space, const std::vector<PlacedMemory>& blocks) {
 
 }  // namespace
 
-bool SpaceParts::add(const PlacedMemory& memory, What what, std::uint64_t live_bytes) {
+bool AddressSpaceParts::add(const PlacedMemory& memory, MemoryKind what, std::uint64_t live_bytes) {
   if (memory.address == 0 || memory.size == 0 || memory.address > ~memory.size) {
-    if (what == What::device && !memory.pending) {
+    if (what == MemoryKind::device && !memory.pending) {
       ++elsewhere;
       elsewhere_bytes += live_bytes;
     }
     return false;
   }
-  (what == What::device ? blocks : segments).push_back(memory);
+  (what == MemoryKind::device ? blocks : segments).push_back(memory);
   return true;
 }
 
-std::optional<Space> SpaceParts::joined(std::uint32_t event) {
+std::optional<AddressSpace> AddressSpaceParts::joined(std::uint32_t event) {
   if (blocks.empty() && segments.empty()) return std::nullopt;
-  Space space;
+  AddressSpace space;
   space.event = event;
   space.elsewhere = elsewhere;
   space.elsewhere_bytes = elsewhere_bytes;
@@ -115,16 +115,19 @@ std::optional<Space> SpaceParts::joined(std::uint32_t event) {
   return space;
 }
 
-std::optional<Space> space_after(const Recording& recording, const trace::Lifetimes& lifetimes,
-                                 std::uint32_t event, std::optional<std::uint32_t> device) {
-  SpaceParts parts;
+std::optional<AddressSpace> address_space_after(const Recording& recording,
+                                                const trace::Lifetimes& lifetimes,
+                                                std::uint32_t event,
+                                                std::optional<std::uint32_t> device) {
+  AddressSpaceParts parts;
   event = std::max(event, static_cast<std::uint32_t>(recording.trace().first_moment()));
   const auto asked = std::exchange(event, recording.with_what_stays(event));
   for (std::uint32_t i = 0; i < lifetimes.all().size(); ++i) {
     const auto id = static_cast<AllocId>(i);
     const auto& lifetime = lifetimes[id];
     const bool there = lifetime.birth <= event && event < lifetime.gone;
-    if (!there || (lifetime.what != What::device && lifetime.what != What::backing)) continue;
+    if (!there || (lifetime.what != MemoryKind::device && lifetime.what != MemoryKind::backing))
+      continue;
     if (device && lifetimes.device(lifetime) != *device) continue;
     parts.add({.address = recording.address(id),
                .size = std::max(recording.granted(id), lifetime.size),
@@ -136,7 +139,7 @@ std::optional<Space> space_after(const Recording& recording, const trace::Lifeti
   return parts.joined(asked);
 }
 
-std::vector<std::size_t> largest(const Space& space, std::size_t count) {
+std::vector<std::size_t> largest(const AddressSpace& space, std::size_t count) {
   std::vector<std::size_t> places(space.regions.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
   if (places.size() <= count) return places;

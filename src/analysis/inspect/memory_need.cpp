@@ -1,4 +1,4 @@
-#include "inspect/need.hpp"
+#include "inspect/memory_need.hpp"
 
 #include <algorithm>
 #include <map>
@@ -23,11 +23,11 @@ struct RequestsOfDevice {
 };
 
 std::map<std::uint32_t, RequestsOfDevice> parts_of(const trace::Lifetimes& lifetimes,
-                                                   trace::Asked asked) {
+                                                   trace::CountedRequests asked) {
   const auto& trace = lifetimes.trace();
   std::map<std::uint32_t, RequestsOfDevice> parts;
   for (const auto& lifetime : lifetimes.all()) {
-    if (lifetime.what != trace::Lifetime::What::device) continue;
+    if (lifetime.what != trace::Lifetime::MemoryKind::device) continue;
     const auto end = lifetime.death == trace::kNever ? std::uint64_t{trace.size()}
                                                      : std::uint64_t{lifetime.death};
     const auto begin = std::max<std::uint64_t>(lifetime.birth, trace.first_moment());
@@ -35,7 +35,7 @@ std::map<std::uint32_t, RequestsOfDevice> parts_of(const trace::Lifetimes& lifet
     parts[lifetimes.device(lifetime)].buffers.push_back(
         {.lower = begin, .upper = end, .size = lifetime.size});
   }
-  for (std::uint64_t at = 0; asked == trace::Asked::all && at < trace.size(); ++at) {
+  for (std::uint64_t at = 0; asked == trace::CountedRequests::all && at < trace.size(); ++at) {
     if (!trace::is_refused(trace[at])) continue;
     auto& part = parts[trace.contexts()[index(trace[at].context)].device];
     part.buffers.push_back({.lower = at, .upper = at + 1, .size = trace[at].size});
@@ -44,20 +44,20 @@ std::map<std::uint32_t, RequestsOfDevice> parts_of(const trace::Lifetimes& lifet
   return parts;
 }
 
-Need bound(const trace::Lifetimes& lifetimes, std::uint32_t device, const RequestsOfDevice& part,
-           trace::Asked asked) {
-  Need need;
+MemoryNeed bound(const trace::Lifetimes& lifetimes, std::uint32_t device,
+                 const RequestsOfDevice& part, trace::CountedRequests asked) {
+  MemoryNeed need;
   need.device = device;
   need.allocs = part.buffers.size() - part.refused;
   need.refused = part.refused;
   need.peak_live = limit::requested_bound(part.buffers);
-  need.aligned = limit::aligned_bound(part.buffers, Need::kAlignment);
-  need.paged = limit::paged_bound(part.buffers, Need::kPage);
+  need.aligned = limit::aligned_bound(part.buffers, MemoryNeed::kAlignment);
+  need.paged = limit::paged_bound(part.buffers, MemoryNeed::kPage);
   need.no_wait = stream_need(lifetimes, device, asked);
   return need;
 }
 
-void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
+void add_layout(std::vector<std::vector<std::string>>& rows, const MemoryNeed& need) {
   const auto over =
       need.lower == 0
           ? 0
@@ -72,16 +72,16 @@ void add_layout(std::vector<std::vector<std::string>>& rows, const Need& need) {
 
 }  // namespace
 
-std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked) {
-  std::vector<Need> out;
+std::vector<MemoryNeed> bounds(const trace::Lifetimes& lifetimes, trace::CountedRequests asked) {
+  std::vector<MemoryNeed> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked))
     out.push_back(bound(lifetimes, device, part, asked));
   return out;
 }
 
-std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
-                        std::uint64_t search_ns, trace::Asked asked) {
-  std::vector<Need> out;
+std::vector<MemoryNeed> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
+                              std::uint64_t search_ns, trace::CountedRequests asked) {
+  std::vector<MemoryNeed> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked)) {
     const auto bracket = limit::minimal_capacity(part.buffers, kGapAccepted,
                                                  {.clock = &clock, .time_ns = search_ns});
@@ -95,7 +95,7 @@ std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
   return out;
 }
 
-std::string to_text(const std::vector<Need>& needs) {
+std::string to_text(const std::vector<MemoryNeed>& needs) {
   if (needs.empty()) return "\nWhat the program needs: nothing, as it asks for no device memory\n";
   std::string out;
   for (const auto& need : needs) {
@@ -105,7 +105,7 @@ std::string to_text(const std::vector<Need>& needs) {
         {"peak live",
          text::format("{}; no manager serves it with less", bytes_in_full(need.peak_live))},
         {"", text::format("{} with sizes rounded up to {} bytes", bytes_in_full(need.aligned),
-                          Need::kAlignment)},
+                          MemoryNeed::kAlignment)},
         {"", text::format("{} in pages of 2 MiB", bytes_in_full(need.paged))}};
     if (need.refused != 0) {
       rows.push_back(
@@ -125,7 +125,7 @@ std::string to_text(const std::vector<Need>& needs) {
   return out;
 }
 
-void to_json(format::JsonWriter& json, const std::vector<Need>& needs) {
+void to_json(format::JsonWriter& json, const std::vector<MemoryNeed>& needs) {
   json.begin_array();
   for (const auto& need : needs) {
     json.begin_object()

@@ -11,9 +11,10 @@ namespace emm::replay {
 
 /// One replay, which does the work of Engine::run(). It runs the passes; execute.hpp executes the
 /// events.
-class Run {
+class ReplayRun {
  public:
-  Run(const trace::Trace& trace, Stack& stack, const ReplayOptions& options, log::RecordSink* log)
+  ReplayRun(const trace::Trace& trace, Stack& stack, const ReplayOptions& options,
+            log::RecordSink* log)
       : stack_(stack), core_(trace, stack, options, log), operations_(core_, stack) {}
 
   Result<log::Summary> run();

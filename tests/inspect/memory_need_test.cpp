@@ -1,4 +1,4 @@
-#include "inspect/need.hpp"
+#include "inspect/memory_need.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace emm::inspect {
 namespace {
 
-TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
+TEST(MemoryNeed, IsAtLeastThePeakAndBracketedByALayout) {
   for (std::uint64_t seed = 200; seed < 210; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const auto recording = recorded(random_recording(seed, 300).lines);
@@ -19,7 +19,7 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
 
     ASSERT_EQ(found.size(), 1u);
     const auto& need = found[0];
-    EXPECT_EQ(bounds(lifetimes, trace::Asked::served).at(0).peak_live,
+    EXPECT_EQ(bounds(lifetimes, trace::CountedRequests::served).at(0).peak_live,
               describe(*recording, lifetimes).profile.live.bytes);
     EXPECT_GE(need.peak_live, describe(*recording, lifetimes).profile.live.bytes);
     EXPECT_LE(need.peak_live, need.lower);
@@ -30,7 +30,7 @@ TEST(Need, IsAtLeastThePeakAndBracketedByALayout) {
   }
 }
 
-TEST(Need, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
+TEST(MemoryNeed, OfStreamsThatShareNothingIsTheSumOfTheirPeaks) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
 {"op":"free","id":1,"stream":"a"}
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
@@ -57,7 +57,7 @@ std::uint64_t need_of_two_streams(std::string_view between, std::string_view bef
   return bounds(trace::Lifetimes(recording->trace())).at(0).no_wait;
 }
 
-TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
+TEST(MemoryNeed, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
   EXPECT_EQ(need_of_two_streams(""), 170u);
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"a","record":1}
 {"op":"stream_wait","stream":"b","record":1}
@@ -75,7 +75,7 @@ TEST(Need, OfStreamsIsLoweredByAnOrderThatTheTraceHolds) {
             100u);
 }
 
-TEST(Need, OfStreamsIsNotLoweredByAnOrderOfSomethingElse) {
+TEST(MemoryNeed, OfStreamsIsNotLoweredByAnOrderOfSomethingElse) {
   EXPECT_EQ(need_of_two_streams(R"({"op":"event_record","stream":"b","record":1}
 {"op":"stream_wait","stream":"a","record":1}
 )"),
@@ -95,7 +95,7 @@ TEST(Need, OfStreamsIsNotLoweredByAnOrderOfSomethingElse) {
       << "the record is of a moment before the end";
 }
 
-TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
+TEST(MemoryNeed, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
   constexpr std::string_view kLegacy = R"({"op":"memalloc","id":1,"size":100}
 {"op":"free","id":1}
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
@@ -110,7 +110,7 @@ TEST(Need, OfStreamsIsLoweredByALegacyStreamThatABlockingOneIsOrderedWith) {
   EXPECT_EQ(need(""), 170u) << "what stream it is the trace does not say";
 }
 
-TEST(Need, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
+TEST(MemoryNeed, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
 {"op":"free","id":1,"stream":"b"}
 {"op":"memalloc","id":2,"size":70,"stream":"b"}
@@ -121,7 +121,7 @@ TEST(Need, OfStreamsCountsMemoryThatAnotherStreamGaveBackOnBoth) {
   EXPECT_EQ(bounds(trace::Lifetimes(recording->trace())).at(0).no_wait, 105u);
 }
 
-TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
+TEST(MemoryNeed, CountsARequestThatTheRecordingRefusedAtItsMoment) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
 {"op":"memalloc","id":2,"size":1000,"result":"oom"}
 {"op":"free","id":1}
@@ -132,7 +132,7 @@ TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
   const trace::Lifetimes lifetimes(recording->trace());
 
   const auto all = needs(lifetimes, ManualClock(), 1);
-  const auto served = bounds(lifetimes, trace::Asked::served);
+  const auto served = bounds(lifetimes, trace::CountedRequests::served);
 
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].peak_live, 1100u) << "what is to fail is no need, and the refused do not add up";
@@ -147,7 +147,7 @@ TEST(Need, CountsARequestThatTheRecordingRefusedAtItsMoment) {
   EXPECT_EQ(served[0].refused, 0u);
 }
 
-TEST(Need, OfARefusedRequestIsOnItsStream) {
+TEST(MemoryNeed, OfARefusedRequestIsOnItsStream) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
 {"op":"free","id":1}
 {"op":"memalloc","id":2,"size":70,"stream":"b","result":"oom"}
@@ -160,7 +160,7 @@ TEST(Need, OfARefusedRequestIsOnItsStream) {
   EXPECT_EQ(found[0].no_wait, 170u);
 }
 
-TEST(Need, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
+TEST(MemoryNeed, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100}
 {"op":"memalloc","id":2,"size":"18446744073709551615","result":"oom"}
 )");
@@ -174,7 +174,7 @@ TEST(Need, OfARefusedRequestThatNoDeviceCouldServeIsAsMuchAsCanBeSaid) {
   EXPECT_EQ(found[0].no_wait, ~std::uint64_t{0});
 }
 
-TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
+TEST(MemoryNeed, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
   const auto one = recorded("{\"op\":\"memalloc\",\"id\":1,\"size\":100}\n");
   const auto two = recorded(R"({"op":"memalloc","id":1,"size":100,"stream":"a"}
 {"op":"free","id":1}
@@ -193,7 +193,7 @@ TEST(Need, TellsWhatNobodyGoesBelowFromWhatIsNeededWithoutWaiting) {
       << of_two;
 }
 
-TEST(Need, IsThatOfEachDevice) {
+TEST(MemoryNeed, IsThatOfEachDevice) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":100,"device":0}
 {"op":"memalloc","id":2,"size":70,"device":1}
 )");

@@ -8,7 +8,7 @@
 namespace emm::inspect {
 
 /// The sum of what is live, and its peak.
-struct Level {
+struct LiveLevel {
   std::uint64_t bytes = 0, count = 0;
   Peak peak;
   void begin(std::uint64_t size) { bytes += size, ++count; }

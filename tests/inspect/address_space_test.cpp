@@ -1,4 +1,4 @@
-#include "inspect/space.hpp"
+#include "inspect/address_space.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace emm::inspect {
 namespace {
 
-TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
+TEST(AddressSpace, AgreesWithAMapOfEveryByteOnRandomLayouts) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Prng random(seed);
@@ -48,7 +48,7 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
     std::uint32_t here = 0;
     while (recording->trace()[here].op != trace::Op::mark) ++here;
 
-    const auto space = space_after(*recording, lifetimes, here);
+    const auto space = address_space_after(*recording, lifetimes, here);
 
     ASSERT_TRUE(space);
     EXPECT_TRUE(space->segments);
@@ -68,14 +68,14 @@ TEST(Space, AgreesWithAMapOfEveryByteOnRandomLayouts) {
   }
 }
 
-TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
+TEST(AddressSpace, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096,"addr":"0x100000"}
 {"op":"memalloc","id":2,"size":4096,"addr":"0x102000"}
 {"op":"memalloc","id":3,"size":512,"addr":"0x10000000"}
 {"op":"memalloc","id":4,"size":77}
 )");
 
-  const auto space = space_after(*recording, trace::Lifetimes(recording->trace()), 3);
+  const auto space = address_space_after(*recording, trace::Lifetimes(recording->trace()), 3);
 
   ASSERT_TRUE(space);
   EXPECT_FALSE(space->segments);
@@ -86,7 +86,7 @@ TEST(Space, WithoutSegmentsIsRunsOfMemoryWithoutWideGaps) {
   EXPECT_EQ(space->elsewhere_bytes, 77u);
 }
 
-TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
+TEST(AddressSpace, PiecesThatAreMappedSideBySideAreOneRegion) {
   const auto piece = [](int id, std::uint64_t address) {
     return text::format(
         "{\"op\":\"memalloc\",\"layer\":\"backing\",\"kind\":\"physical\",\"id\":\"s{}\",\"size\":"
@@ -99,7 +99,7 @@ TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
                "{\"op\":\"memalloc\",\"id\":1,\"size\":1500,\"addr\":\"0x10064\"}\n");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto space = space_after(*recording, lifetimes, 3);
+  const auto space = address_space_after(*recording, lifetimes, 3);
 
   ASSERT_TRUE(space);
   ASSERT_EQ(space->regions.size(), 2u);
@@ -109,7 +109,7 @@ TEST(Space, PiecesThatAreMappedSideBySideAreOneRegion) {
   EXPECT_EQ(space->largest_free, 1000u);
 }
 
-TEST(Space, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
+TEST(AddressSpace, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
   const auto recording = recorded(
       R"({"op":"memalloc","layer":"backing","kind":"physical","id":"s1","size":6000,"addr":"0x10000"}
 {"op":"memalloc","id":1,"size":1000,"addr":"0x10000"}
@@ -119,7 +119,7 @@ TEST(Space, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
 )");
   const trace::Lifetimes lifetimes(recording->trace());
 
-  const auto space = space_after(*recording, lifetimes, 2);
+  const auto space = address_space_after(*recording, lifetimes, 2);
 
   ASSERT_TRUE(space);
   EXPECT_EQ(space->event, 2u);
@@ -128,28 +128,28 @@ TEST(Space, HasWhatStaysOfASegmentWithTheRowThatEndsItInPart) {
   EXPECT_EQ(space->elsewhere, 0u);
 }
 
-TEST(Space, IsNotKnownWhereNoAddressIs) {
+TEST(AddressSpace, IsNotKnownWhereNoAddressIs) {
   const auto recording = recorded(R"({"op":"memalloc","id":1,"size":4096})"
                                   "\n");
 
-  EXPECT_FALSE(space_after(*recording, trace::Lifetimes(recording->trace()), 0));
+  EXPECT_FALSE(address_space_after(*recording, trace::Lifetimes(recording->trace()), 0));
 }
 
-TEST(Space, BlocksAreAsLargeAsWasGranted) {
+TEST(AddressSpace, BlocksAreAsLargeAsWasGranted) {
   const auto recording =
       recorded(R"({"op":"memalloc","layer":"backing","id":"s1","size":2048,"addr":"0x1000"}
 {"op":"memalloc","id":1,"size":100,"granted":512,"addr":"0x1000"}
 )");
 
-  const auto space = space_after(*recording, trace::Lifetimes(recording->trace()), 1);
+  const auto space = address_space_after(*recording, trace::Lifetimes(recording->trace()), 1);
 
   ASSERT_TRUE(space);
   EXPECT_EQ(space->used, 512u);
   EXPECT_EQ(space->free, 1536u);
 }
 
-TEST(Space, ShowsTheLargestRegionsByAddress) {
-  Space space;
+TEST(AddressSpace, ShowsTheLargestRegionsByAddress) {
+  AddressSpace space;
   for (const std::uint64_t size : {5u, 2u, 7u, 1u, 7u}) {
     space.regions.push_back(
         {.address = 100 * (space.regions.size() + 1), .size = size, .blocks = {}});
