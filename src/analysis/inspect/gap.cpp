@@ -193,6 +193,8 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
   walk.walk([&](std::uint32_t at, const BeyondByDevice& bytes) {
     if (at == event) sums = bytes;
   });
+  // Blocks lie outside of every recorded segment: the recording lacks segments, and no sum is
+  // right.
   if (is_negative()) return std::nullopt;
   Parts parts;
   std::vector<std::vector<Range>> segments(sums.size()), blocks(sums.size());
@@ -225,10 +227,12 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
     sort_by_address(segments[place]);
     sort_by_address(blocks[place]);
     const auto free = free_of(segments[place], blocks[place]);
+    // Free bytes belong to the site that made the manager take their segment.
     for (std::size_t i = 0; i < free.size(); ++i) {
       const auto id = segments[place][i].id;
       parts.add(walk.store(id), device, lifetimes[id].site, free[i], 0);
     }
+    // What no site accounts for is added, so that the parts sum to the walk's figures to the byte.
     for (auto cause = static_cast<std::size_t>(Beyond::free_private); cause < kBeyondCauses;
          ++cause) {
       parts.sum_to(static_cast<Beyond>(cause), device,

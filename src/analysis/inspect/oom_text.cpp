@@ -276,6 +276,8 @@ void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& si
   json.end_array();
 }
 
+// Says first what no manager changes, the live bytes; then what one needs that never waits; then
+// what the recorded manager would have done.
 std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
   using Verdict = FitCheck::Verdict;
   if (!of.capacity) {

@@ -177,6 +177,8 @@ void ProfileWalk::count(const Walk& walk) {
   stream.frees_of_others += memory.stream != event.stream ? 1 : 0;
 }
 
+// Live at the peak was what is live at the end and was born by then, and what has ended since. The
+// walk kept the latter.
 Profile ProfileWalk::finish(Walk& walk) {
   const auto& trace = walk.trace();
   auto out = std::move(out_);

@@ -322,6 +322,9 @@ std::uint32_t Trace::default_device() const noexcept {
   return header_.default_device < 0 ? 0 : static_cast<std::uint32_t>(header_.default_device);
 }
 
+// An operation's context is the one it names; else the default one, unless the operation names
+// another device; else one without a name, of its device. Where none of these is said, an operation
+// on earlier memory takes that memory's context, which only judge() knows.
 Status Trace::place_context(const Operation& operation, Event& event) {
   auto& made = *building_;
   if (!operation.has(context) && !operation.has(device)) {

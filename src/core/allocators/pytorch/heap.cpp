@@ -19,6 +19,8 @@ const FreeBlocks& Heap::free_of(PoolId id, bool small) const noexcept {
   return found == pools_.end() ? kNone : found->second->free;
 }
 
+// A block keeps its address for life, since sets and neighbours point to it, so dropped ones are
+// used again in place.
 Block* Heap::make(const Block& block) {
   if (!spare_.empty()) {
     auto* const made = spare_.back();
@@ -39,6 +41,8 @@ void Heap::link(Block* before, Block* block, Block* after) noexcept {
   if (before == nullptr) block->segment->first = block;
 }
 
+// A block that nobody holds is in one set of its pool: that of free blocks, or that of unmapped
+// ones. Nodes of the set are used again, which spares most requests the heap.
 void Heap::insert(Block* block) {
   if (block->mapped) {
     block->lookups = block->pool->lookups;

@@ -75,12 +75,14 @@ class PytorchPool final : public PoolModel {
     return static_cast<pytorch::Block*>(block.handle);
   }
 
+  /// PyTorch's pools have two numbers, of a capture and of a handle. A PrivatePool stands for the
+  /// second.
   static PoolId id_of(PrivatePool pool) noexcept { return {0, index(pool)}; }
 
   Settings settings_;
   DeviceMemory& memory_;
-  PoolId pool_{};
-  std::optional<Allocator> allocator_;
+  PoolId pool_{};                       ///< That serves requests now.
+  std::optional<Allocator> allocator_;  ///< From begin() to end(); its memory is given back there.
 };
 
 }  // namespace emm::allocators::pytorch

@@ -178,6 +178,8 @@ Outcome run(const Program& program, const RunOptions& options) {
   std::vector<std::uint64_t> sizes(program.allocations, 0);
   allocator.on_completed([&](Block& block) { blocks[block.owner] = nullptr; });
   std::uint64_t live = 0;
+  // From here on the allocator is in another state than the recorded one was, so that later figures
+  // are no longer comparable.
   const auto differs = [&] {
     if (outcome.differs) return;
     outcome.differs = true;
@@ -232,6 +234,8 @@ Outcome run(const Program& program, const RunOptions& options) {
         outcome.peak_live = std::max(outcome.peak_live, live);
         break;
       }
+      // The program did without this memory. Where it is served now, it is freed at once: what the
+      // program would have done with it is not known.
       case Call::Kind::refused: {
         auto* const block = allocator.allocate(call.size, call.stream, call.pool);
         if (block == nullptr) {

@@ -223,6 +223,9 @@ bool serves(const State& state, const Settings& settings, std::uint64_t capacity
   return begun.fits && begun.allocator.allocate(size, stream) != nullptr;
 }
 
+// The largest request either takes a free block, or new memory after the cache was emptied, alone
+// or joined to what is mapped before it. Each such size is a candidate; since rounding and
+// splitting decide in the end, the largest that the model serves is the answer.
 std::optional<Largest> largest_request(const State& state, const Settings& settings,
                                        std::uint64_t capacity) {
   Begun begun(state, settings, capacity);

@@ -72,6 +72,7 @@ Answer<Nothing> VirtualMemory::release(PhysicalHandle handle) {
   return {.native = kSuccess, .value = {}, .size = size};
 }
 
+// cuMemMap wants an offset of zero; a part of a piece of physical memory is not simulated.
 Answer<Nothing> VirtualMemory::map(DevicePtr ptr, std::uint64_t size, std::uint64_t offset,
                                    PhysicalHandle handle) {
   if (size == 0 || !is_whole(ptr.value) || !is_whole(offset)) return {.native = kInvalidValue};
@@ -90,6 +91,8 @@ Answer<Nothing> VirtualMemory::map(DevicePtr ptr, std::uint64_t size, std::uint6
   return {.native = kSuccess, .value = {}, .size = size};
 }
 
+// One call may unmap several mappings, each whole. The caller adds the time of the first; the
+// answer has that of the others, and of physical memory that ends with its last mapping.
 Answer<Nothing> VirtualMemory::unmap(DevicePtr ptr, std::uint64_t size) {
   const std::lock_guard lock(mutex_);
   if (size == 0 || !is_reserved(ptr.value, size) || is_inside(ptr.value) ||

@@ -257,6 +257,8 @@ std::string_view BlockDecoder::read_texts() {
   return rest.empty() ? std::string_view() : "its dictionary has other lengths than bytes";
 }
 
+// Reads the shapes of the block, and gives each step its column. All counts are checked here, so
+// that take() need not ask whether a column has a further value.
 std::string_view BlockDecoder::read_shapes() {
   const auto& numbers = columns_[kShapeColumn];
   if (numbers.count != operations_) return kSizes;
@@ -414,6 +416,8 @@ std::string_view BlockDecoder::make_steps(Shape& shape, std::size_t count, std::
   return {};
 }
 
+// Tells a step where in the operation its value goes. Done once for each shape, so that take() only
+// stores. The type behind Step::to is that of the case in take().
 void BlockDecoder::aim(Step& step, const ColumnField& place, Operation& operation) noexcept {
   const auto member = place.member;
   switch (place.part) {
@@ -499,6 +503,8 @@ bool BlockDecoder::take_json(std::uint64_t value, std::string_view& to, bool nee
   return text.json == Text::Json::good && (!needed || !to.empty());
 }
 
+// Takes a step's next value. False for a value that no writer makes: an unknown string, or a number
+// that its member cannot have.
 inline bool BlockDecoder::take(Step& step, Shape& shape) {
   if (is_fixed(step.part)) {
     const auto value = *fixed_[static_cast<std::size_t>(step.part)]++;

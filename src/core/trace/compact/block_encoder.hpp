@@ -35,7 +35,7 @@ class BlockEncoder {
   struct Shape {
     Op op{};
     Members members{};
-    std::vector<ColumnField> places;
+    std::vector<ColumnField> places;  ///< A column each, from first_column on.
     std::size_t first_column = 0;
   };
 
@@ -56,12 +56,13 @@ class BlockEncoder {
     }
   };
 
-  Predictor before_, now_;
+  Predictor before_, now_;  ///< At the block's beginning, and after the last operation.
   std::vector<Shape> shapes_;
-  std::array<std::size_t, kOpCount> last_shape_{};
+  std::array<std::size_t, kOpCount> last_shape_{};  ///< Of each op: the next is likely the same.
   std::vector<std::vector<std::uint64_t>> columns_;
   std::size_t used_columns_ = kFixedColumns;
-  std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>> strings_;
+  std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>>
+      strings_;  ///< The place of each in the dictionary.
   std::string texts_;
   std::size_t text_bytes_ = 0;
   std::uint64_t first_time_ns_ = 0, last_time_ns_ = 0;

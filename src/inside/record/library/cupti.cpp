@@ -215,6 +215,8 @@ void* find_library() noexcept {
   return nullptr;
 }
 
+// Numbers of callbacks differ between versions of CUPTI, so functions are found by their names. Any
+// failure leaves the program unrecorded and running, and is said once.
 void subscribe() noexcept {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return say("libcuda.so.1 is not loaded", "");
@@ -263,6 +265,7 @@ void subscribe() noexcept {
     return say("", words != nullptr ? words : "cuptiSubscribe failed");
   }
   std::uint32_t unknown = 0;
+  // A version leaves out a number here and there; a long run without names is the end.
   for (std::uint32_t id = 1; id < kIdsMost && unknown < 64; ++id) {
     const char* name = nullptr;
     if (call.get_callback_name(cupti::kDriverApi, id, &name) != 0 || name == nullptr) {

@@ -263,6 +263,8 @@ void live_before(const Record& record) noexcept {
   }
 }
 
+// What a call ends was taken before the call, so that another thread may be given the same address
+// meanwhile; a call that failed gets it back here. What a call makes is noted here.
 void live_after(const Record& record) noexcept {
   if (record.result != 0) return restore_taken();
   taken.key = 0;
