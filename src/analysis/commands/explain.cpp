@@ -143,9 +143,7 @@ class Explain final : public CommandRun {
           trial::question_of(pytorch, pytorch.settings(), capacity, trial::Limit::device, event),
           {.peer_program = console.program(),
            .interrupted = &interrupted(),
-           .progress = [&](std::uint64_t done, std::uint64_t total) {
-             console.progress("trying remedies", done, total);
-           }});
+           .progress = console.progress_of("trying remedies")});
       console.end_progress();
       if (!advised) return std::move(advised).error();
       advice = *std::move(advised);
