@@ -40,7 +40,6 @@ std::vector<Need> needs(const trace::Lifetimes& lifetimes, const Clock& clock,
 std::vector<Need> bounds(const trace::Lifetimes& lifetimes, trace::Asked asked = trace::Asked::all);
 
 std::string to_text(const std::vector<Need>& needs);
-/// Writes an array, as the value of a member.
-void to_json(format::JsonWriter& json, const std::vector<Need>& needs);
+void write_members(format::JsonWriter& json, const Need& need);
 
 }  // namespace emm::inspect
