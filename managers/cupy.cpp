@@ -53,6 +53,7 @@ extern constinit const ManagerEntry cupy_manager{
         "limit=BYTES|NN%, version=14.1|13 (13: also 14.0), profile=standard|numba, count=10, "
         "ratio=0.2, capacity=<the device's>",
     .promise = Promise::host_only,
+    .limits_requested = false,
     .make = make_cupy,
 };
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,10 @@ class Console {
   /// Shows the progress of long work as a line that overwrites itself. Only on a terminal, and only
   /// after one second.
   void progress(std::string_view what, std::uint64_t done, std::uint64_t total);
+  /// The same as a function of what is done and of what is to be done. `what` is a literal.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress_of(std::string_view what) {
+    return [this, what](std::uint64_t done, std::uint64_t total) { progress(what, done, total); };
+  }
   /// Shows what is being done, for work that is not counted.
   void step(std::string_view what);
   void end_progress();  ///< Erases that line.
@@ -30,6 +35,11 @@ class Console {
   /// Writes the machine-readable part of an answer to `path`; "-" is stdout. A file gets all of
   /// `text` or nothing. `who` names the writer of a file that no option names.
   Status write(const std::string& path, std::string_view text, std::string_view who = {});
+  /// Writes what `text()` returns, if `path` was given.
+  template <class Text>
+  Status write_if(const std::string& path, const Text& text) {
+    return path.empty() ? Status() : write(path, text());
+  }
 
   int width() const noexcept;  ///< The terminal's columns; 100 without a terminal.
   const std::string& program() const noexcept { return program_; }  ///< Path of this executable.

@@ -132,17 +132,14 @@ std::string describe(const trace::Importer& importer, const trace::ImportCounts&
 void put_counts(format::JsonWriter& json, const trace::ImportCounts& counts) {
   json.member("rows", counts.rows);
   for (const auto& [word, value] : named(counts)) json.member(word, value);
-  json.key("notes").begin_array();
-  for (const auto& note : counts.notes) json.value(note);
-  json.end_array().end_object();
+  json.member("notes", counts.notes);
 }
 
 std::string to_json(const trace::Importer& importer, const trace::ImportCounts& counts) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.import/1").member("format", importer.name);
+  format::JsonAnswer json("emmctl.import/1");
+  json.member("format", importer.name);
   put_counts(json, counts);
-  return out + '\n';
+  return json.finish();
 }
 
 Result<trace::ImportCounts> read_with_progress(Console& console, const trace::Importer& importer,

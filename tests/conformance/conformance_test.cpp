@@ -59,6 +59,23 @@ std::vector<std::string> third_of_specs(std::size_t third) {
   for (std::size_t i = third; i < all.size(); i += 3) some.push_back(all[i]);
   return some;
 }
+/// Options under which a right manager once failed a clause.
+TEST(Suite, FailsNoManagerForAnOptionOfIts) {
+  struct Asked {
+    std::string manager, clause;
+  };
+  for (const auto& [manager, clause] :
+       {Asked{"pool:initial=32MiB", "RST-8"}, Asked{"pool:release_threshold=0", "ERR-6"},
+        Asked{"async:max=96MiB", "suite/limit"}, Asked{"pytorch:fraction=0.5", "suite/serves"},
+        Asked{"pytorch:fraction=0.1", "suite/large"},
+        Asked{"pytorch:fraction=0.5", "suite/beyond_4GiB"},
+        Asked{"cupy:limit=96MiB", "suite/limit"}}) {
+    const auto report = run_suite(subject_of(manager), {.globs = {clause}});
+
+    EXPECT_EQ(report.count(Verdict::Kind::fail), 0u) << manager << to_text(report);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(First, EveryBundledManager, ::testing::ValuesIn(third_of_specs(0)));
 INSTANTIATE_TEST_SUITE_P(Second, EveryBundledManager, ::testing::ValuesIn(third_of_specs(1)));
 INSTANTIATE_TEST_SUITE_P(Third, EveryBundledManager, ::testing::ValuesIn(third_of_specs(2)));

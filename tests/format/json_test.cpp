@@ -191,6 +191,64 @@ TEST(JsonWriter, IndentsWhereAsked) {
   EXPECT_EQ(out, "{\n  \"a\": 1,\n  \"b\": [\n    1,\n    2\n  ],\n  \"c\": []\n}");
 }
 
+enum class Colour { red, blue };
+std::string_view name(Colour colour) { return colour == Colour::red ? "red" : "blue"; }
+
+struct Wheel {
+  std::uint64_t bytes = 0;
+  Colour colour = Colour::red;
+  std::uint64_t hidden = 9;
+};
+EMM_MEMBERS_OF(Wheel, colour, bytes)
+
+struct Cart {
+  std::vector<Wheel> wheels{};
+  std::optional<Wheel> spare{};
+};
+EMM_MEMBERS_OF(Cart, spare, wheels)
+void write_members(JsonWriter& json, const Cart& cart) {
+  json.members(cart).member("count", cart.wheels.size());
+}
+
+TEST(JsonWriter, WritesAStructAsTheListOfItsMembersSays) {
+  std::string out;
+  JsonWriter json(out);
+
+  json.begin_object().member("wheel", Wheel{.bytes = 4});
+  json.member("none", std::optional<Wheel>())
+      .member("carts", std::vector<Cart>{{}, {{{}}, Wheel{}}});
+  json.end_object();
+
+  EXPECT_EQ(
+      out,
+      R"({"wheel":{"colour":"red","bytes":4},"none":null,"carts":[)"
+      R"({"spare":null,"wheels":[],"count":0},)"
+      R"({"spare":{"colour":"red","bytes":0},"wheels":[{"colour":"red","bytes":0}],"count":1}]})");
+}
+
+TEST(JsonWriter, MakesArraysAndObjectsOfWhatAFunctionWrites) {
+  std::string out;
+  JsonWriter json(out);
+  const std::vector<int> numbers{1, 2};
+
+  json.begin_object().objects("objects", numbers, [&](int each) { json.member("n", each); });
+  json.values("values", numbers, [](int each) { return -each; });
+  json.object("object", [&] { json.member_or_null("a", true, 1).member_or_null("b", false, 2); });
+  json.object("some", std::optional(3), [&](int each) { json.member("n", each); });
+  json.object("none", std::optional<int>(), [&](int each) { json.member("n", each); }).end_object();
+
+  EXPECT_EQ(out, R"({"objects":[{"n":1},{"n":2}],"values":[-1,-2],"object":{"a":1,"b":null},)"
+                 R"("some":{"n":3},"none":null})");
+}
+
+TEST(JsonAnswer, BeginsWithItsSchemaAndEndsTheObject) {
+  JsonAnswer json("emmctl.some/1");
+
+  json.member("a", 1);
+
+  EXPECT_EQ(json.finish(), "{\"schema\":\"emmctl.some/1\",\"a\":1}\n");
+}
+
 TEST(JsonWriter, AnyBytesBecomeAStringThatIsJson) {
   std::string out;
   append_json_string(out, std::string_view("q\" b\\ \n\t\x01 \xc3\xa9 \xff \xed\xa0\x80", 18));

@@ -356,7 +356,7 @@ TEST(LateFrees, AreReplayedFromTheNextRequestToTheLongestThatOneWaited) {
   const auto late = as_late(program);
 
   EXPECT_EQ(lateness.late, 10u);
-  EXPECT_EQ(lateness.longest, 3u);
+  EXPECT_EQ(lateness.longest_requests, 3u);
   ASSERT_FALSE(late.empty());
   EXPECT_EQ(run(late.front(), {}).counts.peak_reserved, 20 * kMiB);
   EXPECT_EQ(run(late.back(), {}).counts.peak_reserved, 80 * kMiB);

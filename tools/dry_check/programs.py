@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs of PyTorch that tools/dry-check runs with and without a GPU: programs.py NAME [--limit BYTES]
+"""Programs of PyTorch that tools/dry-check runs with and without a GPU: programs.py NAME [--limit BYTES] [--batch N] [--free BYTES]
 
 Each prints one line of JSON: the peaks of reserved and of allocated bytes, the total of the device, and whether it ran out of
 memory. None takes a size from a computed value, and none uses cuDNN.
@@ -14,6 +14,7 @@ from torch import nn
 torch.backends.cudnn.enabled = False
 torch.backends.cuda.enable_cudnn_sdp(False)
 DEVICE = "cuda"
+BATCH = None  # of --batch; each program has its own otherwise
 
 
 def train(model, inputs, loss_of, steps=4, optimizer=torch.optim.AdamW):
@@ -27,7 +28,8 @@ def train(model, inputs, loss_of, steps=4, optimizer=torch.optim.AdamW):
 
 def perceptron():
     model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000))
-    train(model, lambda step: (torch.randn(512 + 64 * step, 1024, device=DEVICE), torch.zeros(512 + 64 * step, dtype=torch.long, device=DEVICE)),
+    rows = BATCH or 512
+    train(model, lambda step: (torch.randn(rows + 64 * step, 1024, device=DEVICE), torch.zeros(rows + 64 * step, dtype=torch.long, device=DEVICE)),
           lambda net, x, y: nn.functional.cross_entropy(net(x), y))
 
 
@@ -64,7 +66,7 @@ def gpt(autocast=None):
     def loss_of(net, ids):
         with torch.autocast(DEVICE, dtype=autocast or torch.bfloat16, enabled=autocast is not None):
             return nn.functional.cross_entropy(net(ids).flatten(0, 1).float(), ids.flatten())
-    train(Gpt(), lambda step: (torch.zeros(8, 512 - 96 * (step % 3), dtype=torch.long, device=DEVICE),), loss_of, steps=5)
+    train(Gpt(), lambda step: (torch.zeros(BATCH or 8, 512 - 96 * (step % 3), dtype=torch.long, device=DEVICE),), loss_of, steps=5)
 
 
 def lstm():
@@ -75,7 +77,7 @@ def lstm():
 
         def forward(self, ids):
             return self.head(self.steps(self.words(ids))[0])
-    train(Net(), lambda step: (torch.zeros(32, 40 + 8 * step, dtype=torch.long, device=DEVICE),),
+    train(Net(), lambda step: (torch.zeros(BATCH or 32, 40 + 8 * step, dtype=torch.long, device=DEVICE),),
           lambda net, ids: nn.functional.cross_entropy(net(ids).flatten(0, 1), ids.flatten()), optimizer=torch.optim.Adam)
 
 
@@ -101,7 +103,7 @@ class UNet(nn.Module):
 
 
 def unet():
-    train(UNet(), lambda step: (torch.randn(4, 3, 128 + 32 * (step % 2), 128, device=DEVICE),),
+    train(UNet(), lambda step: (torch.randn(BATCH or 4, 3, 128 + 32 * (step % 2), 128, device=DEVICE),),
           lambda net, x: nn.functional.mse_loss(net(x), x), steps=3)
 
 
@@ -124,12 +126,18 @@ PROGRAMS = {"perceptron": perceptron, "gpt": gpt, "gpt-bf16": lambda: gpt(torch.
 
 
 def main():
+    global BATCH
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=sorted(PROGRAMS))
     parser.add_argument("--limit", type=int, help="bytes that the process may have")
+    parser.add_argument("--batch", type=int, help="not of streams")
+    parser.add_argument("--free", type=int, help="bytes that are free on the card when it begins: the rest is taken first")
     arguments = parser.parse_args()
+    BATCH = arguments.batch
     torch.manual_seed(0)
     total = torch.cuda.get_device_properties(0).total_memory
+    if arguments.free:
+        rest = torch.empty(torch.cuda.mem_get_info()[0] - arguments.free, dtype=torch.uint8, device=DEVICE)  # noqa: F841: it lives to the end
     if arguments.limit:
         torch.cuda.set_per_process_memory_fraction(arguments.limit / total)
     failed = None

@@ -76,10 +76,8 @@ class AdversaryRun final : public CommandRun {
       if (auto written = write(*found, name); !written) return written.error();
       say_trace_in(console, out_);
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(*found, name)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return to_json(*found, name); }); !written)
+      return written.error();
     const bool judged = found->failed || found->peak_reserved != 0;
     if (judged && out_ != "-" && json_ != "-") {
       console.result(to_text(*found, name, console.width()));
@@ -127,23 +125,16 @@ class AdversaryRun final : public CommandRun {
   }
 
   std::string to_json(const trial::Adversary& found, const std::string& manager) const {
-    std::string out;
-    format::JsonWriter json(out, 2);
-    json.begin_object().member("schema", "emmctl.adversary/1").member("manager", manager);
-    json.member("seed", options_.seed)
-        .member("trials", found.trials)
-        .member("found_at", found.found_at);
-    json.member("requests", std::uint64_t{found.program.size()})
-        .member("begun_from", found.begun_from);
-    json.member("peak_live_bytes", found.peak_live)
-        .member("peak_reserved_bytes", found.peak_reserved);
+    format::JsonAnswer json("emmctl.adversary/1", 2);
+    json.member("manager", manager).member("seed", options_.seed).member("trials", found.trials);
+    json.member("found_at", found.found_at).member("requests", found.program.size());
+    json.member("begun_from", found.begun_from).member("peak_live_bytes", found.peak_live);
+    json.member("peak_reserved_bytes", found.peak_reserved);
     json.member("counted_live_bytes", std::max(found.peak_live, options_.live_least));
-    json.member("reserved_over_live", found.ratio)
-        .member("pattern_reserved_over_live", found.pattern_ratio);
-    json.member("failed", found.failed.has_value())
-        .member("complete", !found.interrupted)
-        .end_object();
-    return out + '\n';
+    json.member("reserved_over_live", found.ratio);
+    json.member("pattern_reserved_over_live", found.pattern_ratio);
+    json.member("failed", found.failed.has_value()).member("complete", !found.interrupted);
+    return json.finish();
   }
 
   std::string out_, json_, size_max_ = "1GiB", live_least_ = "1GiB";

@@ -302,9 +302,7 @@ class Compare final : public CommandRun {
                                       .time_ns = time_ns,
                                       .peer_program = console.program(),
                                       .interrupted = &interrupted(),
-                                      .progress = [&](std::uint64_t done, std::uint64_t total) {
-                                        console.progress("runs", done, total);
-                                      }});
+                                      .progress = console.progress_of("runs")});
     console.end_progress();
     if (!comparison) return std::move(comparison).error();
     for (const auto& note : comparison->notes) console.say(note);
@@ -335,16 +333,13 @@ class Compare final : public CommandRun {
       }
       if (auto written = console.write(json_, text); !written) return written;
     }
-    if (!markdown_.empty()) {
-      if (auto written = console.write(markdown_, trial::to_markdown(all.rows)); !written)
-        return written;
-    }
-    if (!csv_.empty()) {
-      if (auto written = console.write(csv_, trial::to_csv(all.rows)); !written) return written;
-    }
-    if (!svg_.empty()) {
-      if (auto written = console.write(svg_, trial::to_svg(all.rows)); !written) return written;
-    }
+    if (auto written = console.write_if(markdown_, [&] { return trial::to_markdown(all.rows); });
+        !written)
+      return written;
+    if (auto written = console.write_if(csv_, [&] { return trial::to_csv(all.rows); }); !written)
+      return written;
+    if (auto written = console.write_if(svg_, [&] { return trial::to_svg(all.rows); }); !written)
+      return written;
     const auto outputs = {&json_, &markdown_, &csv_, &svg_, &junit_};
     if (std::none_of(outputs.begin(), outputs.end(), [](const auto* path) { return *path == "-"; }))
       console.result(all.text);

@@ -75,10 +75,10 @@ class DiffRun final : public CommandRun {
         console.say(fleet::passed(condition, diff));
       }
     }
-    if (!json_.empty()) {
-      const auto written = console.write(json_, fleet::to_json(diff, sites, failures));
-      if (!written) return written.error();
-    }
+    if (auto written =
+            console.write_if(json_, [&] { return fleet::to_json(diff, sites, failures); });
+        !written)
+      return written.error();
     if (json_ != "-") {
       auto brief = fleet::brief(diff, sites);
       if (!diff.is_nothing())

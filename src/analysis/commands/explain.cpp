@@ -116,11 +116,7 @@ class Explain final : public CommandRun {
     allocators::pytorch::Recording pytorch;
     auto recording = load_recording(console, trace_, &pytorch, *std::move(source));
     if (!recording) return std::move(recording).error();
-    if (const auto cut = recording->stacks_cut(); cut > 0) {
-      console.say(text::format(
-          "{} call stacks are kept only in their most telling frames, because there are too many",
-          text::grouped(cut)));
-    }
+    say_cut_stacks(console, *recording);
     const trace::Lifetimes lifetimes(recording->trace());
     if (auto summed = lifetimes.can_be_summed(); !summed) return summed.error();
     auto [report, fit_checks] = inspect::explain(*recording, lifetimes, capacity);
@@ -143,9 +139,7 @@ class Explain final : public CommandRun {
           trial::question_of(pytorch, pytorch.settings(), capacity, trial::Limit::device, event),
           {.peer_program = console.program(),
            .interrupted = &interrupted(),
-           .progress = [&](std::uint64_t done, std::uint64_t total) {
-             console.progress("trying remedies", done, total);
-           }});
+           .progress = console.progress_of("trying remedies")});
       console.end_progress();
       if (!advised) return std::move(advised).error();
       advice = *std::move(advised);

@@ -126,10 +126,7 @@ class FitRun final : public CommandRun {
                           .other_start = trial::need_of(other),
                           .hint = loaded->trace.least_capacity(),
                           .jobs = jobs_,
-                          .progress =
-                              [&](std::uint64_t trials, std::uint64_t expected) {
-                                console.progress("trials", trials, expected);
-                              }},
+                          .progress = console.progress_of("trials")},
                          *deadline, shown);
       console.end_progress();
       if (!fit) return std::move(fit).error();
@@ -137,10 +134,8 @@ class FitRun final : public CommandRun {
       if (!fit->judged_nothing) text += trial::to_text(*fit, shown);
       all.push_back({.fit = *std::move(fit), .shown = std::move(shown)});
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(all)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return trial::to_json(all); }); !written)
+      return written.error();
     return answer(console, all, more ? text : std::string());
   }
 
@@ -283,16 +278,11 @@ class FitRun final : public CommandRun {
     }
     std::vector<const trace::Trace*> traces;
     for (const auto& each : loaded) traces.push_back(&each.trace);
-    const auto found =
-        trial::together(traces, managers, [&](std::uint64_t done, std::uint64_t total) {
-          console.progress("processes", done, total);
-        });
+    const auto found = trial::together(traces, managers, console.progress_of("processes"));
     console.end_progress();
     if (!found) return found.error();
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(*found)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return trial::to_json(*found); }); !written)
+      return written.error();
     if (json_ != "-") console.result(trial::to_text(*found));
     if (found->interrupted) console.say("interrupted; what is known so far is in the answer");
     const bool any = std::any_of(found->rows.begin(), found->rows.end(),

@@ -140,11 +140,7 @@ class Inspect final : public CommandRun {
     TeeSink also(state, gap_.empty() ? nullptr : &of_pytorch);
     auto recording = load_recording(console, trace_, &also);
     if (!recording) return std::move(recording).error();
-    if (const auto cut = recording->stacks_cut(); cut > 0) {
-      console.say(text::format(
-          "{} call stacks are kept only in their most telling frames, because there are too many",
-          text::grouped(cut)));
-    }
+    say_cut_stacks(console, *recording);
     const auto& trace = recording->trace();
     console.step("lifetimes and peak");
     const trace::Lifetimes lifetimes(trace);

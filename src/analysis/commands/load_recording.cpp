@@ -1,5 +1,6 @@
 #include "commands/load_recording.hpp"
 
+#include "base/text.hpp"
 #include "cli/tee_sink.hpp"
 
 namespace emm::cli {
@@ -23,6 +24,13 @@ Result<inspect::Recording> load_recording(Console& console, const TraceArgument&
   if ((*importer)->name != kTraceFormat) console.say(describe(**importer, *counts));
   for (const auto& note : counts->notes) console.say(note);
   return recording;
+}
+
+void say_cut_stacks(Console& console, const inspect::Recording& recording) {
+  if (recording.stacks_cut() == 0) return;
+  console.say(text::format(
+      "{} call stacks are kept only in their most telling frames, because there are too many",
+      text::grouped(recording.stacks_cut())));
 }
 
 }  // namespace emm::cli

@@ -10,5 +10,7 @@ namespace emm::cli {
 Result<inspect::Recording> load_recording(Console& console, const TraceArgument& argument,
                                           trace::OperationSink* also = nullptr,
                                           std::unique_ptr<format::ByteSource> opened = nullptr);
+/// Says how many call stacks the recording has only in part, if any.
+void say_cut_stacks(Console& console, const inspect::Recording& recording);
 
 }  // namespace emm::cli

@@ -157,10 +157,9 @@ class Minimize final : public CommandRun {
       if (reduction->interrupted)
         console.say("interrupted; the smallest trace found until then was written");
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, trial::to_json(*reduction, shown)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return trial::to_json(*reduction, shown); });
+        !written)
+      return written.error();
     return code;
   }
 

@@ -101,32 +101,23 @@ std::string words_of_run(const RunLogs& logs, bool more) {
 }
 
 std::string json_of(const std::vector<RunLogs>& runs) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.ranks-log/1").key("runs").begin_array();
-  for (const auto& logs : runs) {
-    json.begin_object().member("name", logs.name).member("lines", logs.lines);
-    json.key("ranks").begin_array();
-    for (const auto& rank : logs.ranks) json.value(rank);
-    json.end_array().key("failed").begin_array();
-    for (const auto& each : logs.failed) {
+  format::JsonAnswer json("emmctl.ranks-log/1");
+  json.objects("runs", runs, [&](const RunLogs& logs) {
+    json.member("name", logs.name).member("lines", logs.lines).member("ranks", logs.ranks);
+    json.objects("failed", logs.failed, [&](const auto& each) {
       const auto answer = message::answer(each.message);
-      const auto& asked = each.message[message::Meaning::asked];
-      json.begin_object().member("rank", each.rank).member("log", each.path);
+      const auto asked = each.message.bytes(message::Meaning::asked);
+      const auto bytes = asked.value_or(message::Range());
+      json.member("rank", each.rank).member("log", each.path);
       json.member("line", each.message.line).member("device", each.message.device);
       json.member("framework", message::framework(each.message.wording->speaker));
-      json.member("cause", inspect::name(answer.cause)).member("certain", answer.is_certain);
-      json.member("asked_least_bytes",
-                  asked ? std::optional(asked->bytes.least) : std::optional<std::uint64_t>());
-      json.member("asked_most_bytes",
-                  asked ? std::optional(asked->bytes.most) : std::optional<std::uint64_t>());
+      json.member("cause", answer.cause).member("certain", answer.is_certain);
+      json.member_or_null("asked_least_bytes", asked.has_value(), bytes.least);
+      json.member_or_null("asked_most_bytes", asked.has_value(), bytes.most);
       json.member("words", text::join(answer.lead, " ")).member("text", each.message.text);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    });
+  });
+  return json.finish();
 }
 
 }  // namespace
@@ -159,10 +150,8 @@ Result<ExitCode> ranks_of_logs(Console& console, const std::vector<std::string>&
     if (!text.empty()) text += '\n';
     text += words_of_run(logs, more);
   }
-  if (!json.empty()) {
-    auto written = console.write(json, json_of(runs));
-    if (!written) return written.error();
-  }
+  if (auto written = console.write_if(json, [&] { return json_of(runs); }); !written)
+    return written.error();
   if (text.empty()) {
     console.say(text::format("no out-of-memory message in {} log{}", files.size(),
                              files.size() == 1 ? "" : "s"));

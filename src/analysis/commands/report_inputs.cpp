@@ -292,8 +292,7 @@ Status ReportInputs::replay(Console& console, const trace::Trace& trace,
       {.trace = trace,
        .manager = manager,
        .interrupted = &interrupted(),
-       .progress = [&](std::uint64_t done,
-                       std::uint64_t total) { console.progress("replay", done, total); },
+       .progress = console.progress_of("replay"),
        .open_log = [&](const log::LogOptions&) -> Result<log::RecordSink*> { return &sink; },
        .work = work},
       words);
@@ -319,9 +318,7 @@ Status ReportInputs::advise(Console& console, const inspect::Recording& recordin
       trial::question_of(of_pytorch, of_pytorch.settings(), {}, trial::Limit::device, oom.event),
       {.peer_program = console.program(),
        .interrupted = &interrupted(),
-       .progress = [&](std::uint64_t done, std::uint64_t total) {
-         console.progress("remedies", done, total);
-       }});
+       .progress = console.progress_of("remedies")});
   console.end_progress();
   if (!advice) return advice.error();
   part.json.insert(part.json.rfind('}'),
@@ -340,9 +337,7 @@ Status ReportInputs::tune(Console& console, const trace::Trace& trace,
                                   {.question = trial::question_of(recording, recording.settings()),
                                    .peer_program = console.program(),
                                    .interrupted = &interrupted(),
-                                   .progress = [&](std::uint64_t done, std::uint64_t total) {
-                                     console.progress("settings", done, total);
-                                   }});
+                                   .progress = console.progress_of("settings")});
   console.end_progress();
   if (!tuning) return tuning.error();
   const auto json = format::parse_json(trial::to_json(*tuning, trace), path);

@@ -172,9 +172,7 @@ class Sweep final : public CommandRun {
                                  .jobs = jobs,
                                  .tries = tries_,
                                  .interrupted = &interrupted(),
-                                 .progress = [&](std::uint64_t done, std::uint64_t total) {
-                                   console.progress("cells", done, total);
-                                 }});
+                                 .progress = console.progress_of("cells")});
     console.end_progress();
     return ran;
   }
@@ -236,10 +234,9 @@ class Sweep final : public CommandRun {
       if (auto written = console.write(csv_, sweep::csv_header() + rows); !written)
         return written.error();
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, sweep::to_json(progress, folder_)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return sweep::to_json(progress, folder_); });
+        !written)
+      return written.error();
     if (json_ != "-" && csv_ != "-") console.result(sweep::to_text(progress, folder, cells));
     if (progress.failed > 0) return ExitCode::failure;
     return progress.done == progress.cells ? ExitCode::fine : ExitCode::inconclusive;

@@ -114,22 +114,18 @@ class TuneRun final : public CommandRun {
     // under.
     if (asked && fraction_.empty()) program.settings.drop_limit();
     say_agreement(console, recording, program);
-    options.progress = [&](std::uint64_t done, std::uint64_t total) {
-      console.progress("trying settings", done, total);
-    };
+    options.progress = console.progress_of("trying settings");
     if (!block_.empty()) return spare(console, program, loaded->trace, options);
     auto tuning = trial::tune(program, loaded->trace, options);
     console.end_progress();
     if (!tuning) return tuning.error();
     if (fraction_.empty()) tuning->inferred_limit = inferred_limit(recording);
-    if (!json_.empty()) {
-      if (auto done = console.write(json_, to_json(*tuning, loaded->trace)); !done)
-        return done.error();
-    }
-    if (!markdown_.empty()) {
-      if (auto done = console.write(markdown_, to_markdown(*tuning, loaded->trace)); !done)
-        return done.error();
-    }
+    if (auto done = console.write_if(json_, [&] { return to_json(*tuning, loaded->trace); }); !done)
+      return done.error();
+    if (auto done =
+            console.write_if(markdown_, [&] { return to_markdown(*tuning, loaded->trace); });
+        !done)
+      return done.error();
     if (json_ != "-" && markdown_ != "-")
       console.result(more ? to_text(*tuning, loaded->trace, top_, console.width())
                           : format::to_text(brief_of(*tuning, loaded->trace)));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/condition.hpp"
+#include "base/members.hpp"
 #include "fleet/rank.hpp"
 #include "format/brief.hpp"
 
@@ -76,6 +77,7 @@ struct AtPeaks {
   std::uint32_t since = 0;
   bool differs = false;  ///< Whether `since` is set.
 };
+EMM_MEMBERS_OF(AtPeaks, count_a, bytes_a, count_b, bytes_b)
 
 /// How run B differs from run A.
 struct Diff {

@@ -231,71 +231,39 @@ std::string to_text(const Diff& diff, const Sites& sites, const DiffShown& shown
 
 std::string to_json(const Diff& diff, const Sites& sites,
                     const std::vector<std::string>& failures) {
-  std::string out;
-  format::JsonWriter json(out, 2);
+  format::JsonAnswer json("emmctl.diff/1", 2);
   const auto site = [&](std::uint32_t number) {
-    json.key("call_site");
-    number == 0 ? json.null() : json.value(sites.name(number));
+    json.member_or_null("call_site", number != 0, sites.name(number));
   };
   const auto run = [&](std::string_view name, const RecordedRun& of) {
-    json.key(name)
-        .begin_object()
-        .member("trace", of.name)
-        .member("events", of.events)
-        .member("requests", std::uint64_t{of.allocations.size()})
-        .member("refused", of.refused)
-        .member("steps", of.steps)
-        .member("before_bytes", of.before)
-        .member("peak_live_bytes", of.peak_live)
-        .member("peak_event", of.peak_event)
-        .member("live_at_end_bytes", of.live_at_end);
-    json.key("peak_reserved_bytes").value(of.reserved);
-    json.end_object();
+    json.object(name, [&] {
+      json.member("trace", of.name).member("events", of.events);
+      json.member("requests", of.allocations.size()).member("refused", of.refused);
+      json.member("steps", of.steps).member("before_bytes", of.before);
+      json.member("peak_live_bytes", of.peak_live).member("peak_event", of.peak_event);
+      json.member("live_at_end_bytes", of.live_at_end).member("peak_reserved_bytes", of.reserved);
+    });
   };
-  json.begin_object().member("schema", "emmctl.diff/1").member("same", diff.is_nothing());
+  json.member("same", diff.is_nothing());
   run("a", diff.a);
   run("b", diff.b);
-  json.member("matched", diff.matched)
-      .member("matched_by", diff.by_site ? "call site" : "size")
-      .key("changes")
-      .begin_array();
-  for (const auto& finding : diff.findings) {
-    json.begin_object()
-        .member("change", name(finding.change))
-        .member("times", finding.times)
-        .member("bytes", finding.bytes)
-        .member("since_event", finding.since)
-        .member("requests", finding.count)
-        .member("words", finding_words(finding, sites))
-        .key("sites")
-        .begin_array();
-    for (const auto& each : finding.sites) {
-      json.begin_object();
+  json.member("matched", diff.matched).member("matched_by", diff.by_site ? "call site" : "size");
+  json.objects("changes", diff.findings, [&](const Finding& finding) {
+    json.member("change", finding.change).member("times", finding.times);
+    json.member("bytes", finding.bytes).member("since_event", finding.since);
+    json.member("requests", finding.count).member("words", finding_words(finding, sites));
+    json.objects("sites", finding.sites, [&](const SiteChange& each) {
       site(each.site);
-      json.member("count_a", each.count_a)
-          .member("count_b", each.count_b)
-          .member("bytes", each.bytes)
-          .member("since_event", each.since)
-          .end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().key("at_peaks").begin_array();
-  for (const auto& each : diff.at_peaks) {
-    json.begin_object();
+      json.member("count_a", each.count_a).member("count_b", each.count_b);
+      json.member("bytes", each.bytes).member("since_event", each.since);
+    });
+  });
+  json.objects("at_peaks", diff.at_peaks, [&](const AtPeaks& each) {
     site(each.site);
-    json.key("size");
-    each.size == 0 ? json.null() : json.value(each.size);
-    json.member("count_a", each.count_a)
-        .member("bytes_a", each.bytes_a)
-        .member("count_b", each.count_b)
-        .member("bytes_b", each.bytes_b)
-        .end_object();
-  }
-  json.end_array().key("failures").begin_array();
-  for (const auto& words : failures) json.value(words);
-  json.end_array().end_object();
-  return out + '\n';
+    json.member_or_null("size", each.size != 0, each.size).members(each);
+  });
+  json.member("failures", failures);
+  return json.finish();
 }
 
 }  // namespace emm::fleet

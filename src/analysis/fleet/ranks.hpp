@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/members.hpp"
 #include "fleet/rank.hpp"
 #include "format/brief.hpp"
 
@@ -36,6 +37,7 @@ struct Excess {
   std::uint64_t others_count = 0, others_bytes = 0;  ///< The median of the others.
   std::uint64_t more() const noexcept { return bytes - others_bytes; }
 };
+EMM_MEMBERS_OF(Excess, size, count, bytes, others_count, others_bytes)
 
 /// The rank has as many allocations at the peak as the others, but larger ones: longer sequences, a
 /// larger batch or a larger part.
@@ -45,6 +47,7 @@ struct Larger {
   std::uint64_t bytes = 0;         ///< Of those.
   std::uint64_t others_bytes = 0;  ///< Likewise for the others, each at its own peak; their median.
 };
+EMM_MEMBERS_OF(Larger, allocations, others_allocations, own_sizes, bytes, others_bytes)
 
 /// The rank has more live than the others only in small parts of the recording.
 struct Spike {

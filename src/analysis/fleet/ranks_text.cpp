@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <tuple>
 
@@ -327,49 +328,52 @@ std::string table(const Comparison& comparison) {
   return format::columns("lrrrrrrrl", rows);
 }
 
-void put(format::JsonWriter& json, std::string_view name,
-         const std::optional<std::uint64_t>& value) {
-  json.key(name).value(value);
-}
-
 void put_site(format::JsonWriter& json, const Sites& sites, std::uint32_t site) {
-  json.key("call_site");
-  site == 0 ? json.null() : json.value(sites.name(site));
+  json.member_or_null("call_site", site != 0, sites.name(site));
 }
 
 void put_request(format::JsonWriter& json, std::string_view name, const Rank& rank,
                  const std::optional<Request>& request, const Sites& sites) {
-  json.key(name).begin_object().member("rank", rank.file.label);
-  json.key("event");
-  request ? json.value(request->event) : json.null();
-  json.key("size");
-  request ? json.value(request->size) : json.null();
-  put_site(json, sites, request ? request->site : 0);
-  json.end_object();
+  const auto of = request.value_or(Request());
+  json.object(name, [&] {
+    json.member("rank", rank.file.label).member_or_null("event", request.has_value(), of.event);
+    json.member_or_null("size", request.has_value(), of.size);
+    put_site(json, sites, of.site);
+  });
 }
 
 void put_rank(format::JsonWriter& json, const Comparison& comparison, std::size_t place) {
   const auto& rank = comparison.ranks[place];
-  json.begin_object()
-      .member("rank", rank.file.label)
-      .member("path", rank.file.path)
-      .member("read", rank.read);
-  json.key("device").value(rank.device);
-  json.key("fault");
-  rank.fault.empty() ? json.null() : json.value(rank.fault);
-  json.member("events", rank.events)
-      .member("requests", std::uint64_t{rank.requests.size()})
-      .member("refused", rank.refused)
-      .member("peak_live_bytes", rank.peak_live)
-      .member("peak_event", rank.peak_event);
-  put(json, "peak_reserved_bytes", rank.reserved);
-  put(json, "outside_bytes", rank.outside);
-  put(json, "limit_bytes", rank.limit);
-  json.member("used_bytes", rank.read ? compared(comparison, rank) : 0);
-  json.key("parts_at");
+  json.begin_object().member("rank", rank.file.label).member("path", rank.file.path);
+  json.member("read", rank.read).member("device", rank.device);
+  json.member_or_null("fault", !rank.fault.empty(), rank.fault);
+  json.member("events", rank.events).member("requests", rank.requests.size());
+  json.member("refused", rank.refused).member("peak_live_bytes", rank.peak_live);
+  json.member("peak_event", rank.peak_event).member("peak_reserved_bytes", rank.reserved);
+  json.member("outside_bytes", rank.outside).member("limit_bytes", rank.limit);
+  json.member("used_bytes", rank.read ? compared(comparison, rank) : 0).key("parts_at");
   const auto& parting = comparison.partings[place];
   parting && parting->there ? json.value(parting->there->event) : json.null();
   json.end_object();
+}
+
+/// Writes the member "tightest".
+void put_tightest(format::JsonWriter& json, const Comparison& set, const Sites& sites) {
+  json.object("tightest", set.tightest, [&](std::size_t tightest) {
+    const auto& rank = set.ranks[tightest];
+    const auto used = compared(set, rank);
+    const auto label_of = [&](std::size_t i) { return set.ranks[i].file.label; };
+    json.member("rank", rank.file.label).values("as_tight", set.as_tight, label_of);
+    json.member("used_bytes", used);
+    const auto& next = set.ranks[set.next.value_or(tightest)];
+    json.member_or_null("next", set.next.has_value(), next.file.label);
+    json.member_or_null("more_than_next_bytes", set.next.has_value(),
+                        used - std::min(used, compared(set, next)));
+    json.member("others_median_bytes", set.median_used).member("reason", set.reason);
+    json.member("reason_bytes", set.reason_bytes).member("also", set.also);
+    json.member("also_bytes", set.also == Reason::nothing ? 0 : set.also_bytes);
+    json.member("words", std::array{tightest_words(set), reason_words(set, sites)});
+  });
 }
 
 bool is_tighter(const Comparison& a, const Comparison& b) {
@@ -553,96 +557,38 @@ std::string tightest_of(const std::vector<const Comparison*>& sets, const Sites&
 
 std::string to_json(const std::vector<Comparison>& sets, const Sites& sites,
                     const RanksShown& shown) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object().member("schema", "emmctl.ranks/1").key("sets").begin_array();
-  for (const auto& set : sets) {
-    json.begin_object().member("name", set.name).key("ranks").begin_array();
+  format::JsonAnswer json("emmctl.ranks/1", 2);
+  json.objects("sets", sets, [&](const Comparison& set) {
+    json.member("name", set.name).key("ranks").begin_array();
     for (std::size_t i = 0; i < set.ranks.size(); ++i) put_rank(json, set, i);
-    json.end_array().key("missing").begin_array();
-    for (const auto number : set.missing) json.value(number);
-    json.end_array().key("missing_places").begin_array();
-    for (const auto& label : set.missing_places) json.value(label);
-    json.end_array().key("tightest");
-    if (set.tightest) {
-      const auto& rank = set.ranks[*set.tightest];
-      const auto used = compared(set, rank);
-      json.begin_object().member("rank", rank.file.label).key("as_tight").begin_array();
-      for (const auto i : set.as_tight) json.value(set.ranks[i].file.label);
-      json.end_array().member("used_bytes", used).key("next");
-      set.next ? json.value(set.ranks[*set.next].file.label) : json.null();
-      json.key("more_than_next_bytes");
-      if (set.next) {
-        const auto theirs = compared(set, set.ranks[*set.next]);
-        json.value(used - std::min(used, theirs));
-      } else {
-        json.null();
-      }
-      json.member("others_median_bytes", set.median_used)
-          .member("reason", name(set.reason))
-          .member("reason_bytes", set.reason_bytes)
-          .member("also", name(set.also))
-          .member("also_bytes", set.also == Reason::nothing ? 0 : set.also_bytes);
-      json.key("words").begin_array();
-      json.value(tightest_words(set)).value(reason_words(set, sites)).end_array().end_object();
-    } else {
-      json.null();
-    }
-    json.key("larger");
-    if (set.larger) {
-      json.begin_object()
-          .member("allocations", set.larger->allocations)
-          .member("others_allocations", set.larger->others_allocations)
-          .member("own_sizes", set.larger->own_sizes)
-          .member("bytes", set.larger->bytes)
-          .member("others_bytes", set.larger->others_bytes)
-          .end_object();
-    } else {
-      json.null();
-    }
-    json.key("spike");
-    if (set.spike) {
-      json.begin_object()
-          .member("elsewhere_bytes", set.spike->elsewhere)
-          .key("stretches")
-          .begin_array();
-      for (const auto& [first, last] : set.spike->events)
-        json.begin_object().member("first", first).member("last", last).end_object();
-      json.end_array().end_object();
-    } else {
-      json.null();
-    }
-    json.key("beyond_others").begin_array();
-    for (std::size_t i = 0; i < std::min(shown.top, set.keys.size()); ++i) {
-      const auto& key = set.keys[i];
-      json.begin_object();
+    json.end_array();
+    json.member("missing", set.missing).member("missing_places", set.missing_places);
+    put_tightest(json, set, sites);
+    json.member("larger", set.larger);
+    json.object("spike", set.spike, [&](const Spike& spike) {
+      json.member("elsewhere_bytes", spike.elsewhere);
+      json.objects("stretches", spike.events, [&](const auto& stretch) {
+        json.member("first", stretch.first).member("last", stretch.second);
+      });
+    });
+    json.objects("beyond_others", inspect::first_of(set.keys, shown.top), [&](const Excess& key) {
       put_site(json, sites, key.site);
-      json.member("size", key.size)
-          .member("count", key.count)
-          .member("bytes", key.bytes)
-          .member("others_count", key.others_count)
-          .member("others_bytes", key.others_bytes)
-          .end_object();
-    }
-    json.end_array().key("parting");
-    if (set.parting) {
-      json.begin_object().member("alike_requests", set.parting->alike);
-      put_request(json, "here", set.ranks[set.parting->rank], set.parting->here, sites);
-      put_request(json, "there", set.ranks[set.parting->other], set.parting->there, sites);
-      json.end_object();
-    } else {
-      json.null();
-    }
+      json.members(key);
+    });
+    json.object("parting", set.parting, [&](const Parting& parting) {
+      json.member("alike_requests", parting.alike);
+      put_request(json, "here", set.ranks[parting.rank], parting.here, sites);
+      put_request(json, "there", set.ranks[parting.other], parting.there, sites);
+    });
     json.key("alike").begin_array();
     for (const auto& group : set.alike) {
       json.begin_array();
       for (const auto i : group) json.value(set.ranks[i].file.label);
       json.end_array();
     }
-    json.end_array().member("even_bytes", set.even).end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    json.end_array().member("even_bytes", set.even);
+  });
+  return json.finish();
 }
 
 }  // namespace emm::fleet

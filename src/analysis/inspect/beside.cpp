@@ -276,28 +276,20 @@ std::string to_json(const Beside& beside, const std::string& file) {
   format::JsonWriter json(out);
   json.begin_object().member("file", file).member("of_processes", beside.of_processes);
   json.member("held_is", beside.of_reserved ? "reserved" : "live");
-  json.key("zone_seconds");
-  if (beside.zone_seconds)
-    json.value(*beside.zone_seconds);
-  else
-    json.null();
-  json.member("unmatched", beside.unmatched.empty() ? std::optional<std::string_view>()
-                                                    : std::string_view(beside.unmatched));
+  json.member("zone_seconds", beside.zone_seconds);
+  json.member_or_null("unmatched", !beside.unmatched.empty(), beside.unmatched);
   json.member("outside_least_bytes", beside.outside_least);
-  json.key("series").begin_array();
-  for (const auto& pair : beside.pairs) {
-    json.begin_object().member("name", pair.series).member("device", pair.device);
-    json.member("possible", pair.is_possible).key("samples").begin_array();
-    for (const auto& each : pair.samples) {
-      json.begin_object().member("time_ns", each.time_ns);
+  json.objects("series", beside.pairs, [&](const Beside::Pair& pair) {
+    json.member("name", pair.series).member("device", pair.device);
+    json.member("possible", pair.is_possible);
+    json.objects("samples", pair.samples, [&](const Beside::Sample& each) {
+      json.member("time_ns", each.time_ns);
       put(json, "used", each.used);
       put(json, "held", each.held);
       put(json, "outside", each.outside);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
+    });
+  });
+  json.end_object();
   return out;
 }
 

@@ -275,20 +275,12 @@ std::string to_text(const Recording& recording, const Gap& gap, const Shown& sho
   return rows.empty() ? out : out + format::columns("rrl", rows);
 }
 
-void to_json(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap) {
-  json.begin_object().member("event", gap.event).member("reserved_bytes", gap.reserved);
-  json.member("live_bytes", gap.live).key("parts").begin_array();
-  for (const auto& part : gap.parts) {
-    json.begin_object().member("cause", name(part.cause)).member("bytes", part.bytes);
-    json.member("device", part.device).key("site");
-    if (index(part.site) != 0) {
-      json.value(site_name(trace, part.site, 200));
-    } else {
-      json.null();
-    }
-    json.end_object();
-  }
-  json.end_array().end_object();
+void write_members(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap) {
+  json.member("event", gap.event).member("reserved_bytes", gap.reserved);
+  json.member("live_bytes", gap.live).objects("parts", gap.parts, [&](const Gap::Part& part) {
+    json.member("cause", part.cause).member("bytes", part.bytes).member("device", part.device);
+    json.member_or_null("site", index(part.site) != 0, site_name(trace, part.site, 200));
+  });
 }
 
 }  // namespace emm::inspect

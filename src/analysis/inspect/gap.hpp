@@ -110,7 +110,7 @@ std::string words_of(const trace::Trace& trace, const Gap::Part& part, std::size
                      bool all_frames);
 /// Writes a table of the greatest parts, for a person.
 std::string to_text(const Recording& recording, const Gap& gap, const Shown& shown);
-/// Writes an object, as a value.
-void to_json(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap);
+/// Writes into the open object.
+void write_members(format::JsonWriter& json, const trace::Trace& trace, const Gap& gap);
 
 }  // namespace emm::inspect

@@ -125,25 +125,13 @@ std::string to_text(const std::vector<MemoryNeed>& needs) {
   return out;
 }
 
-void to_json(format::JsonWriter& json, const std::vector<MemoryNeed>& needs) {
-  json.begin_array();
-  for (const auto& need : needs) {
-    json.begin_object()
-        .member("device", need.device)
-        .member("allocs", need.allocs)
-        .member("refused", need.refused);
-    json.member("peak_live_bytes", need.peak_live)
-        .member("aligned_bytes", need.aligned)
-        .member("paged_bytes", need.paged);
-    json.member("no_wait_need_bytes", need.no_wait);
-    if (need.laid_out) {
-      json.member("lower_bytes", need.lower)
-          .member("greedy_bytes", need.greedy)
-          .member("upper_bytes", need.upper);
-    }
-    json.end_object();
-  }
-  json.end_array();
+void write_members(format::JsonWriter& json, const MemoryNeed& need) {
+  json.member("device", need.device).member("allocs", need.allocs).member("refused", need.refused);
+  json.member("peak_live_bytes", need.peak_live).member("aligned_bytes", need.aligned);
+  json.member("paged_bytes", need.paged).member("no_wait_need_bytes", need.no_wait);
+  if (!need.laid_out) return;
+  json.member("lower_bytes", need.lower).member("greedy_bytes", need.greedy);
+  json.member("upper_bytes", need.upper);
 }
 
 }  // namespace emm::inspect

@@ -43,7 +43,6 @@ std::vector<MemoryNeed> bounds(const trace::Lifetimes& lifetimes,
                                trace::CountedRequests asked = trace::CountedRequests::all);
 
 std::string to_text(const std::vector<MemoryNeed>& needs);
-/// Writes an array, as the value of a member.
-void to_json(format::JsonWriter& json, const std::vector<MemoryNeed>& needs);
+void write_members(format::JsonWriter& json, const MemoryNeed& need);
 
 }  // namespace emm::inspect

@@ -265,17 +265,6 @@ std::string of_growth(const trace::Trace& trace, const Growth& growth, const Oom
   return out + ". ";
 }
 
-void write(format::JsonWriter& json, const trace::Trace& trace, const BySite& sites,
-           std::size_t top) {
-  json.key("live_by_site").begin_array();
-  for (std::size_t i = 0; i < sites.size() && i < top; ++i) {
-    json.begin_object().member("bytes", sites[i].bytes).member("count", sites[i].count);
-    site_to_json(json, trace, sites[i].key);
-    json.end_object();
-  }
-  json.end_array();
-}
-
 // Says first what no manager changes, the live bytes; then what one needs that never waits; then
 // what the recorded manager would have done.
 std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
@@ -433,68 +422,54 @@ std::string words_of(const trace::Trace& trace, const FitCheck& of) {
 
 /// Writes the member "inactive".
 void write_inactive(format::JsonWriter& json, const FitCheck& of) {
-  json.key("inactive").begin_array();
-  for (const auto& each : of.inactive) {
-    json.begin_object().member("pool", each.pool).member("private", each.is_private);
+  json.objects("inactive", of.inactive, [&](const auto& each) {
+    json.member("pool", each.pool).member("private", each.is_private);
     json.member("stream", each.stream).member("returnable_bytes", each.returnable);
-    json.member("stuck_bytes", each.stuck).end_object();
-  }
-  json.end_array();
+    json.member("stuck_bytes", each.stuck);
+  });
 }
 
 void write(format::JsonWriter& json, const trace::Trace& trace, const OomReport& report,
            const FitCheck& of, std::size_t top) {
   const auto peaks = report.devices.find(of.device);
   const auto most = peaks == report.devices.end() ? DevicePeak{} : peaks->second;
-  json.begin_object().member("device", of.device).member("history", of.has_history);
-  json.member("peak_live_bytes", most.live)
-      .member("peak_live_event", of.live.event)
-      .member("peak_needed_bytes", most.needed);
+  const bool asked = of.capacity && of.has_history;
+  json.member("device", of.device).member("history", of.has_history);
+  json.member("peak_live_bytes", most.live).member("peak_live_event", of.live.event);
+  json.member("peak_needed_bytes", most.needed);
   json.member("peak_reserved_bytes",
               of.reserved ? std::optional(of.reserved->bytes) : std::nullopt);
-  json.member("capacity_bytes", of.capacity);
-  json.member("no_wait_bytes",
-              of.capacity && of.has_history ? std::optional(of.no_wait) : std::nullopt);
-  json.member("outlook",
-              of.capacity && of.has_history ? std::optional(name(of.verdict)) : std::nullopt);
+  json.member("capacity_bytes", of.capacity).member_or_null("no_wait_bytes", asked, of.no_wait);
+  json.member_or_null("outlook", asked, of.verdict);
   const auto overrun = [&](std::string_view name, std::string_view what,
                            const std::optional<Overrun>& first) {
-    json.key(name);
-    if (!first) {
-      json.null();
-      return;
-    }
-    json.begin_object()
-        .member("event", first->event)
-        .member("line", trace.place(first->event).line)
-        .member("size", first->size);
-    json.member(what, first->held).end_object();
+    json.object(name, first, [&](const Overrun& at) {
+      json.member("event", at.event).member("line", trace.place(at.event).line);
+      json.member("size", at.size).member(what, at.held);
+    });
   };
   overrun("overrun", "live_bytes", of.live_overrun);
   overrun("reserved_overrun", "reserved_bytes", of.reserved_overrun);
   json.key("words");
   report.all.empty() && (of.capacity || of.says_state()) ? json.value(words_of(trace, of))
                                                          : json.null();
-  json.key("at_end")
-      .begin_object()
-      .member("live_bytes", of.held.bytes)
-      .member("live_count", of.held.count);
-  const auto* space = of.space && of.space->segments ? &*of.space : nullptr;
-  const auto part = [&](std::string_view name, std::uint64_t AddressSpace::*bytes) {
-    json.member(name, space != nullptr ? std::optional(space->*bytes) : std::nullopt);
-  };
-  part("reserved_bytes", &AddressSpace::size);
-  part("used_bytes", &AddressSpace::used);
-  part("pending_bytes", &AddressSpace::pending);
-  part("inactive_bytes", &AddressSpace::free);
-  part("largest_free_bytes", &AddressSpace::largest_free);
+  json.key("at_end").begin_object();
+  json.member("live_bytes", of.held.bytes).member("live_count", of.held.count);
+  const bool has_space = of.space && of.space->segments;
+  const AddressSpace none;
+  const auto& space = has_space ? *of.space : none;
+  json.member_or_null("reserved_bytes", has_space, space.size);
+  json.member_or_null("used_bytes", has_space, space.used);
+  json.member_or_null("pending_bytes", has_space, space.pending);
+  json.member_or_null("inactive_bytes", has_space, space.free);
+  json.member_or_null("largest_free_bytes", has_space, space.largest_free);
   const auto sum = sum_of(of);
-  json.member("returnable_bytes", of.is_divided ? std::optional(sum.returnable) : std::nullopt);
-  json.member("stuck_bytes", of.is_divided ? std::optional(sum.stuck) : std::nullopt);
+  json.member_or_null("returnable_bytes", of.is_divided, sum.returnable);
+  json.member_or_null("stuck_bytes", of.is_divided, sum.stuck);
   json.member("largest_request_bytes", of.largest_request);
   write_inactive(json, of);
-  write(json, trace, of.held.by_site, top);
-  json.end_object().end_object();
+  sites_to_json(json, "live_by_site", trace, of.held.by_site, top);
+  json.end_object();
 }
 
 }  // namespace
@@ -653,47 +628,38 @@ std::string inactive_json(const std::vector<FitCheck>& fit_checks) {
 
 std::string to_json(const trace::Trace& trace, const Moments& moments, const OomReport& report,
                     std::size_t which, const std::vector<FitCheck>& fit_checks, std::size_t top) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.explain/2").member("trace", trace.source());
+  format::JsonAnswer json("emmctl.explain/2");
+  json.member("trace", trace.source());
   std::optional<std::uint32_t> device;
   if (which < report.all.size()) device = report.all[which].device;
   if (!device && fit_checks.size() == 1) device = fit_checks.front().device;
-  const auto peaks = device && report.devices.count(*device) != 0
-                         ? std::optional(report.devices.at(*device))
-                         : std::nullopt;
-  json.member("device", device);
-  json.member("peak_live_bytes", peaks ? std::optional(peaks->live) : std::nullopt);
-  json.member("peak_needed_bytes", peaks ? std::optional(peaks->needed) : std::nullopt);
-  json.key("devices").begin_array();
-  for (const auto& each : fit_checks) write(json, trace, report, each, top);
-  json.end_array().key("failures").begin_array();
+  const bool has_peaks = device && report.devices.count(*device) != 0;
+  const auto peaks = has_peaks ? report.devices.at(*device) : DevicePeak();
+  json.member("device", device).member_or_null("peak_live_bytes", has_peaks, peaks.live);
+  json.member_or_null("peak_needed_bytes", has_peaks, peaks.needed);
+  json.objects("devices", fit_checks,
+               [&](const FitCheck& each) { write(json, trace, report, each, top); });
   std::map<std::uint32_t, Growth> grown;
-  for (std::size_t i = 0; i < report.all.size() && i < kFailuresListed; ++i) {
-    const auto& oom = report.all[i];
+  json.objects("failures", first_of(report.all, kFailuresListed), [&](const Oom& oom) {
     if (grown.count(oom.device) == 0) grown.emplace(oom.device, moments.growth(oom.device));
-    json.begin_object()
-        .member("event", oom.event)
-        .member("line", oom.line)
-        .member("time_ns", oom.time_ns);
+    json.member("event", oom.event).member("line", oom.line).member("time_ns", oom.time_ns);
     json.member("device", oom.device).member("id", trace.name(oom.id)).member("size", oom.request);
-    json.member("stream", trace.streams()[index(oom.stream)]).member("cause", name(oom.cause));
+    json.member("stream", trace.streams()[index(oom.stream)]).member("cause", oom.cause);
     json.member("live_bytes", oom.live).member("live_count", oom.live_count);
-    json.member("capacity_bytes", oom.capacity);
-    json.member("device_free_bytes", oom.device_free);
-    json.member("reserved_bytes", oom.reserved);
-    json.member("segments", oom.segments).member("pending_bytes", oom.pending);
+    json.member("capacity_bytes", oom.capacity).member("device_free_bytes", oom.device_free);
+    json.member("reserved_bytes", oom.reserved).member("segments", oom.segments);
+    json.member("pending_bytes", oom.pending);
     json.member("largest_free_bytes", oom.space && oom.space->segments
                                           ? std::optional(oom.space->largest_free)
                                           : std::nullopt);
     json.member("excess_bytes", oom.excess).member("enough_bytes", oom.enough);
-    json.key("words").value(why(oom) + ' ' + of_growth(trace, grown.at(oom.device), oom, false) +
-                            enough(report, oom));
-    write(json, trace, moments.held_after(oom.event, oom.device).by_site, top);
-    json.end_object();
-  }
-  json.end_array().member("failure_count", std::uint64_t{report.all.size()}).end_object();
-  return out + '\n';
+    json.member("words", why(oom) + ' ' + of_growth(trace, grown.at(oom.device), oom, false) +
+                             enough(report, oom));
+    sites_to_json(json, "live_by_site", trace, moments.held_after(oom.event, oom.device).by_site,
+                  top);
+  });
+  json.member("failure_count", report.all.size());
+  return json.finish();
 }
 
 }  // namespace emm::inspect

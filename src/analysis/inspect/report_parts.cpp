@@ -181,13 +181,14 @@ ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Sho
   return out;
 }
 
-void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site) {
-  const auto frames = trace.site_frames(site);
-  json.key("call_site");
-  frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());
-  json.key("frames").begin_array();
-  for (const auto& frame : frames) json.value(frame);
-  json.end_array();
+void sites_to_json(format::JsonWriter& json, std::string_view name, const trace::Trace& trace,
+                   const BySite& sites, std::size_t most) {
+  json.objects(name, first_of(sites, most), [&](const auto& each) {
+    const auto frames = trace.site_frames(each.key);
+    json.member("bytes", each.bytes).member("count", each.count).key("call_site");
+    frames.empty() ? json.null() : json.value(trace::CallSites().shown(frames).front());
+    json.member("frames", frames);
+  });
 }
 
 std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown) {

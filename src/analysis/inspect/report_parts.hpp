@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -59,9 +60,15 @@ struct ShownSites {
 };
 ShownSites shown_sites(const trace::Trace& trace, const BySite& sites, const Shown& shown);
 
-/// Writes members of an open object: "call_site", the first shown frame or null, and "frames", all
-/// frames.
-void site_to_json(format::JsonWriter& json, const trace::Trace& trace, SiteId site);
+/// Writes a member: an array of at most `most` sites, each with its bytes, its count, "call_site",
+/// the first shown frame or null, and "frames", all frames.
+void sites_to_json(format::JsonWriter& json, std::string_view name, const trace::Trace& trace,
+                   const BySite& sites, std::size_t most);
+/// Returns the first elements, at most `most`.
+template <class T>
+std::span<const T> first_of(const std::vector<T>& all, std::size_t most) {
+  return std::span(all).first(std::min(all.size(), most));
+}
 
 /// Write what is held as tables: the `shown.top` greatest entries, and the sum of the others.
 std::string sites_table(const trace::Trace& trace, const BySite& sites, const Shown& shown);

@@ -142,60 +142,31 @@ std::string to_text(const Statistics& statistics, const std::string& file, std::
 
 std::string to_json(const Statistics& statistics, const StatisticsReader& reader,
                     const std::string& file) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object()
-      .member("schema", "emmctl.statistics/1")
-      .member("file", file)
-      .member("format", reader.name)
-      .member("what", statistics.what);
-  json.key("groups").begin_array();
-  for (const auto& group : statistics.groups) {
-    json.begin_object().member("name", group.name).key("figures").begin_array();
-    for (const auto& each : group.figures) {
-      json.begin_object()
-          .member("name", each.name)
-          .member("unit", each.unit == Figure::Unit::bytes ? "bytes" : "count");
-      json.member("low", each.value ? std::optional(each.value->low) : std::nullopt)
-          .member("high", each.value ? std::optional(each.value->high) : std::nullopt)
-          .end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().key("rows").begin_array();
-  for (const auto& row : statistics.rows) {
-    json.begin_object().member("name", row.name).member("bytes", row.bytes);
-    json.member("count", row.count).end_object();
-  }
-  json.end_array();
-  const auto list = [&](std::string_view name, const std::vector<std::string>& all) {
-    json.key(name).begin_array();
-    for (const auto& each : all) json.value(each);
-    json.end_array();
-  };
-  list("reading", statistics.reading);
-  list("unknown", statistics.unknown);
-  list("next", statistics.next);
-  json.end_object();
-  return out + '\n';
+  format::JsonAnswer json("emmctl.statistics/1");
+  json.member("file", file).member("format", reader.name).member("what", statistics.what);
+  json.objects("groups", statistics.groups, [&](const FigureGroup& group) {
+    json.member("name", group.name).objects("figures", group.figures, [&](const Figure& each) {
+      json.member("name", each.name);
+      json.member("unit", each.unit == Figure::Unit::bytes ? "bytes" : "count");
+      const auto value = each.value.value_or(Stated());
+      json.member_or_null("low", each.value.has_value(), value.low);
+      json.member_or_null("high", each.value.has_value(), value.high);
+    });
+  });
+  json.member("rows", statistics.rows).member("reading", statistics.reading);
+  json.member("unknown", statistics.unknown).member("next", statistics.next);
+  return json.finish();
 }
 
 std::string to_json(const std::vector<Growing>& growing, const StatisticsReader& reader,
                     const std::string& before, const std::string& after) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object()
-      .member("schema", "emmctl.grown/1")
-      .member("format", reader.name)
-      .member("before", before)
-      .member("after", after);
-  json.key("rows").begin_array();
-  for (const auto& each : growing) {
-    json.begin_object().member("name", each.name).member("before_bytes", each.before);
-    json.member("after_bytes", each.after).end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+  format::JsonAnswer json("emmctl.grown/1");
+  json.member("format", reader.name).member("before", before).member("after", after);
+  json.objects("rows", growing, [&](const Growing& each) {
+    json.member("name", each.name).member("before_bytes", each.before);
+    json.member("after_bytes", each.after);
+  });
+  return json.finish();
 }
 
 std::string to_text(const std::vector<Growing>& growing, const std::string& before,

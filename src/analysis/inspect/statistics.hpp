@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/members.hpp"
 #include "base/result.hpp"
 #include "format/brief.hpp"
 #include "format/byte_source.hpp"
@@ -43,6 +44,7 @@ struct StatisticsRow {
   std::string name;
   std::uint64_t bytes = 0, count = 0;
 };
+EMM_MEMBERS_OF(StatisticsRow, name, bytes, count)
 
 /// The answer for a file that has figures and no events, so that nothing of it can be walked or
 /// replayed: what it states, what that means, and what it cannot tell.

@@ -209,81 +209,54 @@ std::string to_text(const Messages& messages, std::size_t which, std::string_vie
 }
 
 std::string to_json(const Messages& messages, std::size_t which, std::string_view path) {
-  std::string out;
-  format::JsonWriter json(out);
-  const auto range = [&](std::string_view key, const std::optional<Range>& value) {
-    json.key(key);
-    if (!value) {
-      json.null();
-      return;
-    }
-    json.begin_object().member("least_bytes", value->least).member("most_bytes", value->most);
-    json.end_object();
+  format::JsonAnswer json("emmctl.explain-message/1");
+  const auto bytes = [&](const Range& range) {
+    json.member("least_bytes", range.least).member("most_bytes", range.most);
   };
-  json.begin_object().member("schema", "emmctl.explain-message/1").member("log", path);
-  json.member("lines", messages.lines).member("failure_count", messages.count);
-  json.member("not_failures", messages.not_failures).member("explained", std::uint64_t{which});
-  json.key("by_rank").begin_array();
-  for (const auto& [writer, count] : messages.by_writer) {
-    json.begin_object();
-    json.member("rank", writer.empty() ? std::optional<std::string>() : std::optional(writer));
-    json.member("failure_count", count).end_object();
-  }
-  json.end_array().key("failures").begin_array();
-  for (const auto& message : messages.all) {
+  json.member("log", path).member("lines", messages.lines);
+  json.member("failure_count", messages.count).member("not_failures", messages.not_failures);
+  json.member("explained", which);
+  json.objects("by_rank", messages.by_writer, [&](const auto& each) {
+    json.member_or_null("rank", !each.first.empty(), each.first);
+    json.member("failure_count", each.second);
+  });
+  json.objects("failures", messages.all, [&](const Message& message) {
     const auto answer = message::answer(message);
-    json.begin_object().member("line", message.line);
-    json.member("rank", message.writer.empty() ? std::optional<std::string>()
-                                               : std::optional(message.writer));
+    json.member("line", message.line);
+    json.member_or_null("rank", !message.writer.empty(), message.writer);
     json.member("device", message.device);
     json.member("framework", framework(message.wording->speaker));
     json.member("text", message.text).member("printed_count", message.printed);
-    json.member("cause", name(answer.cause)).member("certain", answer.is_certain);
-    json.member("words", text::join(answer.lead, " "));
-    json.key("figures").begin_array();
+    json.member("cause", answer.cause).member("certain", answer.is_certain);
+    json.member("words", text::join(answer.lead, " ")).key("figures").begin_array();
     for (std::size_t i = 0; i < kFigures; ++i) {
       const auto& figure = message.figures[i];
       if (!figure) continue;
-      json.begin_object().member("name", name(static_cast<Meaning>(i)));
-      json.member("printed", figure->printed).member("least_bytes", figure->bytes.least);
-      json.member("most_bytes", figure->bytes.most).end_object();
+      json.begin_object()
+          .member("name", static_cast<Meaning>(i))
+          .member("printed", figure->printed);
+      bytes(figure->bytes);
+      json.end_object();
     }
-    json.end_array().key("processes").begin_array();
-    for (const auto& each : message.processes) {
-      json.begin_object().member("pid", each.pid).member("printed", each.held.printed);
-      json.member("least_bytes", each.held.bytes.least);
-      json.member("most_bytes", each.held.bytes.most).end_object();
-    }
-    json.end_array().key("chunks");
-    if (message.chunks) {
-      const auto& chunks = *message.chunks;
-      json.begin_object().member("in_use_count", chunks.in_use);
-      json.member("in_use_bytes", chunks.in_use_bytes).member("free_count", chunks.free);
-      json.member("free_bytes", chunks.free_bytes);
-      json.member("largest_free_bytes", chunks.largest_free).end_object();
-    } else {
-      json.null();
-    }
-    range("idle", answer.idle);
-    range("available", answer.available);
-    range("lacking", answer.lacking);
-    range("spare", answer.spare);
-    range("outside", answer.outside);
-    range("others", answer.others);
-    json.key("notes").begin_array();
-    for (const auto& note : answer.notes) json.value(note);
-    json.end_array().key("not_told").begin_array();
-    for (const auto& each : answer.not_told) json.value(each);
-    json.end_array().key("record").begin_array();
-    for (const auto& record : what_to_record(message.wording->speaker, path)) {
-      json.begin_object().member("words", record.words).key("to_paste").begin_array();
-      for (const auto& line : record.lines) json.value(line);
-      json.end_array().end_object();
-    }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    json.end_array().objects("processes", message.processes, [&](const Process& each) {
+      json.member("pid", each.pid).member("printed", each.held.printed);
+      bytes(each.held.bytes);
+    });
+    json.object("chunks", message.chunks, [&](const Chunks& chunks) {
+      json.member("in_use_count", chunks.in_use).member("in_use_bytes", chunks.in_use_bytes);
+      json.member("free_count", chunks.free).member("free_bytes", chunks.free_bytes);
+      json.member("largest_free_bytes", chunks.largest_free);
+    });
+    json.object("idle", answer.idle, bytes).object("available", answer.available, bytes);
+    json.object("lacking", answer.lacking, bytes).object("spare", answer.spare, bytes);
+    json.object("outside", answer.outside, bytes).object("others", answer.others, bytes);
+    json.member("notes", answer.notes).member("not_told", answer.not_told);
+    json.objects("record", what_to_record(message.wording->speaker, path),
+                 [&](const Record& record) {
+                   json.member("words", record.words).member("to_paste", record.lines);
+                 });
+  });
+  return json.finish();
 }
 
 }  // namespace emm::message

@@ -92,9 +92,7 @@ std::string page(const Origin& origin, const std::vector<PagePart>& traces,
                  const std::vector<PagePart>& results) {
   std::string about;
   format::JsonWriter json(about);
-  json.begin_object().member("title", origin.title).member("command", origin.command);
-  json.member("version", origin.version).member("machine", origin.machine);
-  json.member("time", origin.time);
+  json.begin_object().members(origin);
   json.key("traces").begin_array();
   for (const auto& part : traces) json.raw(part.json);
   json.end_array().key("results").begin_array();

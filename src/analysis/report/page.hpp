@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/members.hpp"
 #include "format/json_value.hpp"
 #include "inspect/fit_check.hpp"
 #include "inspect/gap.hpp"
@@ -34,6 +35,7 @@ PagePart result_part(const format::JsonValue& value, std::string_view path);
 struct Origin {
   std::string title, command, version, machine, time;
 };
+EMM_MEMBERS_OF(Origin, title, command, version, machine, time)
 
 /// The whole page: HTML that contains its style, its programs and its data. It loads nothing else,
 /// and a Content-Security-Policy enforces that.

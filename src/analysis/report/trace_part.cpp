@@ -252,6 +252,8 @@ class Changes {
   std::vector<Column> placed_;
 };
 
+std::string printable(std::string_view text) { return text::printable(text, std::string::npos); }
+
 /// Names and frames of the sites, for the flame graph. Each frame is named once.
 std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sites) {
   std::string out;
@@ -273,9 +275,7 @@ std::string sites_json(const trace::Trace& trace, const std::vector<SiteId>& sit
     }
     json.end_array();
   }
-  json.end_array().key("frames").begin_array();
-  for (const auto& frame : frames) json.value(text::printable(frame, std::string::npos));
-  json.end_array().end_object();
+  json.end_array().values("frames", frames, printable).end_object();
   return out;
 }
 
@@ -295,9 +295,7 @@ class Overview {
   }
   void to_json(JsonWriter& json, std::string_view name) {
     for (; at_ + 1 < most_.size(); ++at_) most_[at_ + 1] = held_;
-    json.key(name).begin_array();
-    for (const auto bytes : most_) json.value(bytes);
-    json.end_array();
+    json.member(name, most_);
   }
 
  private:
@@ -333,10 +331,7 @@ void put_overview(JsonWriter& json, const Lifetimes& lifetimes, bool backing) {
 }
 
 void put_manager(JsonWriter& json, const Replayed& manager, std::uint64_t events) {
-  json.begin_object().member("name", manager.manager());
-  json.key("failed").begin_array();
-  for (const auto event : manager.failed()) json.value(event);
-  json.end_array();
+  json.begin_object().member("name", manager.manager()).member("failed", manager.failed());
   // Managers on several devices: adds up what they hold on all of them.
   std::vector<std::pair<std::uint32_t, std::int64_t>> steps;
   for (const auto& [device, held] : manager.reserved()) {
@@ -356,24 +351,19 @@ void put_manager(JsonWriter& json, const Replayed& manager, std::uint64_t events
       overview.add(steps[i].first, static_cast<std::uint64_t>(sum));
   }
   overview.to_json(json, "overview");
-  json.key("devices").begin_array();
-  for (const auto& [device, held] : manager.reserved()) json.value(device);
-  json.end_array();
+  json.values("devices", manager.reserved(), [](const auto& each) { return each.first; });
   json.key("summary").raw(manager.summary);
   json.end_object();
 }
 
 void put_devices(JsonWriter& json, const Lifetimes& lifetimes, const inspect::OomReport& ooms) {
   const auto& trace = lifetimes.trace();
-  json.key("devices").begin_array();
-  for (const auto ordinal : trace.devices()) {
-    json.begin_object().member("device", ordinal).member("capacity", trace.capacity(ordinal));
+  json.objects("devices", trace.devices(), [&](std::uint32_t ordinal) {
+    json.member("device", ordinal).member("capacity", trace.capacity(ordinal));
     if (const auto peak = ooms.devices.find(ordinal); peak != ooms.devices.end())
       json.member("peak_needed", peak->second.needed);
     json.member("no_wait", inspect::stream_need(lifetimes, ordinal));
-    json.end_object();
-  }
-  json.end_array();
+  });
 }
 
 void put_explanation(JsonWriter& json, const Recorded& recorded, const Lifetimes& lifetimes,
@@ -562,21 +552,13 @@ PagePart trace_part(const Recorded& recorded, const Lifetimes& lifetimes,
   json.end_array();
   const auto ooms = inspect::find_ooms(recorded.recording(), lifetimes);
   put_devices(json, lifetimes, ooms);
-  json.key("streams").begin_array();
-  for (const auto& stream : trace.streams()) json.value(stream);
-  json.end_array().key("pools").begin_array();
-  for (const auto& pool : recorded.pools()) json.value(pool);
-  json.end_array();
-  json.key("categories").begin_array();
-  for (const auto& name : recorded.recording().categories().names())
-    json.value(text::printable(name, std::string::npos));
-  json.end_array();
-  json.key("iterations").begin_array();
-  if (growth.source == inspect::Growth::Source::marks ||
-      growth.source == inspect::Growth::Source::steps) {
-    for (const auto& each : growth.iterations) json.value(each.first);
-  }
-  json.end_array();
+  json.member("streams", trace.streams()).member("pools", recorded.pools());
+  json.values("categories", recorded.recording().categories().names(), printable);
+  const bool is_told = growth.source == inspect::Growth::Source::marks ||
+                       growth.source == inspect::Growth::Source::steps;
+  json.values("iterations",
+              inspect::first_of(growth.iterations, is_told ? growth.iterations.size() : 0),
+              [](const auto& each) { return each.first; });
   if (trace.size() > 0) put_overview(json, lifetimes, profile.backing.has_value());
   json.key("inspect").raw(inspect::to_json(recorded.recording().trace(), profile, growth,
                                            std::nullopt, std::nullopt, std::nullopt,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/members.hpp"
 #include "base/result.hpp"
 #include "emm/manager_entry.hpp"
 #include "inspect/memory_need.hpp"
@@ -22,6 +23,7 @@ struct MedianInterval {
   double median = 0, low = 0, high = 0;
   double confidence = 0;  ///< As requested or more; less if there are too few numbers.
 };
+EMM_MEMBERS_OF(MedianInterval, median, low, high, confidence)
 /// REQUIRES: `numbers` is not empty.
 MedianInterval median_interval(std::vector<double> numbers, double confidence = 0.95);
 

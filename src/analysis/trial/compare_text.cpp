@@ -367,16 +367,6 @@ std::string heading(const Comparison& comparison, const trace::Trace& trace) {
   return out + '\n';
 }
 
-void interval_to_json(format::JsonWriter& json, std::string_view name,
-                      const std::optional<MedianInterval>& interval) {
-  if (!interval) {
-    json.key(name).null();
-    return;
-  }
-  json.key(name).begin_object().member("median", interval->median).member("low", interval->low);
-  json.member("high", interval->high).member("confidence", interval->confidence).end_object();
-}
-
 /// `below` returns why the reserved bytes are less than a bound.
 template <class BelowBound>
 void ratios_to_json(format::JsonWriter& json, const inspect::MemoryNeed& need,
@@ -385,17 +375,11 @@ void ratios_to_json(format::JsonWriter& json, const inspect::MemoryNeed& need,
     const auto found = below(bound);
     json.member(name, found ? std::optional(mark_of(*found).name) : std::nullopt);
   };
-  json.begin_object().member("device", need.device);
-  json.member("peak_reserved_bytes", reserved);
+  json.member("device", need.device).member("peak_reserved_bytes", reserved);
   json.member("reserved_over_peak_live", over(reserved, need.peak_live));
   why("below_peak_live", need.peak_live);
   json.member("reserved_over_no_wait_need", over(reserved, need.no_wait));
   why("below_no_wait_need", need.no_wait);
-  json.end_object();
-}
-void held_to_json(format::JsonWriter& json, const Held& held) {
-  ratios_to_json(json, held.need, held.reserved,
-                 [&](std::uint64_t bound) { return held.below(bound); });
 }
 
 }  // namespace
@@ -443,88 +427,66 @@ std::string to_text(const Comparison& comparison, const trace::Trace& trace, int
 }
 
 std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  const auto numbers = [&](std::string_view name, const std::vector<double>& values) {
-    json.key(name).begin_array();
-    for (const auto value : values) json.value(value);
-    json.end_array();
-  };
-  json.begin_object().member("schema", "emmctl.compare/2").member("trace", trace.source());
+  format::JsonAnswer json("emmctl.compare/2", 2);
+  json.member("trace", trace.source());
   json.member("device", comparison.device).member("clock", comparison.clock);
-  if (!comparison.cut_off.empty()) {
-    json.key("cut_off").begin_array();
-    for (const auto& each : comparison.cut_off) json.value(each.words);
-    json.end_array();
-  }
+  if (!comparison.cut_off.empty())
+    json.values("cut_off", comparison.cut_off, [](const auto& each) { return each.words; });
   json.member("events", comparison.contestants.front().judged.pass.events);
-  json.member("threshold", comparison.threshold);
-  json.member("rounds", comparison.rounds).member("passes", comparison.passes);
-  json.key("needs");
-  inspect::to_json(json, comparison.needs);
-  interval_to_json(json, "engine_ns_per_event", comparison.engine);
-  json.key("managers").begin_array();
+  json.member("threshold", comparison.threshold).member("rounds", comparison.rounds);
+  json.member("passes", comparison.passes).member("needs", comparison.needs);
+  json.member("engine_ns_per_event", comparison.engine).key("managers").begin_array();
   for (const auto& each : comparison.contestants) {
     const auto& pass = each.judged.pass;
     json.begin_object().member("manager", each.manager).member("exit_code", each.exit_code);
-    interval_to_json(json, "ns_per_event", each.warm);
-    interval_to_json(json, "first_ns_per_event", each.first);
-    interval_to_json(json, "over_first_manager", each.over_first);
+    json.member("ns_per_event", each.warm).member("first_ns_per_event", each.first);
+    json.member("over_first_manager", each.over_first);
     if (!each.instructions.empty())
-      interval_to_json(json, "instructions_per_event", median_interval(each.instructions));
-    numbers("rounds_ns_per_event", each.warm_ns);
+      json.member("instructions_per_event", median_interval(each.instructions));
+    json.member("rounds_ns_per_event", each.warm_ns);
     json.member("peak_live_bytes", pass.peak_live_bytes);
     json.member("peak_requested_bytes", pass.peak_requested_bytes);
     json.member("peak_reserved_bytes", pass.peak_reserved_bytes);
-    json.key("devices").begin_array();
-    for (const auto& need : comparison.needs) held_to_json(json, held_by(each, need));
-    json.end_array();
+    json.objects("devices", comparison.needs, [&](const inspect::MemoryNeed& need) {
+      const auto held = held_by(each, need);
+      ratios_to_json(json, held.need, held.reserved,
+                     [&](std::uint64_t bound) { return held.below(bound); });
+    });
     json.member("failures", pass.failures).member("hazards", pass.hazards);
     json.member("violations", each.judged.violation_count);
-    json.key("declined").begin_array();
-    for (const auto& declined : each.judged.declined) {
-      json.begin_object()
-          .member("op", name(declined.op))
-          .member("count", declined.count)
-          .end_object();
-    }
-    json.end_array();
-    log::failure_to_json(json, "first_failure", each.judged.first_failure);
-    json.end_object();
+    json.objects("declined", each.judged.declined, [&](const log::Declined& declined) {
+      json.member("op", declined.op).member("count", declined.count);
+    });
+    json.member("first_failure", each.judged.first_failure).end_object();
   }
   for (const auto& each : comparison.cut_off) {
     json.begin_object().member("manager", each.manager).member("exit_code", each.exit_code);
     json.member("cut_off", each.words).end_object();
   }
   json.end_array();
-  json.key("recorded");
   const auto recorded = recorded_peak(trace);
-  if (recorded) {
-    json.begin_object().member("manager", recorded->name);
-    json.member("peak_reserved_bytes", recorded->bytes).key("devices").begin_array();
-    if (comparison.needs.size() == 1) {
-      const auto& need = comparison.needs.front();
-      ratios_to_json(json, need, recorded->bytes,
-                     [&](std::uint64_t bound) { return recorded->below(bound, need.peak_live); });
-    }
-    json.end_array().end_object();
-  } else {
-    json.null();
-  }
+  json.object("recorded", recorded, [&](const auto& peak) {
+    json.member("manager", peak.name).member("peak_reserved_bytes", peak.bytes);
+    const bool has_one = comparison.needs.size() == 1;
+    json.objects("devices", inspect::first_of(comparison.needs, has_one ? 1 : 0),
+                 [&](const inspect::MemoryNeed& need) {
+                   ratios_to_json(json, need, peak.bytes, [&](std::uint64_t bound) {
+                     return peak.below(bound, need.peak_live);
+                   });
+                 });
+  });
   json.key("verdicts").begin_array();
   const auto verdicts =
       recorded ? verdicts_of(comparison, recorded->bytes, recorded->name) : verdicts_of(comparison);
   for (const auto& own : verdicts) {
     for (const auto& verdict : own) {
       json.begin_object().member("manager", verdict.manager).member("against", verdict.against);
-      json.member("measure", verdict.measure).member("verdict", name(verdict.standing));
-      json.member("doubt", verdict.doubt ? std::optional(name(*verdict.doubt)) : std::nullopt);
-      interval_to_json(json, "ratio", verdict.ratio);
-      json.end_object();
+      json.member("measure", verdict.measure).member("verdict", verdict.standing);
+      json.member("doubt", verdict.doubt).member("ratio", verdict.ratio).end_object();
     }
   }
-  json.end_array().end_object();
-  return out + '\n';
+  json.end_array();
+  return json.finish();
 }
 
 }  // namespace emm::trial

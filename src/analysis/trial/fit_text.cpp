@@ -357,23 +357,16 @@ std::string to_text(const Fit& fit, const FitShown& shown) {
 }
 
 std::string to_json(const Fit& fit, const FitShown& shown) {
-  std::string out;
-  format::JsonWriter json(out, 2);
+  format::JsonAnswer json("emmctl.fit/2", 2);
   const auto& found = fit.answer;
-  const auto list = [&](std::string_view name, const std::vector<std::uint64_t>& capacities) {
-    json.key(name).begin_array();
-    for (const auto capacity : capacities) json.value(capacity);
-    json.end_array();
-  };
   const auto answered = [&](trace::CountedRequests asked) {
     const auto* of = fit.of(asked);
     return of == nullptr ? std::nullopt : of->capacity;
   };
-  json.begin_object().member("schema", "emmctl.fit/2").member("trace", shown.trace.source());
-  json.member("manager", shown.manager).member("events", std::uint64_t{shown.trace.size()});
-  json.member("devices", std::uint64_t{shown.trace.device_count()});
-  json.member("complete", !fit.interrupted && !fit.hung)
-      .member("as_recorded", fit.asked == trace::CountedRequests::served);
+  json.member("trace", shown.trace.source()).member("manager", shown.manager);
+  json.member("events", shown.trace.size()).member("devices", shown.trace.device_count());
+  json.member("complete", !fit.interrupted && !fit.hung);
+  json.member("as_recorded", fit.asked == trace::CountedRequests::served);
   const auto need = need_of(shown.needs);
   json.member("capacity_bytes", found.capacity);
   json.member("least_passing_bytes", found.least_passing());
@@ -387,25 +380,19 @@ std::string to_json(const Fit& fit, const FitShown& shown) {
   std::optional<std::uint64_t> waste_bytes, fails_at;
   if (found.capacity) waste_bytes = *found.capacity - std::min(need, *found.capacity);
   if (fit.below) fails_at = found.capacity ? *found.capacity - kStep : kCapacityMost;
-  json.member("waste_bytes", waste_bytes);
-  json.member("peak_reserved_bytes", fit.peak_reserved);
-  json.member("driver_ns", fit.driver_ns);
-  json.member("refused", fit.refused).member("refused_again", fit.refused_again);
-  json.member("fails_at_bytes", fails_at);
-  log::failure_to_json(json, "failure", fit.below ? fit.below->first_failure : std::nullopt);
-  log::failure_to_json(json, "failure_above", fit.above ? fit.above->first_failure : std::nullopt);
-  list("tried_below", found.below(false));
-  list("passing_below", found.below(true));
-  list("tried_above", found.above(false));
-  list("failing_above", found.above(true));
-  json.key("trials").begin_array();
-  for (const auto& [capacity, passes] : found.trials) {
-    json.begin_object().member("capacity_bytes", capacity).member("passes", passes).end_object();
-  }
-  json.end_array().key("needs");
-  inspect::to_json(json, shown.needs);
-  json.end_object();
-  return out + '\n';
+  json.member("waste_bytes", waste_bytes).member("peak_reserved_bytes", fit.peak_reserved);
+  json.member("driver_ns", fit.driver_ns).member("refused", fit.refused);
+  json.member("refused_again", fit.refused_again).member("fails_at_bytes", fails_at);
+  json.member("failure", fit.below ? fit.below->first_failure : std::nullopt);
+  json.member("failure_above", fit.above ? fit.above->first_failure : std::nullopt);
+  json.member("tried_below", found.below(false)).member("passing_below", found.below(true));
+  json.member("tried_above", found.above(false)).member("failing_above", found.above(true));
+  json.objects("trials", found.trials, [&](const auto& trial) {
+    const auto& [capacity, passes] = trial;
+    json.member("capacity_bytes", capacity).member("passes", passes);
+  });
+  json.member("needs", shown.needs);
+  return json.finish();
 }
 
 std::string to_json(const std::vector<Fitted>& all) {

@@ -163,7 +163,7 @@ GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspe
     all.reserved += one.reserved;
     all.device_calls += one.device_calls;
     all.interrupted = all.interrupted || one.interrupted;
-    if (one.lateness.longest > all.lateness.longest) all.lateness = one.lateness;
+    if (one.lateness.longest_requests > all.lateness.longest_requests) all.lateness = one.lateness;
   }
   for (std::size_t i = 0; i < programs.size(); ++i) {
     for (auto& each : found[i].remedies) {
@@ -230,18 +230,15 @@ std::string to_json(const GapRemedies& remedies) {
   format::JsonWriter json(out);
   json.begin_object().member("event", remedies.event).member("reserved_bytes", remedies.reserved);
   json.member("device_calls", remedies.device_calls);
-  write(json, remedies.lateness);
-  json.key("remedies").begin_array();
-  for (const auto& each : remedies.remedies) {
-    json.begin_object().member("cause", inspect::name(each.cause)).member("how", each.how);
-    json.member("device", each.device);
-    json.member("reserved_bytes", each.reserved);
-    json.member("reserved_low_bytes", each.range.low);
+  json.member("late_frees", remedies.lateness);
+  json.objects("remedies", remedies.remedies, [&](const GapRemedy& each) {
+    json.member("cause", each.cause).member("how", each.how).member("device", each.device);
+    json.member("reserved_bytes", each.reserved).member("reserved_low_bytes", each.range.low);
     json.member("reserved_high_bytes", each.range.high);
     json.member("saved_bytes", remedies.reserved - std::min(remedies.reserved, each.reserved));
-    json.member("device_calls", each.device_calls).end_object();
-  }
-  json.end_array().end_object();
+    json.member("device_calls", each.device_calls);
+  });
+  json.end_object();
   return out;
 }
 

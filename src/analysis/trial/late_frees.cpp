@@ -72,11 +72,11 @@ Lateness lateness_of(const pytorch::Program& program) {
     if (call.kind != Call::Kind::complete) continue;
     const auto since = waiting.find(call.allocation);
     if (since == waiting.end()) continue;
-    found.longest = std::max(found.longest, requests - since->second);
+    found.longest_requests = std::max(found.longest_requests, requests - since->second);
     waiting.erase(since);
   }
   for (const auto& [allocation, since] : waiting)
-    found.longest = std::max(found.longest, requests - since);
+    found.longest_requests = std::max(found.longest_requests, requests - since);
   return found;
 }
 
@@ -86,8 +86,8 @@ std::string why_range(const Lateness& lateness) {
       "{} of {} frees completed late, up to {} requests after they were asked for: other streams "
       "still used the blocks. With another setting that may be sooner or later, so figures are "
       "ranges, from the next request to {} requests later.",
-      text::grouped(lateness.late), text::grouped(lateness.frees), text::grouped(lateness.longest),
-      text::grouped(lateness.longest));
+      text::grouped(lateness.late), text::grouped(lateness.frees),
+      text::grouped(lateness.longest_requests), text::grouped(lateness.longest_requests));
 }
 
 std::string why_range_briefly(const Lateness& lateness, std::uint64_t caught) {
@@ -119,7 +119,7 @@ std::vector<pytorch::Program> as_late(const pytorch::Program& program) {
   // What is free at another moment is not always more or less: an allocator may reserve most in
   // between.
   for (const auto part : {16, 4, 1}) {
-    const auto next = lateness.longest / static_cast<std::uint64_t>(part);
+    const auto next = lateness.longest_requests / static_cast<std::uint64_t>(part);
     if (next > waits.back()) waits.push_back(next);
   }
   for (const auto each : waits) all.push_back(completed_after(program, each));
@@ -169,11 +169,6 @@ Reserved reserved_after(const std::vector<pytorch::Program>& late,
   Reserved reserved{.low = as_recorded.reserved, .high = as_recorded.reserved};
   for (const auto& each : late) add(reserved, run(each, options).reserved);
   return reserved;
-}
-
-void write(format::JsonWriter& json, const Lateness& lateness) {
-  json.key("late_frees").begin_object().member("frees", lateness.frees);
-  json.member("late", lateness.late).member("longest_requests", lateness.longest).end_object();
 }
 
 void write(format::JsonWriter& json, const Reserved& reserved) {

@@ -25,8 +25,9 @@ struct Lateness {
   std::uint64_t frees = 0, late = 0;
   /// The longest that a free waited, in requests: PyTorch looks for completions at each request. A
   /// free that no row completes waited until the last one.
-  std::uint64_t longest = 0;
+  std::uint64_t longest_requests = 0;
 };
+EMM_MEMBERS_OF(Lateness, frees, late, longest_requests)
 Lateness lateness_of(const pytorch::Program& program);
 /// Says why a figure is a range. Empty if no free was late.
 std::string why_range(const Lateness& lateness);
@@ -56,8 +57,6 @@ Reserved reserved_of(const std::vector<pytorch::Program>& late, const pytorch::R
 Reserved reserved_after(const std::vector<pytorch::Program>& late,
                         const pytorch::RunOptions& options, const pytorch::Outcome& as_recorded);
 
-/// Writes the member "late_frees".
-void write(format::JsonWriter& json, const Lateness& lateness);
 /// Writes the members "peak_reserved_low_bytes" and "peak_reserved_high_bytes".
 void write(format::JsonWriter& json, const Reserved& reserved);
 

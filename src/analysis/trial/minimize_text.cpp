@@ -91,25 +91,23 @@ std::string note_of(const ReductionShown& shown) {
 }
 
 std::string to_json(const Reduction& reduction, const ReductionShown& shown) {
-  std::string out;
-  format::JsonWriter json(out, 2);
+  format::JsonAnswer json("emmctl.minimize/1", 2);
   const auto before = count(shown.trace);
   const auto after = count(shown.trace, reduction.draft.steps);
-  json.begin_object().member("schema", "emmctl.minimize/1").member("trace", shown.trace.source());
-  json.member("manager", shown.manager).member("against", shown.against);
-  json.member("fails_with", shown.fails_with).member("capacity_bytes", shown.capacity);
-  json.member("shown", reduction.shown).member("complete", !reduction.interrupted);
-  json.member("verified", shown.verified).member("trials", reduction.trials);
-  json.member("events_before", before.events).member("events", after.events);
-  json.member("requests_before", before.requests).member("requests", after.requests);
-  json.member("merged", after.merged).member("smaller", after.smaller);
+  json.member("trace", shown.trace.source()).member("manager", shown.manager);
+  json.member("against", shown.against).member("fails_with", shown.fails_with);
+  json.member("capacity_bytes", shown.capacity).member("shown", reduction.shown);
+  json.member("complete", !reduction.interrupted).member("verified", shown.verified);
+  json.member("trials", reduction.trials).member("events_before", before.events);
+  json.member("events", after.events).member("requests_before", before.requests);
+  json.member("requests", after.requests).member("merged", after.merged);
+  json.member("smaller", after.smaller);
   json.member("refused_by_recording", is_of_recording(reduction, shown));
   json.member("reserved_bytes", reduction.after.reserved);
   json.member("reserved_by_other_bytes", reduction.after.reserved_by_other);
-  log::failure_to_json(json, "failure_before", reduction.before.failure);
-  log::failure_to_json(json, "failure", reduction.after.failure);
-  json.end_object();
-  return out + '\n';
+  json.member("failure_before", reduction.before.failure);
+  json.member("failure", reduction.after.failure);
+  return json.finish();
 }
 
 }  // namespace emm::trial

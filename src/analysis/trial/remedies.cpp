@@ -262,7 +262,7 @@ std::string to_text(const Advice& advice, const trace::Trace& trace, std::size_t
     words += text::format(
         " {} frees completed late, as the device got there: each figure is enough whether that is "
         "at the next request or {} requests later.",
-        text::grouped(lateness.late), text::grouped(lateness.longest));
+        text::grouped(lateness.late), text::grouped(lateness.longest_requests));
   if (!advice.tuning.pool_untried.empty()) words += text::format(" {}", advice.tuning.pool_untried);
   out += format::wrapped(words, static_cast<std::size_t>(width));
   if (!first.is_today && !first.how.empty())
@@ -275,40 +275,20 @@ std::string to_json_members(const Advice& advice, const trace::Trace& trace) {
   format::JsonWriter json(out);
   json.begin_object();
   write_advice(json, advice.tuning);
-  json.key("remedies").begin_array();
-  for (const auto& each : advice.remedies) {
-    json.begin_object().member("what", each.what).member("how", each.how);
-    json.member("served", each.served).member("serves_program", each.serves_program);
+  json.objects("remedies", advice.remedies, [&](const auto& each) {
+    json.member("what", each.what).member("how", each.how).member("served", each.served);
+    json.member("serves_program", each.serves_program);
     json.member("peak_reserved_bytes", each.peak_reserved);
     write(json, each.reserved);
-    json.key("fit_bytes");
-    if (each.fit_bytes) {
-      json.value(*each.fit_bytes);
-    } else {
-      json.null();
-    }
-    json.end_object();
-  }
-  json.end_array().key("gap").begin_array();
-  if (advice.gap) {
-    for (const auto& part : by_site(*advice.gap, trace)) {
-      json.begin_object().member("cause", pytorch::name(part.cause)).member("bytes", part.bytes);
-      json.key("site");
-      if (part.has_site) {
-        json.value(inspect::site_name(trace, part.site, 200));
-      } else {
-        json.null();
-      }
-      json.end_object();
-    }
-  }
-  json.end_array();
-  json.key("outside_bytes");
-  if (advice.outside) {
-    json.value(*advice.outside);
-  } else {
-    json.null();
-  }
+    json.member("fit_bytes", each.fit_bytes);
+  });
+  json.objects("gap", advice.gap ? by_site(*advice.gap, trace) : std::vector<ShownPart>(),
+               [&](const auto& part) {
+                 json.member("cause", part.cause).member("bytes", part.bytes);
+                 json.member_or_null("site", part.has_site,
+                                     inspect::site_name(trace, part.site, 200));
+               });
+  json.member("outside_bytes", advice.outside);
   write_inferred_limit(json, advice.tuning.inferred_limit);
   json.member("remedies_at_bytes", advice.tuning.question.capacity);
   json.member("capacity_by", name(advice.tuning.question.by));

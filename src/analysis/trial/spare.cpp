@@ -270,26 +270,21 @@ std::string to_text(const std::vector<Spare>& ranking, const Lifespan& lifespan,
 
 std::string to_json(const std::vector<Spare>& ranking, const Lifespan& lifespan,
                     std::uint64_t capacity, const Lateness& lateness, const trace::Trace& trace) {
-  std::string out;
-  format::JsonWriter json(out);
+  format::JsonAnswer json("emmctl.spare/1");
   const auto seq = [&](std::uint64_t event) -> std::optional<std::uint64_t> {
     if (event >= trace.size()) return std::nullopt;
     return trace.seq(static_cast<std::size_t>(event));
   };
-  json.begin_object().member("schema", "emmctl.spare/1").member("trace", trace.source());
-  json.member("capacity_bytes", capacity);
+  json.member("trace", trace.source()).member("capacity_bytes", capacity);
   json.member("from_event", seq(lifespan.from)).member("to_event", seq(lifespan.to));
-  write(json, lateness);
-  json.key("ranking").begin_array();
-  for (const auto& one : ranking) {
-    json.begin_object().member("manager", one.manager).member("how", one.how);
-    json.member("today", one.is_today).member("block_bytes", one.bytes);
-    json.member("block_most_bytes", one.most_bytes);
+  json.member("late_frees", lateness);
+  json.objects("ranking", ranking, [&](const Spare& one) {
+    json.member("manager", one.manager).member("how", one.how).member("today", one.is_today);
+    json.member("block_bytes", one.bytes).member("block_most_bytes", one.most_bytes);
     json.member("limited_at", one.limited_at ? seq(*one.limited_at) : std::nullopt);
-    json.member("limited_size", one.limited_size).end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    json.member("limited_size", one.limited_size);
+  });
+  return json.finish();
 }
 
 }  // namespace emm::trial

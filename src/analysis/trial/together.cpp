@@ -239,45 +239,29 @@ std::string to_text(const Together& together) {
 }
 
 std::string to_json(const Together& together) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object()
-      .member("schema", "emmctl.fit-together/1")
-      .member("complete", !together.interrupted)
-      .member("times", together.has_times)
-      .member("need_bytes", together.need)
-      .key("processes")
-      .begin_array();
+  format::JsonAnswer json("emmctl.fit-together/1", 2);
+  json.member("complete", !together.interrupted).member("times", together.has_times);
+  json.member("need_bytes", together.need).key("processes").begin_array();
   for (std::size_t i = 0; i < together.traces.size(); ++i) {
-    json.begin_object()
-        .member("trace", together.traces[i])
-        .member("peak_live_bytes", together.peak_live[i])
-        .end_object();
+    json.begin_object().member("trace", together.traces[i]);
+    json.member("peak_live_bytes", together.peak_live[i]).end_object();
   }
-  json.end_array().key("managers").begin_array();
-  for (const auto& row : together.rows) {
-    json.begin_object().member("manager", row.manager);
-    json.key("failure");
-    row.failure.empty() ? json.null() : json.value(row.failure);
-    json.member("any_offset_bytes", row.any_offset)
-        .member("at_once_bytes", row.at_once)
-        .member("limited_bytes", row.limited)
-        .key("processes")
-        .begin_array();
+  json.end_array().objects("managers", together.rows, [&](const TogetherRow& row) {
+    json.member("manager", row.manager)
+        .member_or_null("failure", !row.failure.empty(), row.failure);
+    json.member("any_offset_bytes", row.any_offset).member("at_once_bytes", row.at_once);
+    json.member("limited_bytes", row.limited).key("processes").begin_array();
     const auto offsets = worst_offsets(row);
     for (std::size_t i = 0; i < row.parts.size(); ++i) {
       const auto& part = row.parts[i];
-      json.begin_object()
-          .member("peak_reserved_bytes", part.peak_reserved)
-          .member("peak_event", part.peak_event)
-          .member("worst_offset", row.failure.empty() ? offsets[i] : 0)
-          .member("limit_bytes", part.least)
-          .end_object();
+      json.begin_object().member("peak_reserved_bytes", part.peak_reserved);
+      json.member("peak_event", part.peak_event);
+      json.member("worst_offset", row.failure.empty() ? offsets[i] : 0);
+      json.member("limit_bytes", part.least).end_object();
     }
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    json.end_array();
+  });
+  return json.finish();
 }
 
 }  // namespace emm::trial

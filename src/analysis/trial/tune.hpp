@@ -112,6 +112,7 @@ struct Smaller {
   std::uint64_t eighths = 0;  ///< Of each request above kSmallSize.
   std::string manager, how;   ///< The setting that serves it then.
 };
+EMM_MEMBERS_OF(Smaller, eighths, manager, how)
 
 struct Tuning {
   Question question{};

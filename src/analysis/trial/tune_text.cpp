@@ -309,13 +309,10 @@ std::string to_markdown(const Tuning& tuning, const trace::Trace& trace) {
 
 void write_inferred_limit(format::JsonWriter& json,
                           const std::optional<pytorch::InferredLimit>& limit) {
-  json.key("inferred_limit");
-  if (!limit) {
-    json.null();
-    return;
-  }
-  json.begin_object().member("least_bytes", limit->range.least);
-  json.member("below_bytes", limit->range.below).member("told_by", name(limit->by)).end_object();
+  json.object("inferred_limit", limit, [&](const auto& of) {
+    json.member("least_bytes", of.range.least).member("below_bytes", of.range.below);
+    json.member("told_by", of.by);
+  });
 }
 
 namespace {
@@ -489,69 +486,45 @@ FirstAdvice first_advice(const Tuning& tuning) {
 
 void write_advice(format::JsonWriter& json, const Tuning& tuning) {
   const auto first = first_advice(tuning);
-  json.key("advice").begin_object().member("serves", first.serves);
-  json.member("manager", first.manager).member("how", first.how).member("words", first.words);
-  json.key("smaller_batch");
-  if (tuning.smaller) {
-    json.begin_object().member("eighths", tuning.smaller->eighths);
-    json.member("manager", tuning.smaller->manager).member("how", tuning.smaller->how).end_object();
-  } else {
-    json.null();
-  }
-  json.end_object();
+  json.object("advice", [&] {
+    json.member("serves", first.serves).member("manager", first.manager).member("how", first.how);
+    json.member("words", first.words).member("smaller_batch", tuning.smaller);
+  });
 }
 
 std::string to_json(const Tuning& tuning, const trace::Trace& trace) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object().member("schema", "emmctl.tune/1").member("trace", trace.source());
-  json.key("capacity_bytes");
-  if (tuning.question.capacity == pytorch::kNoLimit)
-    json.null();
-  else
-    json.value(tuning.question.capacity);
-  json.member("capacity_by", name(tuning.question.by));
-  json.member("capacity_of", tuning.question.limit == Limit::fraction ? "fraction" : "device");
+  format::JsonAnswer json("emmctl.tune/1");
+  const auto& question = tuning.question;
+  json.member("trace", trace.source());
+  json.member_or_null("capacity_bytes", question.capacity != pytorch::kNoLimit, question.capacity);
+  json.member("capacity_by", question.by);
+  json.member("capacity_of", question.limit == Limit::fraction ? "fraction" : "device");
   json.member("before_reserved_bytes", tuning.before_reserved);
   json.member("before_live_bytes", tuning.before_live);
   json.member("peak_live_bytes", tuning.peak_live).member("interrupted", tuning.interrupted);
-  write(json, tuning.lateness);
-  json.member("caught_failures", tuning.caught);
+  json.member("late_frees", tuning.lateness).member("caught_failures", tuning.caught);
   const auto why = wide_words(tuning);
-  json.member("wide_because",
-              why.empty() ? std::optional<std::string_view>() : std::string_view(why));
+  json.member_or_null("wide_because", !why.empty(), why);
   write_inferred_limit(json, tuning.inferred_limit);
   write_advice(json, tuning);
-  json.key("ranking").begin_array();
-  const auto optional = [&](std::string_view name, const std::optional<std::uint64_t>& value) {
-    json.key(name);
-    if (value)
-      json.value(*value);
-    else
-      json.null();
-  };
-  for (const auto& one : tuning.ranking) {
-    json.begin_object().member("manager", one.manager).member("how", one.how);
-    json.member("today", one.is_today).member("served", one.served).member("open", one.is_open);
-    optional("fails_at", one.fails_at
-                             ? std::optional(trace.seq(static_cast<std::size_t>(*one.fails_at)))
-                             : std::nullopt);
-    optional("fit_bytes", one.fit_bytes());
-    optional("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
+  json.objects("ranking", tuning.ranking, [&](const Tuned& one) {
+    json.member("manager", one.manager).member("how", one.how).member("today", one.is_today);
+    json.member("served", one.served).member("open", one.is_open);
+    json.member("fails_at", one.fails_at
+                                ? std::optional(trace.seq(static_cast<std::size_t>(*one.fails_at)))
+                                : std::nullopt);
+    json.member("fit_bytes", one.fit_bytes());
+    json.member("fit_low_bytes", one.fit ? std::optional(one.fit->low) : std::nullopt);
     json.member("fit_exact", one.fit && one.fit->is_exact);
     json.member("peak_reserved_bytes", one.peak_reserved);
     write(json, one.reserved);
     json.member("unlimited_reserved_bytes", one.unlimited_reserved);
     json.member("unlimited_reserved_low_bytes", one.unlimited.low);
     json.member("unlimited_reserved_high_bytes", one.unlimited.high);
-    json.member("retries", one.retries);
-    optional("lost_ns", one.lost_ns);
-    optional("device_calls", one.device_calls);
-    json.member("stream_waits", one.stream_waits);
-    json.end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+    json.member("retries", one.retries).member("lost_ns", one.lost_ns);
+    json.member("device_calls", one.device_calls).member("stream_waits", one.stream_waits);
+  });
+  return json.finish();
 }
 
 }  // namespace emm::trial

@@ -168,42 +168,21 @@ class PlanReader final : public format::JsonHandler {
   bool has_schema_ = false;
 };
 
-template <class Numbers>
-void put(format::JsonWriter& json, std::string_view name, const Numbers& numbers) {
-  json.key(name).begin_array();
-  for (const auto number : numbers) json.value(std::uint64_t{number});
-  json.end_array();
-}
-
 }  // namespace
 
 std::string to_json(const PoolPlan& plan) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object()
-      .member("schema", kSchema)
-      .member("trace", plan.trace)
-      .member("alignment_bytes", plan.alignment);
-  json.key("streams").begin_array();
-  for (const auto& stream : plan.streams) {
-    json.begin_object()
-        .member("device", stream.device)
-        .member("stream", stream.name)
-        .member("default_stream", stream.is_default)
-        .member("bytes", stream.bytes)
-        .member("peak_live_bytes", stream.peak_live_bytes)
-        .member("requests", stream.count())
-        .member("period_begin", stream.period_begin);
-    put(json, "sizes", stream.sizes);
-    put(json, "offsets", stream.offsets);
-    auto ends = stream.ends;
-    std::replace(ends.begin(), ends.end(), PoolPlan::kNever, std::uint32_t{0});
-    put(json, "ends", ends);
-    json.end_object();
-  }
-  json.end_array().end_object();
-  out += '\n';
-  return out;
+  format::JsonAnswer json(kSchema);
+  json.member("trace", plan.trace).member("alignment_bytes", plan.alignment);
+  json.objects("streams", plan.streams, [&](const auto& stream) {
+    json.member("device", stream.device).member("stream", stream.name);
+    json.member("default_stream", stream.is_default).member("bytes", stream.bytes);
+    json.member("peak_live_bytes", stream.peak_live_bytes).member("requests", stream.count());
+    json.member("period_begin", stream.period_begin).member("sizes", stream.sizes);
+    json.member("offsets", stream.offsets).values("ends", stream.ends, [](auto end) {
+      return end == PoolPlan::kNever ? std::uint32_t{0} : end;
+    });
+  });
+  return json.finish();
 }
 
 Result<PoolPlan> read_pool_plan(const std::string& path) {

@@ -29,28 +29,19 @@ std::string_view name(trace::Finding::Severity severity) {
 
 std::string check_to_json(const std::string& source, const trace::Importer& importer,
                           const trace::CheckReport& report) {
-  std::string out;
-  format::JsonWriter json(out);
-  json.begin_object()
-      .member("schema", "emmctl.check/1")
-      .member("trace", source)
-      .member("format", importer.name);
-  if (report.rows) put_counts(json.key("rows").begin_object(), *report.rows);
-  json.member("operations", report.summary.operations)
-      .member("extensions", report.summary.extensions);
-  json.member("allocations", report.allocations).member("leaked", report.leaked);
-  json.member("leaked_bytes", report.leaked_bytes)
-      .member("peak_live_bytes", report.peak_live_bytes);
-  json.member("errors", report.errors)
-      .member("warnings", report.warnings)
-      .member("torn", report.summary.torn);
-  json.key("findings").begin_array();
-  for (const auto& finding : report.findings) {
-    json.begin_object().member("severity", name(finding.severity)).member("line", finding.line);
-    json.member("words", finding.words).end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+  format::JsonAnswer json("emmctl.check/1");
+  json.member("trace", source).member("format", importer.name);
+  if (report.rows) json.object("rows", [&] { put_counts(json, *report.rows); });
+  json.member("operations", report.summary.operations);
+  json.member("extensions", report.summary.extensions).member("allocations", report.allocations);
+  json.member("leaked", report.leaked).member("leaked_bytes", report.leaked_bytes);
+  json.member("peak_live_bytes", report.peak_live_bytes).member("errors", report.errors);
+  json.member("warnings", report.warnings).member("torn", report.summary.torn);
+  json.objects("findings", report.findings, [&](const auto& finding) {
+    json.member("severity", name(finding.severity)).member("line", finding.line);
+    json.member("words", finding.words);
+  });
+  return json.finish();
 }
 
 std::string to_text(const std::string& source, const trace::CheckReport& report) {
@@ -143,10 +134,10 @@ class Check final : public CommandRun {
       for (const auto& note : report->rows->notes) console.say(note);
     }
     const auto& name = (*source)->name();
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, check_to_json(name, **importer, *report)); !written)
-        return written.error();
-    }
+    if (auto written =
+            console.write_if(json_, [&] { return check_to_json(name, **importer, *report); });
+        !written)
+      return written.error();
     if (json_ != "-") console.result(to_text(name, *report));
     if (fix_) {
       if (auto fixed = fix(console, **importer, *report); !fixed) return fixed.error();

@@ -134,10 +134,9 @@ class Convert final : public CommandRun {
       console.say(words);
       run_files::note_told(out_);
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(**importer, *counts)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return to_json(**importer, *counts); });
+        !written)
+      return written.error();
     return ExitCode::fine;
   }
 

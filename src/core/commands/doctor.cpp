@@ -153,27 +153,20 @@ Configuration configuration() {
 }
 
 std::string to_json(const std::vector<Finding>& findings, const Configuration& configuration) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object().member("schema", "emmctl.doctor/1");
-  json.key("findings").begin_array();
-  for (const auto& finding : findings) {
-    json.begin_object()
-        .member("what", finding.what)
-        .member("state", name(finding.kind))
-        .member("words", finding.words)
-        .end_object();
-  }
-  json.end_array().key("defaults").begin_object().member("file", configuration.file);
+  format::JsonAnswer json("emmctl.doctor/1", 2);
+  json.objects("findings", findings, [&](const Finding& finding) {
+    json.member("what", finding.what).member("state", finding.kind);
+    json.member("words", finding.words);
+  });
+  json.key("defaults").begin_object().member("file", configuration.file);
   json.key("commands").begin_object();
   for (const auto& [command, defaults] : configuration.commands) {
-    json.key(command).begin_array();
-    for (const auto& [option, value] : defaults.options)
-      json.begin_object().member("option", option).member("value", value).end_object();
-    json.end_array();
+    json.objects(command, defaults.options, [&](const auto& given) {
+      json.member("option", given.first).member("value", given.second);
+    });
   }
-  json.end_object().end_object().end_object();
-  return out + '\n';
+  json.end_object().end_object();
+  return json.finish();
 }
 
 class Doctor final : public CommandRun {
@@ -209,10 +202,9 @@ class Doctor final : public CommandRun {
       broken |= finding.kind == Finding::Kind::broken;
       rows.push_back({std::string(name(finding.kind)), finding.what, finding.words});
     }
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, to_json(findings, configured)); !written)
-        return written.error();
-    }
+    if (auto written = console.write_if(json_, [&] { return to_json(findings, configured); });
+        !written)
+      return written.error();
     if (json_ != "-") console.result(format::columns("lll", rows, ""));
     return broken ? ExitCode::failure : ExitCode::fine;
   }

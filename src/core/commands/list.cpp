@@ -144,10 +144,8 @@ std::vector<std::string> listing_names() {
 
 /// The rows as JSON objects, with the words of the heading as keys.
 std::string rows_to_json(std::string_view what, const Rows& rows) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object().member("schema", "emmctl.list/1").member("what", what);
-  json.key("rows").begin_array();
+  format::JsonAnswer json("emmctl.list/1", 2);
+  json.member("what", what).key("rows").begin_array();
   for (std::size_t row = 1; row < rows.size(); ++row) {
     json.begin_object();
     for (std::size_t i = 0; i < rows[row].size(); ++i) {
@@ -157,8 +155,8 @@ std::string rows_to_json(std::string_view what, const Rows& rows) {
     }
     json.end_object();
   }
-  json.end_array().end_object();
-  return out + '\n';
+  json.end_array();
+  return json.finish();
 }
 
 class List final : public CommandRun {
@@ -182,10 +180,9 @@ class List final : public CommandRun {
       auto of_file = file_.empty() ? Result<Rows>(listing.rows()) : managers_in(file_);
       if (!of_file) return std::move(of_file).error();
       auto& rows = *of_file;
-      if (!json_.empty()) {
-        if (auto written = console.write(json_, rows_to_json(what_, rows)); !written)
-          return written.error();
-      }
+      if (auto written = console.write_if(json_, [&] { return rows_to_json(what_, rows); });
+          !written)
+        return written.error();
       for (auto& row : rows) row.resize(std::min(row.size(), listing.shown));
       const bool is_brief = listing.brief != nullptr && !more_;
       if (is_brief) rows = listing.brief();

@@ -161,15 +161,13 @@ class Replay final : public CommandRun {
       return writer.get();
     };
     std::vector<std::string> words;
-    auto summary = run_apart(
-        {.trace = trace,
-         .manager = *manager,
-         .interrupted = &interrupted(),
-         .progress = [&](std::uint64_t done,
-                         std::uint64_t total) { console.progress("replay", done, total); },
-         .open_log = log_.empty() ? OpenLog() : open_log,
-         .work = work},
-        words);
+    auto summary = run_apart({.trace = trace,
+                              .manager = *manager,
+                              .interrupted = &interrupted(),
+                              .progress = console.progress_of("replay"),
+                              .open_log = log_.empty() ? OpenLog() : open_log,
+                              .work = work},
+                             words);
     console.end_progress();
     if (writer) {
       if (auto finished = writer->finish(); !finished) {
@@ -272,9 +270,8 @@ class Replay final : public CommandRun {
   /// as JSON and as SVG, if the run came to its end.
   Status write_results(Console& console, log::Summary& summary,
                        const std::vector<std::string>& words, const trace::Trace& trace) const {
-    if (!json_.empty()) {
-      if (auto written = console.write(json_, log::to_json(summary)); !written) return written;
-    }
+    if (auto written = console.write_if(json_, [&] { return log::to_json(summary); }); !written)
+      return written;
     if (!svg_.empty() && summary.course.empty()) {
       summary.notes.push_back(
           text::format("{} was not written: it is drawn of a run to its end on one thread", svg_));

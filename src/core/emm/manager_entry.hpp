@@ -59,6 +59,9 @@ struct ManagerEntry {
   /// The manager serves requests as long as the device has memory. False for a model of a library
   /// that refuses sooner.
   bool fills_device = true;
+  /// A limit of the manager's counts bytes as they were requested. False for a model of a library
+  /// that counts what it takes of the device.
+  bool limits_requested = true;
   Preallocation preallocation{};
   /// Options that change its behaviour: it is also judged with each of them. Unused places are
   /// empty.

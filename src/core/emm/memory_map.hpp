@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/members.hpp"
 #include "driver/types.hpp"
 
 namespace emm {
@@ -61,6 +62,9 @@ struct MemoryMap {
   std::vector<AliasMapping> alias_mappings;
   std::vector<StitchedBlock> stitched_blocks;
 };
+EMM_MEMBERS_OF(MemoryMap::Piece, address, size, handle, mapped)
+EMM_MEMBERS_OF(MemoryMap::AliasMapping, address, size, pieces)
+EMM_MEMBERS_OF(MemoryMap::StitchedBlock::Part, address, size)
 
 constexpr std::string_view name(MemoryMap::State state) noexcept {
   switch (state) {

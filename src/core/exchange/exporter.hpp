@@ -35,6 +35,11 @@ struct Exporter {
   /// `out` outlives the sink, and is the caller's to close.
   std::unique_ptr<ExportSink> (*open)(format::ByteSink& out);
 };
+/// Exporter::open of a class that is made of `out`.
+template <class Sink>
+std::unique_ptr<ExportSink> open_export(format::ByteSink& out) {
+  return std::make_unique<Sink>(out);
+}
 
 std::span<const Exporter* const> bundled_exporters();
 /// Finds an exporter by its name. The usage error lists the known ones.

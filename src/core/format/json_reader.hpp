@@ -31,14 +31,15 @@ struct JsonNumber {
 
 /// Receives a JSON text while it is read. Positions are where a token begins. Views live until the
 /// function returns. The first error that a function returns ends the reading and becomes its
-/// result. Keys may repeat; the handler decides what that means.
+/// result. Keys may repeat; the handler decides what that means. A value of a kind for which the
+/// handler has no function is passed over.
 class JsonHandler {
  public:
   virtual ~JsonHandler() = default;
-  virtual Status on_null(JsonPosition at) = 0;
-  virtual Status on_bool(bool value, JsonPosition at) = 0;
-  virtual Status on_number(const JsonNumber& number, JsonPosition at) = 0;
-  virtual Status on_string(std::string_view value, JsonPosition at) = 0;
+  virtual Status on_null(JsonPosition) { return {}; }
+  virtual Status on_bool(bool, JsonPosition) { return {}; }
+  virtual Status on_number(const JsonNumber&, JsonPosition) { return {}; }
+  virtual Status on_string(std::string_view, JsonPosition) { return {}; }
   virtual Status on_key(std::string_view key, JsonPosition at) = 0;
   virtual Status on_begin_object(JsonPosition at) = 0;
   virtual Status on_end_object(JsonPosition at) = 0;

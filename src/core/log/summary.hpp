@@ -8,8 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/members.hpp"
 #include "base/named_statistic.hpp"
 #include "trace/op.hpp"
+
+namespace emm::format {
+class JsonWriter;
+}
 
 namespace emm::log {
 
@@ -18,6 +23,7 @@ struct Percentiles {
   std::uint64_t count = 0;
   std::uint64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
 };
+EMM_MEMBERS_OF(Percentiles, p50, p90, p99, p999, max, count)
 
 /// A live allocation, for a list of the largest.
 struct Holder {
@@ -26,6 +32,7 @@ struct Holder {
   std::uint32_t line = 0;
   std::vector<std::string> frames{};  ///< Its call stack, innermost first; may be empty.
 };
+void write_members(format::JsonWriter& json, const Holder& holder);
 
 /// A failed event, its place, and the state just before it.
 struct Failure {
@@ -50,6 +57,11 @@ struct Failure {
   std::optional<std::uint64_t> waiting_bytes{};       ///< Bytes of event-deferred frees.
   std::vector<Holder> holders;  ///< The largest live allocations, at most ten.
 };
+EMM_MEMBERS_OF(Failure, event, line, op, id, size, thread, stream, outcome, live_bytes,
+               reserved_bytes, largest_free_bytes, holders, context, error, free_bytes, idle_bytes,
+               largest_idle_bytes, waiting_bytes, frames)
+/// Writes also the frame that is shown first.
+void write_members(format::JsonWriter& json, const Failure& failure);
 
 /// Something that a manager must never do.
 struct Violation {
@@ -69,9 +81,13 @@ struct Violation {
   std::uint32_t line = 0;
   std::string words;  ///< One sentence with the ids, addresses and sizes.
 };
-inline constexpr std::array<std::string_view, 9> kViolationNames{
-    "overlap", "misaligned",         "wrong size", "corruption", "wrong address",
-    "hazard",  "unexpected outcome", "balance",    "contract"};
+constexpr std::string_view name(Violation::Kind kind) noexcept {
+  constexpr std::array<std::string_view, 9> kNames{
+      "overlap", "misaligned",         "wrong size", "corruption", "wrong address",
+      "hazard",  "unexpected outcome", "balance",    "contract"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+EMM_MEMBERS_OF(Violation, kind, event, line, words)
 
 /// Counts the operations that have a recorded result, by that result and the replay's.
 struct FourWay {
@@ -96,6 +112,7 @@ struct FlushComparison {
   std::uint64_t unrecorded = 0;   ///< Only in the replay.
   std::string first_difference;   ///< One sentence. Empty if there is none.
 };
+EMM_MEMBERS_OF(FlushComparison, recorded, as_recorded, unrecorded, first_difference)
 FlushComparison compare_flushes(const std::vector<Flush>& recorded,
                                 const std::vector<Flush>& replayed);
 
@@ -126,6 +143,8 @@ struct ModelAgreement {
   std::optional<InferredLimit> inferred_limit{};
   std::string first_difference;  ///< One sentence. Empty if there is none.
 };
+EMM_MEMBERS_OF(ModelAgreement::Count, recorded, as_recorded)
+EMM_MEMBERS_OF(ModelAgreement::Range, low, high)
 
 /// The statistics that the manager of a context counted.
 struct ContextStatistics {
@@ -134,6 +153,9 @@ struct ContextStatistics {
   NamedStatistics rmm;    ///< Under the names of RMM's statistics_resource_adaptor.
   NamedStatistics other;  ///< Statistics that have neither name.
 };
+EMM_MEMBERS_OF(ContextStatistics, context, torch, rmm, other)
+/// Writes "torch", "rmm" and "other", each an object.
+void write_members(format::JsonWriter& json, const ContextStatistics& statistics);
 
 /// Operations that the manager answered with not_supported, by operation.
 struct Declined {
@@ -141,6 +163,7 @@ struct Declined {
   std::uint64_t count = 0;
   std::string why;  ///< The message of the first.
 };
+EMM_MEMBERS_OF(Declined, op, count, why)
 
 /// One pass of a replay: "emmctl.replay/1". Bytes are requested bytes of device and managed memory
 /// unless the name says otherwise. Peaks are taken after events.
@@ -180,6 +203,7 @@ struct Abnormal {
   std::optional<std::uint64_t> event{};  ///< The event that was executing.
   std::uint32_t line = 0;
 };
+EMM_MEMBERS_OF(Abnormal, words, signal, hung, event, line)
 
 struct Summary {
   std::string trace, manager, device, clock;

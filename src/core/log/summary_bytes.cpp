@@ -10,7 +10,8 @@
 namespace emm::log {
 namespace {
 
-// Lists the members of each struct once, for both packing and unpacking.
+// Lists the members of each struct once, for both packing and unpacking: where EMM_MEMBERS_OF does
+// not.
 template <class T>
 constexpr bool kPlain = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Pass> ||
                         std::is_same_v<T, Percentiles> || std::is_same_v<T, FourWay> ||
@@ -26,23 +27,11 @@ auto members(auto& of) {
     return std::tie(of.first, of.second);
   } else if constexpr (std::is_same_v<T, Holder>) {
     return std::tie(of.id, of.size, of.line, of.frames);
-  } else if constexpr (std::is_same_v<T, Failure>) {
-    return std::tie(of.event, of.line, of.op, of.id, of.size, of.thread, of.stream, of.context,
-                    of.outcome, of.error, of.frames, of.live_bytes, of.reserved_bytes,
-                    of.free_bytes, of.largest_free_bytes, of.idle_bytes, of.largest_idle_bytes,
-                    of.waiting_bytes, of.holders);
-  } else if constexpr (std::is_same_v<T, Violation>) {
-    return std::tie(of.kind, of.event, of.line, of.words);
-  } else if constexpr (std::is_same_v<T, FlushComparison>) {
-    return std::tie(of.recorded, of.as_recorded, of.unrecorded, of.first_difference);
   } else if constexpr (std::is_same_v<T, NamedStatistic>) {
     return std::tie(of.name, of.value);
-  } else if constexpr (std::is_same_v<T, ContextStatistics>) {
-    return std::tie(of.context, of.torch, of.rmm, of.other);
-  } else if constexpr (std::is_same_v<T, Declined>) {
-    return std::tie(of.op, of.count, of.why);
-  } else if constexpr (std::is_same_v<T, Abnormal>) {
-    return std::tie(of.words, of.signal, of.hung, of.event, of.line);
+  } else if constexpr (Listed<T>) {
+    return std::apply([&](const auto&... each) { return std::tie(of.*each.at...); },
+                      members_of(&of));
   } else {
     static_assert(std::is_same_v<T, Summary>);
     return std::tie(of.trace, of.manager, of.device, of.clock, of.pass, of.repeats,

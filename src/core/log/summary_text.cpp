@@ -168,10 +168,9 @@ void show_violations(Page& page, const Summary& summary) {
   std::size_t shown = 0;
   for (const auto& violation : summary.violations) {
     if (shown++ == kShown) break;
-    page.paragraph(
-        text::format("{}: {}: {}", place(violation.event, violation.line),
-                     kViolationNames[static_cast<std::size_t>(violation.kind)], violation.words),
-        2);
+    page.paragraph(text::format("{}: {}: {}", place(violation.event, violation.line),
+                                name(violation.kind), violation.words),
+                   2);
   }
   if (summary.violation_count > kShown)
     page.paragraph("and more; the JSON holds the first hundred", 2);

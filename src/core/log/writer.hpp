@@ -58,13 +58,7 @@ std::string to_json(const Summary& summary);
 std::string to_text(const Summary& summary, int width = 100, bool all_frames = false,
                     bool blocks = false);
 
-/// Writes the statistics of one context, "torch", "rmm" and "other", as members of the open object.
-void statistics_to_json(format::JsonWriter& json, const ContextStatistics& statistics);
-
-/// One failure as both reports show it: as a member of an object, null if there is none, or as
-/// lines that begin "<heading> at event ...", followed by a blank one.
-void failure_to_json(format::JsonWriter& json, std::string_view name,
-                     const std::optional<Failure>& failure);
+/// One failure, as lines that begin "<heading> at event ...", followed by a blank one.
 std::string failure_to_text(std::string_view heading, const Failure& failure, int width = 100,
                             bool all_frames = false);
 

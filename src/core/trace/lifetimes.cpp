@@ -45,7 +45,7 @@ Status Lifetimes::can_be_summed() const {
     const auto& each = trace_[event];
     if (each.op == Op::flush) {
       sum.add(trace_.detail(each).bytes);
-    } else if (makes_or_ends(each.op) && each.op != Op::free && each.op != Op::close_ipc_handle) {
+    } else if (gives_memory_an_id(each.op)) {
       const auto& made = lifetimes_[index(each.id)];
       sum.add(made.birth == kNever ? 0 : made.size);
     }
@@ -60,18 +60,7 @@ Status Lifetimes::can_be_summed() const {
 }
 
 bool Lifetimes::makes_or_ends(Op op) noexcept {
-  switch (op) {
-    case Op::memalloc:
-    case Op::memallocmanaged:
-    case Op::memhostalloc:
-    case Op::mempin:
-    case Op::open_ipc_handle:
-    case Op::free:
-    case Op::close_ipc_handle:
-      return true;
-    default:
-      return false;
-  }
+  return gives_memory_an_id(op) || op == Op::free || op == Op::close_ipc_handle;
 }
 
 Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc_count()) {
@@ -92,7 +81,7 @@ Lifetimes::Lifetimes(const Trace& trace) : trace_(trace), lifetimes_(trace.alloc
       } else if (lifetime.death == kNever && lifetime.what != Lifetime::MemoryKind::nothing) {
         lifetime.death = lifetime.gone = i;
       }
-    } else if (makes_or_ends(event.op)) {
+    } else if (gives_memory_an_id(event.op)) {
       auto& lifetime = lifetimes_[index(event.id)];
       lifetime = {.size = event.size,
                   .birth = i,

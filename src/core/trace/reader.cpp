@@ -48,10 +48,6 @@ class FirstLine final : public format::JsonHandler {
            !handler.has_events_;
   }
 
-  Status on_null(format::JsonPosition) override { return {}; }
-  Status on_bool(bool, format::JsonPosition) override { return {}; }
-  Status on_number(const format::JsonNumber&, format::JsonPosition) override { return {}; }
-  Status on_string(std::string_view, format::JsonPosition) override { return {}; }
   Status on_key(std::string_view key, format::JsonPosition) override {
     has_events_ = has_events_ || (depth_ == 1 && key == "events");
     return {};

@@ -55,21 +55,8 @@ bool is_about_the_trace(Op op) noexcept {
 
 /// Does the operation make or end memory, or tell of it? The recording has then begun.
 bool changes_memory(Op op) noexcept {
-  switch (op) {
-    case Op::memalloc:
-    case Op::memallocmanaged:
-    case Op::memhostalloc:
-    case Op::mempin:
-    case Op::open_ipc_handle:
-    case Op::free:
-    case Op::close_ipc_handle:
-    case Op::reset:
-    case Op::context_destroy:
-    case Op::flush:
-      return true;
-    default:
-      return false;
-  }
+  return gives_memory_an_id(op) || op == Op::free || op == Op::close_ipc_handle ||
+         op == Op::reset || op == Op::context_destroy || op == Op::flush;
 }
 
 std::uint64_t hash_of(const Detail& detail) {

@@ -135,16 +135,9 @@ bool Trace::in_window(std::size_t index) const noexcept {
 
 AllocId Trace::place_id(const Operation& operation) {
   auto& window = *window_;
-  switch (operation.op) {
-    case Op::memalloc:
-    case Op::memallocmanaged:
-    case Op::memhostalloc:
-    case Op::mempin:
-    case Op::open_ipc_handle:
-      return static_cast<AllocId>(window.make(operation.id));
-    default:
-      return static_cast<AllocId>(window.look_up(operation.id, window.found));
-  }
+  return static_cast<AllocId>(gives_memory_an_id(operation.op)
+                                  ? window.make(operation.id)
+                                  : window.look_up(operation.id, window.found));
 }
 
 AllocId Trace::place_use(const Id& id) {

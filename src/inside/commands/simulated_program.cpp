@@ -761,136 +761,63 @@ std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
   return true;
 }
 
-namespace {
-
-void add(format::JsonWriter& json, const SimulatedProgram::Device& device) {
-  json.begin_object()
-      .member("device", device.device)
-      .member("total_bytes", device.total)
-      .member("context_bytes", device.context)
-      .member("peak_bytes", device.peak)
-      .member("processes", device.processes)
-      .member("refused", device.refused)
-      .member("first_refused_bytes", device.first_refused)
-      .member("first_refused_held_bytes", device.first_refused_held)
-      .end_object();
-}
-
-/// The ranks, and what kept them from going on.
-void add(format::JsonWriter& json, const ProgramRanks& ranks) {
-  json.key("ranks").begin_array();
-  for (const auto& rank : ranks.ranks) {
-    json.begin_object()
-        .member("rank", rank.rank)
-        .member("process", rank.process)
-        .member("device", rank.device)
-        .member("peak_bytes", rank.peak)
-        .member("capacity_bytes", rank.capacity)
-        .member("refused", rank.refused)
-        .member("pytorch_reserved_bytes", rank.reserved)
-        .member("pytorch_allocated_bytes", rank.allocated)
-        .member("nccl_bytes", rank.nccl.bytes)
-        .member("nccl_measured", rank.nccl.measured)
-        .member("nccl_unknown", rank.nccl.unknown)
-        .end_object();
-  }
-  json.end_array().key("waiting").begin_array();
-  for (const auto& rank : ranks.waiting) {
-    json.begin_object()
-        .member("rank", rank.rank)
-        .member("process", rank.process)
-        .member("collective", rank.what)
-        .member("missing", rank.missing)
-        .member("line", rank.line)
-        .end_object();
-  }
-  json.end_array().key("gone").begin_array();
-  for (const auto& words : ranks.gone) json.value(words);
-  json.end_array().key("differing").begin_array();
-  for (const auto& words : ranks.differing) json.value(words);
-  json.end_array();
-}
-
-void add(format::JsonWriter& json, const AskedPlace& place) {
-  json.begin_object()
-      .member("place", place.where)
-      .member("kind", place.kind)
-      .member("level", place.level)
-      .member("operation", place.what)
-      .member("times", place.times)
-      .member("got", place.taken)
-      .member("least", place.least)
-      .member("most", place.most)
-      .end_object();
-}
-
-void add(format::JsonWriter& json, const ServedRequests& served) {
-  const auto& report = served.report;
-  json.key("served")
-      .begin_object()
-      .member("manager", served.manager)
-      .member("requests", report.served)
-      .member("driver_calls", report.driver_calls)
-      .member("refused", report.refused)
-      .member("left", report.left)
-      .member("waits", report.waits)
-      .member("peak_live_bytes", report.peak_live)
-      .member("peak_reserved_bytes", report.peak_reserved)
-      .end_object();
-}
-
-}  // namespace
-
 std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
                                       const std::optional<ServedRequests>& served) const {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object()
-      .member("schema", "emmctl.run/1")
-      .member("device", given_)
-      .member("card", card_)
-      .member("exit_code", exit_code)
-      .member("fits", answer.fits())
-      .member("cut", answer.cut)
-      .key("devices")
-      .begin_array();
-  for (const auto& device : answer.devices) add(json, device);
-  json.end_array();
-  add(json, answer.ranks);
-  json.member("kernels", answer.kernels)
-      .member("unread_bytes", answer.unread)
-      .key("pytorch")
-      .begin_array();
-  for (const auto& peak : answer.values.peaks) {
-    json.begin_object()
-        .member("device", peak.device)
-        .member("reserved_bytes", peak.reserved)
-        .member("allocated_bytes", peak.allocated)
-        .end_object();
-  }
-  json.end_array()
-      .member("unknown_sizes", unknown_sizes_)
-      .member("endless", answer.values.endless)
-      .member("stopped", answer.values.stopped)
-      .member("without_cudnn", answer.values.without_cudnn)
-      .member("cudnn_workspace_bytes", cudnn_workspace_)
-      .member("compiles", answer.values.compiles)
-      .key("places")
-      .begin_array();
-  for (const auto& place : answer.values.places) add(json, place);
-  json.end_array();
+  format::JsonAnswer json("emmctl.run/1", 2);
+  json.member("device", given_).member("card", card_).member("exit_code", exit_code);
+  json.member("fits", answer.fits()).member("cut", answer.cut);
+  json.objects("devices", answer.devices, [&](const Device& device) {
+    json.member("device", device.device).member("total_bytes", device.total);
+    json.member("context_bytes", device.context).member("peak_bytes", device.peak);
+    json.member("processes", device.processes).member("refused", device.refused);
+    json.member("first_refused_bytes", device.first_refused);
+    json.member("first_refused_held_bytes", device.first_refused_held);
+  });
+  json.objects("ranks", answer.ranks.ranks, [&](const auto& rank) {
+    json.member("rank", rank.rank).member("process", rank.process).member("device", rank.device);
+    json.member("peak_bytes", rank.peak).member("capacity_bytes", rank.capacity);
+    json.member("refused", rank.refused).member("pytorch_reserved_bytes", rank.reserved);
+    json.member("pytorch_allocated_bytes", rank.allocated);
+    json.member("nccl_bytes", rank.nccl.bytes).member("nccl_measured", rank.nccl.measured);
+    json.member("nccl_unknown", rank.nccl.unknown);
+  });
+  json.objects("waiting", answer.ranks.waiting, [&](const auto& rank) {
+    json.member("rank", rank.rank).member("process", rank.process);
+    json.member("collective", rank.what).member("missing", rank.missing).member("line", rank.line);
+  });
+  json.member("gone", answer.ranks.gone).member("differing", answer.ranks.differing);
+  json.member("kernels", answer.kernels).member("unread_bytes", answer.unread);
+  json.objects("pytorch", answer.values.peaks, [&](const auto& peak) {
+    json.member("device", peak.device).member("reserved_bytes", peak.reserved);
+    json.member("allocated_bytes", peak.allocated);
+  });
+  json.member("unknown_sizes", unknown_sizes_).member("endless", answer.values.endless);
+  json.member("stopped", answer.values.stopped);
+  json.member("without_cudnn", answer.values.without_cudnn);
+  json.member("cudnn_workspace_bytes", cudnn_workspace_).member("compiles", answer.values.compiles);
+  json.objects("places", answer.values.places, [&](const auto& place) {
+    json.member("place", place.where).member("kind", place.kind).member("level", place.level);
+    json.member("operation", place.what).member("times", place.times).member("got", place.taken);
+    json.member("least", place.least).member("most", place.most);
+  });
   if (ranks_.all != 0) {
-    json.key("absent")
-        .begin_object()
-        .member("of", ranks_.all)
-        .member("not_run", ranks_.all - static_cast<int>(ranks_.run.size()))
-        .member("copies", answer.ranks.copies)
-        .member("nothing", answer.ranks.nothing)
-        .end_object();
+    json.object("absent", [&] {
+      json.member("of", ranks_.all);
+      json.member("not_run", ranks_.all - static_cast<int>(ranks_.run.size()));
+      json.member("copies", answer.ranks.copies).member("nothing", answer.ranks.nothing);
+    });
   }
-  if (served) add(json, *served);
-  json.end_object();
-  return out + '\n';
+  if (served) {
+    const auto& report = served->report;
+    json.object("served", [&] {
+      json.member("manager", served->manager).member("requests", report.served);
+      json.member("driver_calls", report.driver_calls).member("refused", report.refused);
+      json.member("left", report.left).member("waits", report.waits);
+      json.member("peak_live_bytes", report.peak_live);
+      json.member("peak_reserved_bytes", report.peak_reserved);
+    });
+  }
+  return json.finish();
 }
 
 }  // namespace emm::cli

@@ -494,50 +494,33 @@ ExitCode Sweeping::say() {
 }
 
 std::string Sweeping::to_json() const {
-  std::string out;
-  format::JsonWriter json(out, 2);
+  format::JsonAnswer json("emmctl.what-if/1", 2);
   const auto add = [&](const std::vector<Setting>& settings) {
-    json.key("settings").begin_array();
-    for (const auto& [name, value] : settings)
-      json.begin_object().member("name", name).member("value", value).end_object();
-    json.end_array();
+    json.objects("settings", settings, [&](const Setting& setting) {
+      json.member("name", setting.first).member("value", setting.second);
+    });
   };
-  json.begin_object()
-      .member("schema", "emmctl.what-if/1")
-      .member("device", asked_.device)
-      .member("interrupted", interrupted().load())
-      .key("cells")
-      .begin_array();
-  for (const auto& cell : cells_) {
-    json.begin_object();
+  json.member("device", asked_.device).member("interrupted", interrupted().load());
+  json.objects("cells", cells_, [&](const auto& cell) {
     add(cell.settings);
-    json.member("device", cell.device)
-        .member("outcome", name_of(cell.outcome))
-        .member("exit_code", cell.exit_code)
-        .member("capacity_bytes", cell.capacity)
-        .member("peak_bytes", cell.peak)
-        .member("refused", cell.refused)
-        .member("rank", cell.rank)
-        .member("pytorch_reserved_bytes", cell.reserved)
-        .member("pytorch_allocated_bytes", cell.allocated)
-        .member("why", cell.why)
-        .end_object();
-  }
-  json.end_array().key("ranges").begin_array();
+    json.member("device", cell.device).member("outcome", name_of(cell.outcome));
+    json.member("exit_code", cell.exit_code).member("capacity_bytes", cell.capacity);
+    json.member("peak_bytes", cell.peak).member("refused", cell.refused).member("rank", cell.rank);
+    json.member("pytorch_reserved_bytes", cell.reserved);
+    json.member("pytorch_allocated_bytes", cell.allocated).member("why", cell.why);
+  });
+  json.key("ranges").begin_array();
   for (const auto& search : searches_) {
     if (!search.range) continue;
     json.begin_object();
     add(search.settings);
-    json.member("name", range_->name)
-        .member("least", range_->least)
-        .member("most", range_->most)
-        .member("largest_that_fits", search.range->largest())
-        .member("least_that_does_not", search.range->least_too_large())
-        .member("monotone", !search.range->not_monotone().has_value())
-        .end_object();
+    json.member("name", range_->name).member("least", range_->least).member("most", range_->most);
+    json.member("largest_that_fits", search.range->largest());
+    json.member("least_that_does_not", search.range->least_too_large());
+    json.member("monotone", !search.range->not_monotone().has_value()).end_object();
   }
-  json.end_array().end_object();
-  return out + '\n';
+  json.end_array();
+  return json.finish();
 }
 
 }  // namespace

@@ -169,14 +169,14 @@ std::string measured(const Subject& subject) {
   const auto bench = conformance::Bench::create(subject, "capacity");
   if (!bench) return {};
   const auto& found = (*bench)->capacity();
-  return text::format("{} {} {}", found.device_memory ? 1 : 0, found.limit.value_or(0),
-                      found.block.value_or(0));
+  return text::format("{} {} {} {}", found.device_memory ? 1 : 0, found.limit.value_or(0),
+                      found.of_total, found.block.value_or(0));
 }
 conformance::Capacity capacity_from(const std::string& words) {
   std::istringstream in(words);
   std::uint64_t limit = 0, block = 0;
   conformance::Capacity found;
-  in >> found.device_memory >> limit >> block;
+  in >> found.device_memory >> limit >> found.of_total >> block;
   if (limit != 0) found.limit = limit;
   if (block != 0) found.block = block;
   return found;

@@ -302,40 +302,70 @@ bool Bench::refuses_early() const noexcept {
   return entry != nullptr && !entry->fills_device;
 }
 
+bool Bench::limits_requested() const noexcept {
+  const auto* const entry = bundled();
+  return entry == nullptr || entry->limits_requested;
+}
+
 bool Bench::keeps_host_memory() const noexcept {
   const auto* const entry = bundled();
   return entry != nullptr && entry->promise == Promise::contract;
 }
 
+/// Asks for blocks of `piece` until one is refused or `most` are given. Returns what the manager
+/// holds of the device then, if that is a limit of its own.
+std::optional<std::uint64_t> Bench::filled(std::uint64_t piece, std::uint64_t most,
+                                           bool& has_device_memory) {
+  std::vector<BenchMemory> blocks;
+  while (blocks.size() < most) {
+    auto block = try_memalloc(piece);
+    if (block) {
+      blocks.push_back(*std::move(block));
+      continue;
+    }
+    has_device_memory = !blocks.empty() || block.error().code != Errc::not_supported;
+    const auto info = device().mem_get_info();
+    const bool has_more = info && info->free > kDeviceSlack;
+    // Only a limit in bytes counts here. A manager that refuses after a few blocks is wrong.
+    if (!has_more || block.error().code != Errc::out_of_memory) return std::nullopt;
+    return held();
+  }
+  has_device_memory = true;
+  return std::nullopt;
+}
+
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
-  constexpr auto kPiece = 1_MiB;  // blocks that are asked for until one is refused
-  // Blocks: a manager without a limit below 1 GiB has none that matters here.
-  constexpr std::uint64_t kMost = 1024;
+  // As many as the device holds: a manager may be told to take half of it.
+  constexpr auto kPiece = 1_MiB, kSmaller = 4_GiB, kLarger = 8_GiB;
+  const auto on_device = [&](std::uint64_t bytes) {
+    if (platform_->kind() == "sim") return with_capacity(text::format("{}", bytes));
+    return create(subject_, "capacity");
+  };
   Capacity found;
-  auto subject = subject_;
-  subject.device = device_of(subject, "4GiB");
-  if (auto fresh = create(subject, "capacity")) {
-    auto& on = **fresh;
-    std::vector<BenchMemory> blocks;
-    for (std::uint64_t i = 0; i < kMost; ++i) {
-      auto block = on.try_memalloc(kPiece);
-      if (!block) {
-        found.device_memory = !blocks.empty() || block.error().code != Errc::not_supported;
-        const auto info = on.device().mem_get_info();
-        const bool has_more = info && info->free > kDeviceSlack;
-        // Only a limit in bytes counts here. A manager that refuses after a few blocks is wrong.
-        if (has_more && block.error().code == Errc::out_of_memory) found.limit = on.held();
-        break;
-      }
-      found.device_memory = true;
-      blocks.push_back(*std::move(block));
-    }
-  }
+  if (auto fresh = on_device(kSmaller))
+    found.limit = (**fresh).filled(kPiece, kSmaller / kPiece, found.device_memory);
   if (!found.device_memory) return known.emplace(found);
-  if (auto fresh = create(subject, "capacity")) found.block = (**fresh).largest_block(found.limit);
+  if (found.limit && platform_->kind() == "sim") {
+    bool ignored = false;
+    const auto clearly_more = *found.limit + *found.limit / 4;
+    if (auto larger = on_device(kLarger);
+        larger && !(**larger).filled(kPiece, clearly_more / kPiece, ignored))
+      found.of_total = kSmaller;
+  }
+  if (auto fresh = on_device(kSmaller)) found.block = (**fresh).largest_block(found.limit);
   return known.emplace(found);
+}
+
+std::optional<std::uint64_t> Bench::own_limit() {
+  const auto& known = capacity();
+  if (!known.limit || known.of_total == 0) return known.limit;
+  const auto info = opened_.driver->mem_get_info();
+  if (!info) return known.limit;
+  return static_cast<std::uint64_t>(static_cast<double>(*known.limit) /
+                                    static_cast<double>(known.of_total) *
+                                    static_cast<double>(info->total));
 }
 
 /// Measures with one block at a time, on an empty device.
@@ -375,7 +405,7 @@ bool Bench::is_too_large(std::uint64_t size) {
 }
 
 std::optional<std::uint64_t> Bench::limit() {
-  auto least = capacity().limit;
+  auto least = own_limit();
   if (!manager_ || !initialized_) return least;
   const auto told = manager_->get_memory_info();
   const auto info = opened_.driver->mem_get_info();

@@ -161,6 +161,8 @@ class Bench {
   bool is_bundled() const noexcept { return bundled() != nullptr; }
   /// Answers whether the manager models a library that refuses while the device still has memory.
   bool refuses_early() const noexcept;
+  /// False for a model of a library whose limit counts what it takes of the device.
+  bool limits_requested() const noexcept;
   /// Answers whether the manager models a library with its own rules for host memory. PyTorch
   /// returns none to the driver and waits only for streams that the program names to it.
   bool keeps_host_memory() const noexcept;
@@ -214,6 +216,8 @@ class Bench {
   void release_ballast();
   /// Returns what the manager can hold. The first call measures it.
   const Capacity& capacity();
+  /// The manager's own limit on this bench's device, in bytes taken of the device.
+  std::optional<std::uint64_t> own_limit();
   /// Returns the bytes of device memory beyond which the manager may refuse: its measured limit, or
   /// the total that it reports once it is initialized, if that is below the device's total.
   std::optional<std::uint64_t> limit();
@@ -358,6 +362,8 @@ class Bench {
   friend class Deferral;
   friend class OthersRun;
   bool others_run() const noexcept;
+  std::optional<std::uint64_t> filled(std::uint64_t piece, std::uint64_t most,
+                                      bool& has_device_memory);
   std::optional<std::uint64_t> largest_block(std::optional<std::uint64_t> limit);
   const ManagerEntry* bundled() const noexcept;  ///< Null: the manager is a foreign one.
   Bench(const Subject& subject, std::string_view clause, std::unique_ptr<Platform> platform,

@@ -35,63 +35,43 @@ std::string told(const Verdict& verdict) {
 }  // namespace
 
 std::string to_json(const Report& report, bool times) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object()
-      .member("schema", "emmctl.conformance/1")
-      .member("subject", report.subject.manager);
-  json.member("device", report.subject.device)
-      .member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
+  format::JsonAnswer json("emmctl.conformance/1", 2);
+  json.member("subject", report.subject.manager).member("device", report.subject.device);
+  json.member("profile", report.subject.profile == Profile::numba ? "numba" : "standard");
   json.member("seed", report.subject.seed);
   for (const auto kind : {Kind::pass, Kind::fail, Kind::not_applicable, Kind::inconclusive}) {
     std::string key(name(kind));
     for (auto& c : key) c = c == ' ' ? '_' : c;
-    json.member(key, static_cast<std::uint64_t>(report.count(kind)));
+    json.member(key, report.count(kind));
   }
   json.member("interrupted", report.interrupted());
-  json.key("findings").begin_array();
-  for (const auto& finding : findings_of(report)) {
-    const auto ids = [&](std::string_view key, const std::vector<const Judged*>& clauses) {
-      json.key(key).begin_array();
-      for (const auto* one : clauses) json.value(one->clause->id);
-      json.end_array();
-    };
-    json.begin_object().member("says", finding.says).member("clause", finding.shown->clause->id);
-    ids("failed", finding.failed);
-    ids("unjudged", finding.unjudged);
+  json.objects("findings", findings_of(report), [&](const auto& finding) {
+    const auto id_of = [](const Judged* one) { return one->clause->id; };
+    json.member("says", finding.says).member("clause", finding.shown->clause->id);
+    json.values("failed", finding.failed, id_of).values("unjudged", finding.unjudged, id_of);
     if (!report.again.empty()) json.member("again", command_of(report, finding));
-    json.end_object();
-  }
-  json.end_array();
-  json.key("clauses").begin_array();
-  for (const auto& one : report.judged) {
+  });
+  json.objects("clauses", report.judged, [&](const Judged& one) {
     const auto& [clause, verdict, ns] = std::tie(one.clause, one.verdict, one.ns);
-    json.begin_object()
-        .member("id", clause->id)
-        .member("rule", clause->rule)
-        .member("source", clause->source);
-    json.member("level", name(clause->level))
-        .member("scope", clause->of_class ? "classes of Python's" : name(clause->scope))
-        .member("verdict", name(verdict.kind));
+    json.member("id", clause->id).member("rule", clause->rule).member("source", clause->source);
+    json.member("level", clause->level);
+    json.member("scope", clause->of_class ? "classes of Python's" : name(clause->scope));
+    json.member("verdict", verdict.kind);
     if (times) json.member("ns", ns);
     if (verdict.kind == Kind::fail) {
-      json.member("done", verdict.words)
-          .member("seen", verdict.seen)
-          .member("expected", verdict.expected);
-      json.member("calls", verdict.calls);
       const auto* const words = find_numba_words(clause->id);
-      json.member("python", verdict.story)
-          .member("then", words != nullptr ? words->then : std::string_view())
-          .member("nbep7", words != nullptr ? words->sentence : std::string_view());
+      json.member("done", verdict.words).member("seen", verdict.seen);
+      json.member("expected", verdict.expected).member("calls", verdict.calls);
+      json.member("python", verdict.story);
+      json.member("then", words != nullptr ? words->then : std::string_view());
+      json.member("nbep7", words != nullptr ? words->sentence : std::string_view());
       if (!verdict.trace.empty())
         json.member("replay_options", verdict.options).member("trace", verdict.trace);
     } else if (!verdict.words.empty()) {
       json.member("why", verdict.words);
     }
-    json.end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+  });
+  return json.finish();
 }
 
 std::string to_junit(const Report& report, bool times) {

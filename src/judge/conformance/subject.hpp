@@ -20,6 +20,9 @@ struct Capacity {
   /// Bytes taken from the device at which it refuses although the device has more. None: it takes
   /// everything.
   std::optional<std::uint64_t> limit{};
+  /// Bytes of the device of which `limit` is a share; a larger device gives more. 0: it is the same
+  /// on each device.
+  std::uint64_t of_total = 0;
   /// The largest block that it gives. It refuses larger ones although the device has room for two.
   /// None: it gives every size that was tried.
   std::optional<std::uint64_t> block{};

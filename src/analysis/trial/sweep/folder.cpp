@@ -136,18 +136,10 @@ Status Folder::write_plan(const std::string& command, const std::vector<Cell>& c
   out += '\n';
   for (const auto& cell : cells) {
     format::JsonWriter json(out);
-    json.begin_object()
-        .member("cell", cell.id)
-        .member("trace", cell.trace)
-        .member("manager", cell.manager)
-        .member("setting", cell.setting)
-        .member("capacity", cell.capacity)
-        .member("device", cell.device)
-        .member("stamp", cell.stamp)
-        .key("command")
-        .begin_array();
-    for (const auto& word : cell.command) json.value(word);
-    json.end_array().end_object();
+    json.begin_object().member("cell", cell.id).member("trace", cell.trace);
+    json.member("manager", cell.manager).member("setting", cell.setting);
+    json.member("capacity", cell.capacity).member("device", cell.device);
+    json.member("stamp", cell.stamp).member("command", cell.command).end_object();
     out += '\n';
   }
   return write_whole(path_ + "/sweep.jsonl", out);
@@ -428,27 +420,16 @@ std::string to_text(const Progress& progress, const Folder& folder,
 }
 
 std::string to_json(const Progress& progress, const std::string& folder) {
-  std::string out;
-  format::JsonWriter json(out, 2);
-  json.begin_object()
-      .member("schema", "emmctl.sweep/1")
-      .member("folder", folder)
-      .member("cells", progress.cells)
-      .member("done", progress.done)
-      .member("failed", progress.failed)
-      .member("running", progress.running)
-      .member("waiting", progress.waiting())
-      .key("failures")
-      .begin_array();
-  for (const auto& [cell, words] : progress.failures) {
-    json.begin_object()
-        .member("cell", cell.id)
-        .member("command", text::join(cell.command, " "))
-        .member("words", words)
-        .end_object();
-  }
-  json.end_array().end_object();
-  return out + '\n';
+  format::JsonAnswer json("emmctl.sweep/1", 2);
+  json.member("folder", folder).member("cells", progress.cells).member("done", progress.done);
+  json.member("failed", progress.failed).member("running", progress.running);
+  json.member("waiting", progress.waiting());
+  json.objects("failures", progress.failures, [&](const auto& failure) {
+    const auto& [cell, words] = failure;
+    json.member("cell", cell.id).member("command", text::join(cell.command, " "));
+    json.member("words", words);
+  });
+  return json.finish();
 }
 
 namespace {
@@ -506,27 +487,19 @@ std::string csv_rows(const Folder& folder, const std::vector<Cell>& cells, std::
 std::string to_page(const Folder& folder, const std::vector<Cell>& cells) {
   std::string out;
   format::JsonWriter json(out);
-  json.begin_object()
-      .member("schema", "emmctl.sweep/1")
-      .member("folder", folder.path())
-      .key("cells")
-      .begin_array();
-  for (const auto& cell : cells) {
-    json.begin_object()
-        .member("trace", cell.trace)
-        .member("manager", cell.manager)
-        .member("setting", cell.setting)
-        .member("capacity", cell.capacity)
-        .member("device", cell.device);
+  json.begin_object().member("schema", "emmctl.sweep/1").member("folder", folder.path());
+  json.objects("cells", cells, [&](const Cell& cell) {
+    json.member("trace", cell.trace).member("manager", cell.manager);
+    json.member("setting", cell.setting).member("capacity", cell.capacity);
+    json.member("device", cell.device);
     const auto answer = folder.is_done(cell.id) ? answer_of(folder, cell) : std::nullopt;
     json.member("done", answer.has_value());
     for (const auto name : kFigures) {
       const auto value = answer ? figure(*answer, name) : std::string();
       if (const auto number = text::to_u64(value)) json.member(name, *number);
     }
-    json.end_object();
-  }
-  json.end_array().end_object();
+  });
+  json.end_object();
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include "allocators/pytorch/state.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -9,6 +8,7 @@
 #include "allocators/pytorch/allocator.hpp"
 #include "allocators/pytorch/one_step.hpp"
 #include "allocators/pytorch/recording.hpp"
+#include "base/address_range.hpp"
 
 namespace emm::allocators::pytorch {
 namespace {
@@ -24,11 +24,11 @@ class Follow {
   void step(const Step& step) {
     switch (step.kind) {
       case Kind::segment_begin:
-        remove(step.address, step.size);
+        remove_range(segments_, step.address, step.size);
         segments_[step.address] = segment_of(step);
         break;
       case Kind::segment_end:
-        remove(step.address, step.size);
+        remove_range(segments_, step.address, step.size);
         break;
       case Kind::alloc:
         blocks_[step.allocation] = {.address = step.address,
@@ -85,31 +85,6 @@ class Follow {
     if (step.allocation < found_.blocks.size() && found_.blocks[step.allocation] != 0)
       return found_.blocks[step.allocation];
     return round_size(settings_, step.size);
-  }
-  void remove(std::uint64_t begin, std::uint64_t size) {
-    const auto end = size > ~begin ? ~std::uint64_t{0} : begin + size;
-    auto at = segments_.upper_bound(begin);
-    if (at != segments_.begin()) --at;
-    while (at != segments_.end() && at->first < end) {
-      const auto part = at->second;
-      const auto last = part.address + part.size;
-      if (last <= begin) {
-        ++at;
-        continue;
-      }
-      at = segments_.erase(at);
-      if (part.address < begin) {
-        auto rest = part;
-        rest.size = begin - part.address;
-        segments_[rest.address] = rest;
-      }
-      if (last > end) {
-        auto rest = part;
-        rest.address = end;
-        rest.size = last - end;
-        at = std::next(segments_.insert_or_assign(end, rest).first);
-      }
-    }
   }
 
   const Settings& settings_;

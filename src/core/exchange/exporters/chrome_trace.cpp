@@ -142,9 +142,7 @@ extern constinit const Exporter chrome_trace_exporter{
     .summary =
         "a picture over time for Perfetto and chrome://tracing: live and reserved bytes, each "
         "allocation's life",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
-      return std::make_unique<ChromeTrace>(out);
-    },
+    .open = open_export<ChromeTrace>,
 };
 
 }  // namespace emm

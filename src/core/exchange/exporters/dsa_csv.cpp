@@ -92,9 +92,7 @@ class DsaCsvExport final : public RequestExport {
 extern constinit const Exporter dsa_csv_exporter{
     .name = "dsa-csv",
     .summary = "a placement problem, as MiniMalloc and idealloc read it: id,lower,upper,size",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
-      return std::make_unique<DsaCsvExport>(out);
-    },
+    .open = open_export<DsaCsvExport>,
 };
 
 }  // namespace emm

@@ -79,9 +79,7 @@ class RmmCsvExport final : public RequestExport {
 extern constinit const Exporter rmm_csv_exporter{
     .name = "rmm-csv",
     .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<ExportSink> {
-      return std::make_unique<RmmCsvExport>(out);
-    },
+    .open = open_export<RmmCsvExport>,
 };
 
 }  // namespace emm

@@ -891,9 +891,7 @@ namespace emm {
 extern constinit const trace::Exporter torch_pickle_exporter{
     .name = "torch-pickle",
     .summary = "a PyTorch snapshot, for its memory viewer: device memory, by device",
-    .open = [](format::ByteSink& out) -> std::unique_ptr<trace::ExportSink> {
-      return std::make_unique<trace::TorchPickleWriter>(out);
-    },
+    .open = trace::open_export<trace::TorchPickleWriter>,
 };
 
 }  // namespace emm

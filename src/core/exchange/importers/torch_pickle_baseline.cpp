@@ -1,9 +1,10 @@
 #include "exchange/importers/torch_pickle_baseline.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string_view>
+
+#include "base/address_range.hpp"
 
 namespace emm::trace {
 namespace {
@@ -18,29 +19,7 @@ class Held {
   void remove(std::uint64_t address) { memory_.erase(address); }
   /// Removes the range from all memory. Parts outside of the range stay.
   void remove_range(std::uint64_t begin, std::uint64_t size) {
-    const auto end = size > ~begin ? ~std::uint64_t{0} : begin + size;
-    auto at = memory_.upper_bound(begin);
-    if (at != memory_.begin()) --at;
-    while (at != memory_.end() && at->first < end) {
-      const auto part = at->second;
-      const auto last = part.address + part.size;
-      if (last <= begin) {
-        ++at;
-        continue;
-      }
-      at = memory_.erase(at);
-      if (part.address < begin) {
-        auto rest = part;
-        rest.size = begin - part.address;
-        memory_.emplace(rest.address, rest);
-      }
-      if (last > end) {
-        auto rest = part;
-        rest.address = end;
-        rest.size = last - end;
-        at = std::next(memory_.insert_or_assign(end, rest).first);
-      }
-    }
+    emm::remove_range(memory_, begin, size);
   }
   /// The memory that contains `address`; null if none does.
   const TorchMemory* at(std::uint64_t address) const {

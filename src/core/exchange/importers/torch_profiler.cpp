@@ -67,8 +67,6 @@ class ProfileReader final : public format::JsonHandler {
   bool in_order = true, torn = false, is_profile = false;
   std::uint64_t torn_line = 0;
 
-  Status on_null(format::JsonPosition) override { return {}; }
-  Status on_bool(bool, format::JsonPosition) override { return {}; }
   Status on_number(const format::JsonNumber& number, format::JsonPosition) override {
     if (place_ == Place::event && depth_ == array_depth_ + 1 && key_ == Key::ts) {
       time_ = number.kind == format::JsonNumber::Kind::unsigned_integer &&

@@ -1,6 +1,7 @@
 #include "standin/libraries/cudnn_workspace.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace emm::standin {
 namespace {
@@ -35,6 +36,88 @@ std::int64_t copy_bytes(const ConvolutionTensor& of) {
   return of.bytes() / channels * aligned;
 }
 
+// The few channels of an image have kernels of their own, which read them where they are.
+constexpr std::int64_t kFewChannels = 8;
+
+/// What the rules ask of a convolution.
+struct Layer {
+  explicit Layer(const Convolution& of)
+      : part(of.part),
+        x(of.x),
+        w(of.w),
+        y(of.y),
+        batch(x.sizes[0]),
+        in(x.sizes[1]),
+        out(y.sizes[1]),
+        taps(w.bytes() / w.element_bytes / w.sizes[0] / w.sizes[1]),
+        sums(w.bytes() / w.element_bytes * 4),
+        of_weights(part == ConvolutionPart::w_gradient),
+        split(of_weights ? split_bytes(in, out, taps, sums, w.element_bytes) : 0) {}
+
+  bool is_half() const { return w.element_bytes == 2; }
+  bool is_image() const { return in < kFewChannels; }
+  bool has_groups() const { return w.sizes[1] != in; }
+  /// A product of matrices: one tap, and each point of x is one of y.
+  bool is_product() const {
+    return taps == 1 &&
+           std::equal(x.sizes.begin() + 2, x.sizes.end(), y.sizes.begin() + 2, y.sizes.end());
+  }
+  std::int64_t copies() const { return copy_bytes(x) + copy_bytes(y) + (taps > 1 ? w.bytes() : 0); }
+
+  ConvolutionPart part;
+  const ConvolutionTensor &x, &w, &y;
+  std::int64_t batch, in, out;
+  std::int64_t taps;   ///< Weights of one channel in and one out.
+  std::int64_t sums;   ///< Bytes of a gradient of all weights in float32.
+  bool of_weights;     ///< Whether it is the gradient of the weights.
+  std::int64_t split;  ///< Bytes of its partial sums.
+};
+
+std::int64_t bytes_with_groups(const Layer& of) {
+  if (!of.of_weights || !of.x.channels_last) return 0;
+  if (of.is_half()) return 8 * of.batch * of.sums;
+  return of.taps < kManyTaps ? 0 : 8 * of.x.bytes();
+}
+
+std::int64_t bytes_of_product(const Layer& of) {
+  if (!of.of_weights || of.x.channels_last) return of.split;
+  return std::min(of.batch * of.sums, of.x.bytes() + of.y.bytes());
+}
+
+std::int64_t bytes_of_small_image(const Layer& of) {
+  const auto& x = of.x;
+  if (of.part == ConvolutionPart::y)
+    return !of.is_half() && x.channels_last ? x.bytes() + of.w.bytes() : 0;
+  if (!of.is_half()) return 0;
+  return (x.channels_last ? copy_bytes(x) : of.copies()) + of.split;
+}
+
+std::int64_t bytes_of_large_image(const Layer& of) {
+  const auto& x = of.x;
+  if (of.part == ConvolutionPart::x_gradient) return x.channels_last ? of.copies() : 0;
+  if (of.of_weights) return of.copies() + of.split;
+  return x.channels_last ? x.bytes() + of.w.bytes() : of.copies();
+}
+
+std::int64_t bytes_in_float(const Layer& of) {
+  const auto& [x, w, y] = std::tie(of.x, of.w, of.y);
+  if (x.channels_last) return of.split;
+  if (of.taps == 1 && !of.of_weights && (of.in == 64 || of.in == 128)) return 0;
+  // What writes y as it is to be takes the place of a copy where tiles of 32 channels, or of 64,
+  // are whole, and y is not much larger than x.
+  constexpr std::int64_t kPixelsMost = 56 * 56;
+  const auto pixels = y.bytes() / y.element_bytes / of.batch / of.out;
+  if (of.part == ConvolutionPart::y && (of.in == 32 || of.in == 64) && of.out >= of.in &&
+      (of.out > of.in || pixels <= kPixelsMost))
+    return x.bytes() + w.bytes();
+  return of.copies() + of.split;
+}
+
+std::int64_t bytes_in_half(const Layer& of) {
+  if (!of.x.channels_last) return of.copies() + of.split;
+  return (of.in % kChannelsAligned != 0 ? copy_bytes(of.x) : 0) + of.split;
+}
+
 }  // namespace
 
 std::int64_t ConvolutionTensor::bytes() const noexcept {
@@ -43,54 +126,17 @@ std::int64_t ConvolutionTensor::bytes() const noexcept {
   return product;
 }
 
-std::int64_t workspace_of(const Convolution& of) noexcept {
-  const auto& [part, x, w, y] = of;
-  const auto are_whole = [](const ConvolutionTensor& each) {
+std::int64_t workspace_of(const Convolution& convolution) noexcept {
+  const auto is_whole = [](const ConvolutionTensor& each) {
     return each.sizes.size() >= 3 && each.bytes() > 0;
   };
-  if (!are_whole(x) || !are_whole(w) || !are_whole(y)) return 0;
-  const auto batch = x.sizes[0], in = x.sizes[1], out = y.sizes[1];
-  const auto taps = w.bytes() / w.element_bytes / w.sizes[0] / w.sizes[1];
-  const auto sums = w.bytes() / w.element_bytes * 4;
-  const bool of_weights = part == ConvolutionPart::w_gradient;
-  const bool is_half = w.element_bytes == 2;
-  if (w.sizes[1] != in) {  // groups
-    if (!of_weights || !x.channels_last) return 0;
-    return is_half ? 8 * batch * sums : taps < kManyTaps ? 0 : 8 * x.bytes();
-  }
-  const auto split = of_weights ? split_bytes(in, out, taps, sums, w.element_bytes) : 0;
-  const bool is_product = taps == 1 && std::equal(x.sizes.begin() + 2, x.sizes.end(),
-                                                  y.sizes.begin() + 2, y.sizes.end());
-  if (is_product) {
-    if (!of_weights || x.channels_last) return split;
-    return std::min(batch * sums, x.bytes() + y.bytes());
-  }
-  // The few channels of an image have kernels of their own, which read them where they are.
-  constexpr std::int64_t kFewChannels = 8;
-  const bool is_image = in < kFewChannels;
-  const auto copies = copy_bytes(x) + copy_bytes(y) + (taps > 1 ? w.bytes() : 0);
-  if (is_image && taps < kManyTaps) {
-    if (part == ConvolutionPart::y && !is_half && x.channels_last) return x.bytes() + w.bytes();
-    if (part == ConvolutionPart::y || !is_half) return 0;
-    return (x.channels_last ? copy_bytes(x) : copies) + split;
-  }
-  if (!is_half) {
-    if (is_image && part == ConvolutionPart::x_gradient) return x.channels_last ? copies : 0;
-    if (is_image && of_weights) return copies + split;
-    if (is_image && x.channels_last) return x.bytes() + w.bytes();
-    if (x.channels_last) return split;
-    if (taps == 1 && !of_weights && (in == 64 || in == 128)) return 0;
-    // What writes y as it is to be takes the place of a copy where tiles of 32 channels, or of 64,
-    // are whole, and y is not much larger than x.
-    constexpr std::int64_t kPixelsMost = 56 * 56;
-    const auto pixels = y.bytes() / y.element_bytes / batch / out;
-    if (part == ConvolutionPart::y && (in == 32 || in == 64) && out >= in &&
-        (out > in || pixels <= kPixelsMost))
-      return x.bytes() + w.bytes();
-    return copies + split;
-  }
-  if (x.channels_last) return (in % kChannelsAligned != 0 ? copy_bytes(x) : 0) + split;
-  return copies + split;
+  if (!is_whole(convolution.x) || !is_whole(convolution.w) || !is_whole(convolution.y)) return 0;
+  const Layer of(convolution);
+  if (of.has_groups()) return bytes_with_groups(of);
+  if (of.is_product()) return bytes_of_product(of);
+  if (of.is_image() && of.taps < kManyTaps) return bytes_of_small_image(of);
+  if (of.is_half()) return bytes_in_half(of);
+  return of.is_image() ? bytes_of_large_image(of) : bytes_in_float(of);
 }
 
 }  // namespace emm::standin

@@ -369,6 +369,8 @@ void check_limit(Bench& b) {
   b.untraceable();
   if (!b.capacity().limit || b.refuses_early())
     return b.not_applicable("this manager has no limit of its own");
+  if (!b.limits_requested())
+    return b.not_applicable("the library that it models limits what it takes of the device");
   auto roomy = b.with_capacity("4GiB");
   auto fresh = b.with_capacity("4GiB");
   if (!roomy || !fresh) return b.inconclusive("a second device cannot be made");

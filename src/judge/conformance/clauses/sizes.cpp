@@ -557,6 +557,9 @@ void refuse_while_some_is_idle(Bench& b) {
   }
 }
 
+/// What suite/beyond_4GiB asks for together.
+constexpr auto kBeyond4GiB = 40_GiB - 64_MiB;
+
 constexpr Clause kSizesClauses[] = {
     {.id = "suite/serves",
      .rule = "Memory is out only where neither the device nor idle memory of the manager can serve "
@@ -691,7 +694,7 @@ constexpr Clause kSizesClauses[] = {
              // Each of these may be an allocation of the driver.
              constexpr std::size_t kLarge = 1'100;
              std::vector<BenchMemory> blocks;
-             if (const auto limit = on.capacity().limit) {
+             if (const auto limit = on.own_limit()) {
                // A limit in bytes is the same for requests of any size.
                while (auto block = on.try_memalloc(17_MiB)) {
                  blocks.push_back(*std::move(block));
@@ -783,15 +786,14 @@ constexpr Clause kSizesClauses[] = {
      .wants_all_memory = true,
      .check =
          [](Bench& b) {
+           if (b.capacity().limit) return b.not_applicable("the manager has a limit of its own");
            on_roomy_device(b, "40GiB", [](Bench& on) {
-             // What the device leaves of 40 GiB to a manager that keeps some.
-             constexpr auto kRoom = 40_GiB - 64_MiB;
              const auto info = on.device().mem_get_info();
-             if (!info || info->free < kRoom)
+             if (!info || info->free < kBeyond4GiB)
                return on.not_applicable("the device has less than 40 GiB free");
-             if (on.affordable(kRoom) < kRoom)
+             if (on.affordable(kBeyond4GiB) < kBeyond4GiB)
                return on.not_applicable("the manager's own limit is less than 40 GiB");
-             if (!on.is_simulated()) on.leave_on_device(kRoom);
+             if (!on.is_simulated()) on.leave_on_device(kBeyond4GiB);
              Asking asking(on);
              std::vector<std::optional<Marked>> live;
              const auto ask = [&](std::uint64_t size) {
