@@ -252,6 +252,28 @@ TEST_F(Frameworks, FreeByTokenOnAnotherThreadThanTheyAsk) {
   EXPECT_EQ(statistic("wrong_frees.not_alive"), freed.size());
 }
 
+TEST_F(Frameworks, FreeByTokenOnMoreThreadsThanKeepPlacesForTokens) {
+  const auto& table = *emm_plugin_v1();
+  auto* const self = manager();
+  std::atomic<int> ready = 0, wrong = 0;
+  constexpr int kThreads = 100;
+  std::vector<std::thread> threads;
+
+  for (int n = 0; n < kThreads; ++n) {
+    threads.emplace_back([&] {
+      auto memory = no_memory();
+      const bool has = table.memalloc(self, 1, 0, &memory) == EMM_SUCCESS;
+      ++ready;
+      while (ready < kThreads) std::this_thread::yield();  // all are there at once
+      wrong += !has || table.free(self, memory.token, 0) != EMM_SUCCESS;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
 TEST_F(Frameworks, FreeTheSameTokenOnceWhicheverThreadComesFirst) {
   const auto& table = *emm_plugin_v1();
   auto* const self = manager();

@@ -27,12 +27,23 @@ HeldMemory::Slot* HeldMemory::take_shared() noexcept {
   return slot;
 }
 
-// Null if another thread was there first. It may have ended: nobody tells.
+HeldMemory::OfThread* HeldMemory::away_from_home() noexcept {
+  for (std::size_t place = 1; place < kPlaces; ++place) {
+    auto& kept = threads_[(home_of_this_thread() + place) % kThreads];
+    if (kept.owner.load(std::memory_order_relaxed) == thread_address()) return &kept;
+  }
+  return nullptr;
+}
+
+// Null if other threads were there first. They may have ended: nobody tells.
 HeldMemory::OfThread* HeldMemory::claimed_by_this_thread() noexcept {
-  auto& kept = of_this_thread();
-  std::uintptr_t owner = 0;
-  kept.owner.compare_exchange_strong(owner, thread_address());
-  return owner == 0 || owner == thread_address() ? &kept : nullptr;
+  if (auto* const kept = of_this_thread()) return kept;
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+    auto& kept = threads_[(home_of_this_thread() + place) % kThreads];
+    std::uintptr_t nobody = 0;
+    if (kept.owner.compare_exchange_strong(nobody, thread_address())) return &kept;
+  }
+  return nullptr;
 }
 
 // The thread has no idle slot, or no place to keep them.

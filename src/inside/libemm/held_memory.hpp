@@ -30,15 +30,13 @@ class HeldMemory {
   /// Keeps a lifetime and returns its token, which is never 0. If the host has no memory for it,
   /// this throws std::bad_alloc and leaves the lifetime as it was.
   emm_token hold(Lifetime&& lifetime) {
-    auto& kept = of_this_thread();
-    auto* slot = kept.owner.load(std::memory_order_relaxed) == thread_address()
-                     ? kept.first.load(std::memory_order_acquire)
-                     : nullptr;
+    auto* const kept = of_this_thread();
+    auto* slot = kept != nullptr ? kept->first.load(std::memory_order_acquire) : nullptr;
     if (slot == nullptr) [[unlikely]] {
       slot = &idle_slot();
     } else {
-      --kept.count;
-      kept.first.store(slot->next, std::memory_order_release);
+      --kept->count;
+      kept->first.store(slot->next, std::memory_order_release);
     }
     // An idle slot owns nothing that would have to end before.
     std::construct_at(&slot->lifetime, std::move(lifetime));
@@ -63,14 +61,17 @@ class HeldMemory {
     } else {
       slot->lifetime = {};
     }
-    auto& kept = of_this_thread();
-    slot->next = kept.first.load(std::memory_order_acquire);
-    if (kept.owner.load(std::memory_order_relaxed) != thread_address() || kept.count == kMost)
-        [[unlikely]] {
+    auto* const kept = of_this_thread();
+    if (kept == nullptr) [[unlikely]] {
+      keep_slowly(*slot);
+      return true;
+    }
+    slot->next = kept->first.load(std::memory_order_acquire);
+    if (kept->count == kMost) [[unlikely]] {
       keep_slowly(*slot);
     } else {
-      ++kept.count;
-      kept.first.store(slot, std::memory_order_release);
+      ++kept->count;
+      kept->first.store(slot, std::memory_order_release);
     }
     return true;
   }
@@ -83,7 +84,9 @@ class HeldMemory {
   static constexpr std::uint32_t kFirst = 64;  ///< Slots of the first block.
   static constexpr std::uint32_t kMost = 128;  ///< Idle slots that a thread keeps.
   static constexpr std::size_t kThreads = 64;  ///< Threads that may keep some.
-  static constexpr std::size_t kBlocks = 27;   ///< Each has twice as many slots as the last one.
+  static constexpr std::size_t kPlaces =
+      8;  ///< Places that a thread looks at, one after the other.
+  static constexpr std::size_t kBlocks = 27;  ///< Each has twice as many slots as the last one.
 
   struct alignas(64) Slot {
     Lifetime lifetime;
@@ -101,9 +104,15 @@ class HeldMemory {
     std::uint32_t count = 0;
   };
 
-  OfThread& of_this_thread() noexcept {
+  static std::size_t home_of_this_thread() noexcept {
     // The upper 6 bits of the product select one of kThreads.
-    return threads_[(thread_address() * 0x9e3779b97f4a7c15u) >> 58];
+    return (thread_address() * 0x9e3779b97f4a7c15u) >> 58;
+  }
+  /// Null if the calling thread keeps no slots yet, or found no place for them.
+  OfThread* of_this_thread() noexcept {
+    auto& home = threads_[home_of_this_thread()];
+    return home.owner.load(std::memory_order_relaxed) == thread_address() ? &home
+                                                                          : away_from_home();
   }
   Slot* slot_at(std::uint32_t number) const noexcept {
     const auto from_first = std::uint64_t{number} + kFirst;
@@ -111,6 +120,7 @@ class HeldMemory {
     auto* const slots = blocks_[block].load(std::memory_order_acquire);
     return slots != nullptr ? slots + (from_first - (std::uint64_t{kFirst} << block)) : nullptr;
   }
+  OfThread* away_from_home() noexcept;
   OfThread* claimed_by_this_thread() noexcept;
   Slot& idle_slot();
   void keep_slowly(Slot& slot) noexcept;
