@@ -54,7 +54,7 @@ bool Arena::is_of(StreamHandle stream) const noexcept {
 
 bool Arena::note_another_thread(StreamHandle stream) noexcept {
   if (!is_of(stream)) return false;
-  allocating_thread_.store(this_thread(), std::memory_order_relaxed);
+  allocating_thread_.store(thread_address(), std::memory_order_relaxed);
   return true;
 }
 
@@ -211,7 +211,7 @@ void Arena::free_slowly(std::uint64_t cookie, StreamHandle stream) noexcept {
   const PendingFree free{.cookie = cookie,
                          .on_other_stream = on_other_stream,
                          .event = on_other_stream ? record_event(stream) : EventHandle{}};
-  if (allocating_thread_.load(std::memory_order_relaxed) == this_thread() && lock_.try_lock()) {
+  if (allocating_thread_.load(std::memory_order_relaxed) == thread_address() && lock_.try_lock()) {
     const std::lock_guard lock(lock_, std::adopt_lock);
     make_free(free);
     if (!on_other_stream) freed_here(stream);

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "base/spin_lock.hpp"
+#include "base/thread_address.hpp"
 #include "driver/driver.hpp"
 #include "emm/epoch.hpp"
 #include "emm/memory_map.hpp"
@@ -23,7 +25,6 @@
 #include "managers/pool/remote_frees.hpp"
 #include "managers/pool/span_ends.hpp"
 #include "managers/pool/span_list.hpp"
-#include "managers/pool/spin_lock.hpp"
 #include "managers/pool/statistics.hpp"
 #include "managers/pool/stitch_cache.hpp"
 #include "managers/pool/stitched_blocks.hpp"
@@ -102,7 +103,7 @@ class Arena {
     const bool elsewhere = stream != StreamHandle{} && stream != this->stream();
     // A hint, so relaxed order suffices: the lock guards all data. A wrong hint queues the free, or
     // lets a thread take the lock that did not allocate last.
-    const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
+    const bool here = allocating_thread_.load(std::memory_order_relaxed) == thread_address();
     if (elsewhere || !here || !lock_.try_lock()) return free_slowly(cookie, stream);
     const std::lock_guard lock(lock_, std::adopt_lock);
     // The map never drops a record, so a late cookie still finds its record, with another tag.
@@ -216,17 +217,13 @@ class Arena {
   /// thread that has just allocated here can pass this without a look at the stream, since
   /// pass_on() forgets the thread. REQUIRES: the lock.
   [[gnu::always_inline]] bool note_allocating_thread(StreamHandle stream) noexcept {
-    if (allocating_thread_.load(std::memory_order_relaxed) == this_thread()) [[likely]]
+    if (allocating_thread_.load(std::memory_order_relaxed) == thread_address()) [[likely]]
       return true;
     return note_another_thread(stream);
   }
   // Stored only when it changes: frees on other threads read this cache line, and a store would
   // take it from them.
   [[gnu::noinline]] bool note_another_thread(StreamHandle stream) noexcept;
-  static std::uintptr_t this_thread() noexcept {
-    static thread_local char here;
-    return reinterpret_cast<std::uintptr_t>(&here);
-  }
   bool maps() const noexcept { return backing_.kind() == Backing::Kind::vmm; }
   bool is_own_per_thread_stream() const noexcept {
     return stream() == kPerThreadStream && made_by_ == thread_number();
@@ -363,8 +360,8 @@ class Arena {
   std::uint64_t slow_frees_;
   // Every thread reads these members and few threads write them, so they do not share a cache line
   // with what the allocating thread writes.
-  /// this_thread() of the thread that allocated last. Once that thread has ended, a later one may
-  /// have the same value.
+  /// thread_address() of the thread that allocated last. Once that thread has ended, a later one
+  /// may have the same value.
   std::atomic<std::uintptr_t> allocating_thread_{0};
   /// thread_number() of the thread that made the arena or was passed it. Changed under the lock.
   std::atomic<std::uint64_t> made_by_;

@@ -134,7 +134,7 @@ void Arena::take_plan_out_of_blocks() noexcept {
 
 void Arena::free_planned(std::uint64_t cookie, StreamHandle stream) noexcept {
   const bool elsewhere = stream != StreamHandle{} && stream != this->stream();
-  const bool here = allocating_thread_.load(std::memory_order_relaxed) == this_thread();
+  const bool here = allocating_thread_.load(std::memory_order_relaxed) == thread_address();
   if (elsewhere || !here || !lock_.try_lock()) return free_slowly(cookie, stream);
   const std::lock_guard lock(lock_, std::adopt_lock);
   make_planned_free({.cookie = cookie});

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/spin_lock.hpp"
 #include "driver/types.hpp"
-#include "managers/pool/spin_lock.hpp"
 
 namespace emm::pool {
 

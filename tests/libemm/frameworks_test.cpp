@@ -227,6 +227,124 @@ TEST_F(Frameworks, AreToldOfATokenThatTheyDoNotHave) {
   EXPECT_EQ(statistic("wrong_frees.not_alive"), 2U);
 }
 
+TEST_F(Frameworks, FreeByTokenOnAnotherThreadThanTheyAsk) {
+  const auto& table = *emm_plugin_v1();
+  auto* const self = manager();
+  std::vector<emm_token> freed;
+
+  for (int round = 0; round < 3; ++round) {
+    std::vector<emm_token> held;
+    for (int i = 0; i < 1'000; ++i) {
+      auto memory = no_memory();
+      ASSERT_EQ(table.memalloc(self, 1, 0, &memory), EMM_SUCCESS);
+      held.push_back(memory.token);
+    }
+    std::sort(held.begin(), held.end());
+    ASSERT_EQ(std::adjacent_find(held.begin(), held.end()), held.end()) << "a token names two";
+    std::thread([&] {
+      for (const auto token : held) EXPECT_EQ(table.free(self, token, 0), EMM_SUCCESS);
+    }).join();
+    freed.insert(freed.end(), held.begin(), held.end());
+  }
+
+  EXPECT_EQ(live_bytes(), 0U);
+  for (const auto token : freed) EXPECT_EQ(table.free(self, token, 0), EMM_INVALID_VALUE);
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), freed.size());
+}
+
+TEST_F(Frameworks, FreeByTokenOnMoreThreadsThanKeepPlacesForTokens) {
+  const auto& table = *emm_plugin_v1();
+  auto* const self = manager();
+  std::atomic<int> ready = 0, wrong = 0;
+  constexpr int kThreads = 100;
+  std::vector<std::thread> threads;
+
+  for (int n = 0; n < kThreads; ++n) {
+    threads.emplace_back([&] {
+      auto memory = no_memory();
+      const bool has = table.memalloc(self, 1, 0, &memory) == EMM_SUCCESS;
+      ++ready;
+      while (ready < kThreads) std::this_thread::yield();  // all are there at once
+      wrong += !has || table.free(self, memory.token, 0) != EMM_SUCCESS;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, FreeTheSameTokenOnceWhicheverThreadComesFirst) {
+  const auto& table = *emm_plugin_v1();
+  auto* const self = manager();
+  constexpr int kTokens = 2'000;
+  std::vector<emm_token> held;
+  for (int i = 0; i < kTokens; ++i) {
+    auto memory = no_memory();
+    ASSERT_EQ(table.memalloc(self, 1, 0, &memory), EMM_SUCCESS);
+    held.push_back(memory.token);
+  }
+
+  std::atomic<int> frees = 0;
+  std::vector<std::thread> threads;
+  for (int n = 0; n < 3; ++n) {
+    threads.emplace_back([&] {
+      for (const auto token : held) frees += table.free(self, token, 0) == EMM_SUCCESS;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+
+  EXPECT_EQ(frees, kTokens);
+  EXPECT_EQ(live_bytes(), 0U);
+}
+
+TEST_F(Frameworks, FindEachOfManyAddresses) {
+  constexpr std::size_t kMany = 3'000;
+  std::vector<void*> held;
+  for (std::size_t i = 0; i < kMany; ++i) held.push_back(emm_torch_alloc(kKiB, 0, nullptr));
+
+  // In an order that has nothing to do with the addresses; each is then used again.
+  for (std::size_t i = 0; i < 2 * kMany; ++i) {
+    auto& memory = held[i * 1'237 % kMany];
+    emm_torch_free(memory, kKiB, 0, nullptr);
+    memory = emm_torch_alloc(kKiB, 0, nullptr);
+  }
+  EXPECT_EQ(live_bytes(), kMany * kKiB);
+  for (std::size_t i = 0; i < kMany; ++i) emm_torch_free(held[i * 1'237 % kMany], kKiB, 0, nullptr);
+
+  EXPECT_EQ(live_bytes(), 0U);
+  EXPECT_EQ(statistic("wrong_frees.not_alive"), 0U);
+}
+
+TEST_F(Frameworks, KeepTorchToItsFractionOnSeveralThreads) {
+  void* before = emm_torch_alloc(kMiB, 0, nullptr);  // counts, though it is older than the limit
+  emm_torch_memory_fraction(0.5, 0);
+  std::atomic<int> refused = 0;
+  std::vector<std::thread> threads;
+
+  for (int n = 0; n < 4; ++n) {
+    threads.emplace_back([&] {
+      std::vector<void*> held;
+      for (int i = 0; i < 10; ++i) {
+        try {
+          held.push_back(emm_torch_alloc(kMiB, 0, nullptr));
+        } catch (const std::bad_alloc&) {
+          ++refused;
+        }
+      }
+      for (void* memory : held) emm_torch_free(memory, kMiB, 0, nullptr);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  void* rest = emm_torch_alloc(31 * kMiB, 0, nullptr);
+
+  EXPECT_THROW(emm_torch_alloc(1, 0, nullptr), std::bad_alloc) << "32 MiB are live";
+  EXPECT_LE(refused, 4 * 10 - 31) << "while less than 32 MiB were live";
+  emm_torch_free(rest, 31 * kMiB, 0, nullptr);
+  emm_torch_free(before, kMiB, 0, nullptr);
+  emm_torch_memory_fraction(1.0, 0);
+}
+
 TEST_F(Frameworks, AreToldNothingWhereThereIsNoHostMemoryForTheAnswer) {
   const auto& table = *emm_plugin_v1();
   auto* const self = manager();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -23,9 +25,17 @@
 /// Stream 0 is the default stream.
 namespace emm::peers {
 
+/// How the passes after the first differ from it, as those of a program whose input differs.
+enum class Differ {
+  no,
+  by_one,  ///< All sizes of a pass times one factor of 0.8 to 1.2.
+  by_own,  ///< Each size times its own factor of 0.9 to 1.1.
+};
+
 struct Passes {
   unsigned warm = 15;    ///< Passes after the first; their median counts.
   unsigned latency = 5;  ///< Passes that time each request; the median of their p99.9 counts.
+  Differ differ = Differ::no;
 };
 
 namespace detail {
@@ -112,6 +122,14 @@ std::optional<std::uint64_t> device_peak(Allocator& allocator, const Requests& r
 
 }  // namespace detail
 
+/// The requests of a pass. The factors depend on the number of the pass alone, so that all
+/// allocators meet the same.
+inline Requests requests_of_pass(const Requests& first, Differ differ, unsigned pass) {
+  Prng random(pass);
+  const auto one = 0.8 + 0.4 * random.unit();
+  return first.scaled([&] { return differ == Differ::by_one ? one : 0.9 + 0.2 * random.unit(); });
+}
+
 /// Measures one trace: a first pass, warm passes, passes that time each request, and a pass that
 /// asks the device.
 template <class Make>
@@ -124,11 +142,17 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   const auto free_before = allocator->device_free();
   std::vector<double> ns;
   std::vector<std::uint64_t> reserved;
-  std::uint64_t failed = 0;
+  std::uint64_t failed = 0, peak_live = requests.peak_live, need = requests.no_wait_need();
+  Requests other;
   for (unsigned pass = 0; pass <= passes.warm; ++pass) {
+    const bool differs = pass > 0 && passes.differ != Differ::no;
+    if (differs) other = requests_of_pass(requests, passes.differ, pass);
+    const auto& of_pass = differs ? other : requests;
+    peak_live = std::max(peak_live, of_pass.peak_live);
+    need = std::max(need, of_pass.no_wait_need());
     allocator->restart_peak();
     const auto begin = now_ns();
-    failed += detail::walk(*allocator, requests, slots);
+    failed += detail::walk(*allocator, of_pass, slots);
     ns.push_back(static_cast<double>(now_ns() - begin) / static_cast<double>(requests.all.size()));
     reserved.push_back(allocator->reserved_peak());
     detail::free_left(*allocator, slots);
@@ -148,11 +172,16 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   JsonLine line;
   line.text("peer", peer).text("trace", requests.name).bytes("requests", requests.all.size());
   line.bytes("failed", failed)
-      .bytes("peak_live_bytes", requests.peak_live)
-      .bytes("no_wait_need_bytes", requests.no_wait_need())
+      .bytes("peak_live_bytes", peak_live)
+      .bytes("no_wait_need_bytes", need)
       .number("first_ns", ns.front());
   if (!warm.empty()) {
     line.number("warm_ns", median(warm)).numbers("warm_passes_ns", warm);
+    if (passes.differ != Differ::no) {
+      line.number("mean_pass_ns", std::accumulate(warm.begin(), warm.end(), 0.0) /
+                                      static_cast<double>(warm.size()));
+      line.number("worst_pass_ns", *std::max_element(warm.begin(), warm.end()));
+    }
     if (reserved.front() != 0) {
       line.bytes("reserved_warm_bytes", *std::max_element(reserved.begin() + 1, reserved.end()));
     }

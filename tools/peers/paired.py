@@ -134,13 +134,27 @@ def instructions_a_request(how, command, requests):
     return (many - few) / (more * requests)
 
 
+def ours(arguments):
+    """Each manager with each door that it is called through."""
+    return [(spec, door) for spec in arguments.ours for door in arguments.door]
+
+
+def named(spec, door):
+    return {"c++": spec, "plugin": f"{spec}, C table", "torch": f"{spec}, PyTorch's door"}[door]
+
+
+def differing(arguments):
+    return ["--differ", arguments.differ] if arguments.differ else []
+
+
 def measure(arguments, lists, results, end, clock):
     """Rows of the table. `results` receives every line that a build printed."""
     how = counter() if arguments.instructions else None
     if arguments.instructions and how is None:
         print("peers: instructions are not counted: neither perf counts them here nor is valgrind installed", file=sys.stderr)
-    commands = [[[program, "--manager", spec, "--device", arguments.device, "--name", spec] for program in arguments.bin]
-                for spec in arguments.ours]
+    commands = [[[program, "--manager", spec, *(["--door", door] if door != "c++" else []), "--device", arguments.device,
+                  *differing(arguments), "--name", named(spec, door)] for program in arguments.bin]
+                for spec, door in ours(arguments)]
     found = {}
     for number in range(arguments.rounds):
         for path in lists:

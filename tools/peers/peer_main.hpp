@@ -7,12 +7,14 @@
 
 namespace emm::peers {
 
+using namespace std::string_view_literals;
+
 inline constexpr int kNotHere = 3;  ///< Exit code of a peer that is not on this machine.
 
 /// The arguments of every peer's program:
 ///
-///   PEER [--name NAME] [--warm N] [--latency N] [--scale] [--live N,..]
-///        [--threads] [--counts N,..] FILE.ops...
+///   PEER [--name NAME] [--warm N] [--latency N] [--differ one|own] [--scale]
+///        [--live N,..] [--threads] [--counts N,..] FILE.ops...
 ///
 /// It prints a JSON object on a line for each measurement.
 struct PeerArguments {
@@ -56,6 +58,8 @@ struct PeerArguments {
         passes.warm = number;
       } else if (key == "--latency") {
         passes.latency = number;
+      } else if (key == "--differ" && (value == "one"sv || value == "own"sv)) {
+        passes.differ = value == "one"sv ? Differ::by_one : Differ::by_own;
       } else if (key == "--live") {
         scaling.live = list(value);
       } else if (key == "--counts") {

@@ -6,59 +6,27 @@
 //       writes those of 6,000 operations of a pattern of `emmctl generate`
 //   pool_bench [--manager SPEC] [--device D] [the options of peer_main.hpp]
 //       measures a manager on a device; both are named as `emmctl replay` takes them
+//   pool_bench --door plugin|torch [--library LIBEMM] [--manager SPEC] [--device D] [...]
+//       measures the same through libemm.so: its C table, or the functions for PyTorch. Without
+//       --library it takes that of the build that this program is of
 //   pool_bench --floor mimalloc|none [the options of peer_main.hpp]
 //       measures mimalloc on sizes/1024, or the harness alone
 #include <dlfcn.h>
 
-#include <atomic>
+#include <filesystem>
 #include <map>
 
 #include "base/text.hpp"
-#include "driver/call.hpp"
-#include "driver/decorate/forwarding_driver.hpp"
-#include "driver/device_entry.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_manager.hpp"
 #include "emm/memory_pointer.hpp"
+#include "tools/peers/doors.hpp"
 #include "tools/peers/peer_main.hpp"
+#include "tools/peers/platform_at_peak.hpp"
 #include "tools/peers/requests_of.hpp"
 
 namespace emm::peers {
 namespace {
-
-int say(const Error& error, int code = 1) {
-  std::fprintf(stderr, "pool_bench: %s\n", describe(error).c_str());
-  return code;
-}
-
-/// Keeps the most bytes that the context held. It asks after each driver call that takes memory,
-/// since only these can raise the number.
-class PeakHook final : public CallHook {
- public:
-  void watch(const Driver& driver) { driver_ = &driver; }
-  void restart() { peak_ = driver_->held_bytes(); }
-  std::uint64_t peak() const { return std::max<std::uint64_t>(peak_, driver_->held_bytes()); }
-
-  void after(const CallEvent& event) override {
-    switch (event.call) {
-      case Call::mem_alloc:
-      case Call::mem_alloc_managed:
-      case Call::mem_create:
-      case Call::runtime_malloc:
-        break;
-      default:
-        return;
-    }
-    const auto held = driver_->held_bytes();
-    auto peak = peak_.load(std::memory_order_relaxed);
-    while (held > peak && !peak_.compare_exchange_weak(peak, held)) {
-    }
-  }
-
- private:
-  const Driver* driver_ = nullptr;
-  std::atomic<std::uint64_t> peak_{0};
-};
 
 /// A manager on a device of its own context.
 class Managed {
@@ -68,63 +36,39 @@ class Managed {
   static std::unique_ptr<Managed> make(const std::string& device, const ManagerFactory& factory,
                                        std::uint32_t streams) {
     auto self = std::unique_ptr<Managed>(new Managed);
-    if (auto opened = self->open(device, factory, streams); !opened) {
-      say(opened.error());
+    if (!self->platform_.open(device, streams)) return nullptr;
+    if (auto made = self->make_manager(factory); !made) {
+      say(made.error());
       return nullptr;
     }
     return self;
   }
-  ~Managed() {
-    manager_.reset();
-    for (const auto stream : streams_) {
-      if (stream.value != 0 && !opened_.driver->stream_destroy(stream)) break;
-    }
-  }
 
   bool allocate(Memory& memory, std::uint64_t size, std::uint16_t stream) {
-    auto made = manager_->memalloc(size, streams_[stream]);
+    auto made = manager_->memalloc(size, platform_.stream(stream));
     if (!made) return false;
     memory = *std::move(made);
     return true;
   }
-  void free(Memory& memory, std::uint16_t stream) { (void)memory.free(streams_[stream]); }
-  void synchronize() { (void)opened_.driver->ctx_synchronize(); }
-  std::uint64_t reserved_peak() const { return peak_.peak(); }
-  void restart_peak() { peak_.restart(); }
-  std::optional<std::uint64_t> device_free() {
-    const auto info = opened_.driver->mem_get_info();
-    return info ? std::optional(info->free) : std::nullopt;
-  }
+  void free(Memory& memory, std::uint16_t stream) { (void)memory.free(platform_.stream(stream)); }
+  void synchronize() { platform_.synchronize(); }
+  std::uint64_t reserved_peak() const { return platform_.reserved_peak(); }
+  void restart_peak() { platform_.restart_peak(); }
+  std::optional<std::uint64_t> device_free() { return platform_.device_free(); }
 
  private:
   Managed() = default;
 
-  Status open(const std::string& device, const ManagerFactory& factory, std::uint32_t streams) {
-    auto platform = open_platform(device, {});
-    if (!platform) return std::move(platform).error();
-    platform_ = *std::move(platform);
-    auto opened = platform_->open(0);
-    if (!opened) return std::move(opened).error();
-    opened_ = hooked(*std::move(opened), peak_);
-    peak_.watch(*opened_.driver);
-    auto manager = factory.make({.driver = opened_.driver.get(),
-                                 .runtime = opened_.runtime.get(),
-                                 .clock = &platform_->clock()});
+  Status make_manager(const ManagerFactory& factory) {
+    auto manager = factory.make({.driver = &platform_.driver(),
+                                 .runtime = platform_.runtime(),
+                                 .clock = &platform_.clock()});
     if (!manager) return std::move(manager).error();
     manager_ = *std::move(manager);
-    streams_.emplace_back();
-    while (streams_.size() < streams) {
-      auto stream = opened_.driver->stream_create(StreamKind::non_blocking);
-      if (!stream) return std::move(stream).error();
-      streams_.push_back(*stream);
-    }
     return manager_->initialize();
   }
 
-  PeakHook peak_;
-  std::unique_ptr<Platform> platform_;
-  OpenedDevice opened_;
-  std::vector<StreamHandle> streams_;
+  PlatformAtPeak platform_;
   std::unique_ptr<MemoryManager> manager_;
 };
 
@@ -180,17 +124,32 @@ class Mimalloc {
   void (*free_)(void*) = nullptr;
 };
 
+/// libemm.so of the build that this program is of.
+std::string library_of_build() {
+  std::error_code none;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", none);
+  return (program.parent_path() / "../../lib/libemm.so").lexically_normal().string();
+}
+
+template <class Door>
+int measure_door(const PeerArguments& arguments, const std::string& path, const std::string& device,
+                 const std::string& manager) {
+  const Library library(path.empty() ? library_of_build() : path);
+  if (!library) return 1;
+  return measure(arguments, [&](std::uint32_t streams) {
+    return Door::make(library, device, manager, streams);
+  });
+}
+
 int run(int argc, char** argv) {
   PeerArguments arguments;
-  std::string manager = "pool", device = "auto", floor, trace, kind, streams_made = "1", to;
+  std::string manager = "pool", device = "auto", floor, trace, kind, streams_made = "1", to,
+              door = "c++", library;
   const auto extra = [&](std::string_view key, const char* value) {
-    const std::map<std::string_view, std::string*> known{{"--manager", &manager},
-                                                         {"--device", &device},
-                                                         {"--floor", &floor},
-                                                         {"--export", &trace},
-                                                         {"--generate", &kind},
-                                                         {"--streams", &streams_made},
-                                                         {"--to", &to}};
+    const std::map<std::string_view, std::string*> known{
+        {"--manager", &manager}, {"--device", &device},        {"--floor", &floor},
+        {"--door", &door},       {"--library", &library},      {"--export", &trace},
+        {"--generate", &kind},   {"--streams", &streams_made}, {"--to", &to}};
     const auto into = known.find(key);
     if (into != known.end()) *into->second = value;
     return into != known.end();
@@ -215,6 +174,12 @@ int run(int argc, char** argv) {
     return measure(arguments, &Mimalloc::make);
   }
   if (auto platform = open_platform(device, {}); !platform) return say(platform.error(), kNotHere);
+  if (door == "plugin") return measure_door<PluginDoor>(arguments, library, device, manager);
+  if (door == "torch") return measure_door<TorchDoor>(arguments, library, device, manager);
+  if (door != "c++") {
+    std::fprintf(stderr, "pool_bench: --door %s: expected c++, plugin or torch\n", door.c_str());
+    return 2;
+  }
   const auto factory = find_manager(manager);
   if (!factory) return say(factory.error(), 2);
   return measure(arguments,

@@ -37,6 +37,20 @@ struct Requests {
     return sum;
   }
 
+  /// Returns the same requests with each size times `factor()`, but at least 1 byte.
+  template <class Factor>
+  Requests scaled(const Factor& factor) const {
+    Requests other;
+    other.name = name;
+    other.all.reserve(all.size());
+    for (auto request : all) {
+      request.size = std::max<std::uint64_t>(
+          1, static_cast<std::uint64_t>(static_cast<double>(request.size) * factor()));
+      other.add(request);
+    }
+    return other;
+  }
+
   void add(const Request& request) {
     slots = std::max(slots, request.slot + 1);
     streams = std::max(streams, std::uint32_t{request.stream} + 1);

@@ -115,8 +115,8 @@ class MemoryPointer {
   Status free(StreamHandle stream = {}) { return lifetime_.free(stream); }
   /// Error dead_pointer if the memory is no longer alive; else like MemoryView::view().
   Result<MemoryView> view(std::uint64_t start = 0, std::optional<std::uint64_t> stop = {}) const;
-  /// Gives up the ownership; this then owns nothing.
-  Lifetime take_lifetime() && noexcept { return std::move(lifetime_); }
+  /// Gives up the ownership to the one that moves from the result; this then owns nothing.
+  Lifetime&& take_lifetime() && noexcept { return std::move(lifetime_); }
 
  private:
   DevicePtr ptr_{};

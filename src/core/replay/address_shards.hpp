@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/spin_lock.hpp"
 #include "replay/address_map.hpp"
 #include "replay/live_set.hpp"
-#include "replay/spin.hpp"
 
 namespace emm::replay {
 

@@ -7,12 +7,13 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.hpp"
+#include "base/spin_lock.hpp"
 #include "driver/types.hpp"
 #include "libemm/exported_manager.hpp"
+#include "libemm/live_blocks.hpp"
 #include "libemm/private_pools.hpp"
 
 namespace emm::libemm {
@@ -34,13 +35,16 @@ class AddressedMemory {
   /// believes it to be. Returns what is wrong with the free, if anything. The caller counts wrong
   /// frees.
   std::optional<WrongFree> free(DevicePtr ptr, std::optional<std::uint64_t> size);
+  /// As free(), for memory that is neither of a recording, nor of a graph, nor used on several
+  /// streams. False, and nothing is done, if it is, or if anything is wrong with the free.
+  bool free_plain(DevicePtr ptr, std::optional<std::uint64_t> size) noexcept;
   bool holds(DevicePtr ptr);
   /// Records that `ptr`, which is alive, is used on `stream` too.
   void record_stream(DevicePtr ptr, StreamHandle stream);
   /// Writes a row for each live block that has none in the current trace.
   void record_alive();
   /// Limits the live bytes. A request beyond the limit fails with out of memory.
-  void set_limit(std::uint64_t bytes) { limit_.store(bytes); }
+  void set_limit(std::uint64_t bytes);
   /// Waits until the manager has got back all freed memory.
   void wait();
   /// Whether no memory is live, kept in a private pool, or waiting for an event.
@@ -53,15 +57,6 @@ class AddressedMemory {
   void release_private(const PrivatePools::Id& id);
 
  private:
-  struct LiveBlock {
-    Lifetime lifetime;
-    std::uint64_t size = 0;      ///< As requested.
-    std::uint64_t capacity = 0;  ///< At least `size`: memory from a private pool may be larger.
-    std::uint64_t number = 0;    ///< Its id in the recording; 0 if it is older than the recording.
-    std::uint64_t pool = 0;      ///< The private pool; 0 if none.
-    StreamHandle stream;
-    std::vector<StreamHandle> others;
-  };
   struct DeferredFree {
     Lifetime lifetime;
     StreamHandle stream;
@@ -74,17 +69,36 @@ class AddressedMemory {
   };
   /// A part of the map with its own lock, so that threads seldom contend.
   struct alignas(64) Shard {
-    std::mutex mutex;
-    std::unordered_map<std::uint64_t, LiveBlock>
-        blocks;  // by address; no output depends on the order
+    SpinLock lock;
+    LiveBlocks blocks;
   };
   // Each with its own lock, so that threads seldom wait for one another.
   static constexpr std::size_t kShards = 16;
 
-  Shard& shard_of(DevicePtr ptr) noexcept { return shards_[(ptr.value >> 9) % kShards]; }
+  /// What makes requests take the slow path.
+  enum Special : std::uint32_t { kCaptures = 1, kWaits = 2, kIsLimited = 4 };
+
+  Shard& shard_of(DevicePtr ptr) noexcept {
+    return shards_[LiveBlocks::hash(ptr.value) >> 60];  // one of kShards
+  }
   Result<MemoryPointer> request(std::uint64_t size, StreamHandle stream);
   Result<LiveBlock> made(std::uint64_t size, StreamHandle stream, DevicePtr& ptr);
-  bool is_capturing() const noexcept { return capturing_.load(std::memory_order_acquire); }
+  Result<DevicePtr> take_slowly(std::uint64_t size, StreamHandle stream);
+  /// Counts `size` among the live bytes before the memory is there. False beyond the limit.
+  bool expect(std::uint64_t size);
+  void expect_no_more(std::uint64_t size);
+  void keep(DevicePtr ptr, LiveBlock&& block);
+  bool is(Special what) const noexcept {
+    return (special_.load(std::memory_order_acquire) & what) != 0;
+  }
+  void set(Special what, bool yes) noexcept {
+    if (yes) {
+      special_.fetch_or(what);
+    } else {
+      special_.fetch_and(~std::uint32_t{what});
+    }
+  }
+  bool is_capturing() const noexcept { return is(kCaptures); }
   void end(LiveBlock block, DevicePtr ptr);
   /// Describes the free of an address at which no live memory begins.
   WrongFree not_alive(DevicePtr ptr);
@@ -101,19 +115,20 @@ class AddressedMemory {
 
   ExportedManager& manager_;
   const int device_;
+  std::atomic<std::uint32_t> special_{0};
   std::array<Shard, kShards> shards_;
-  std::atomic<std::uint64_t> live_bytes_{0};
+
   static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();  // bytes
-  std::atomic<std::uint64_t> limit_{kNoLimit};
+  std::mutex limits_;  ///< Guards the next two. Held while a request with a limit enters a shard.
+  std::uint64_t limit_ = kNoLimit;
+  std::uint64_t expected_bytes_ = 0;  ///< Of requests that are not in the shards yet.
 
-  std::mutex waits_;  ///< Guards the next two.
+  std::mutex waits_;  ///< Guards the next one, and kWaits.
   std::deque<DeferredFree> waiting_;
-  std::atomic<bool> some_wait_{false};
 
-  std::mutex captures_;  ///< Guards the next two. Taken before waits_.
+  std::mutex captures_;  ///< Guards the next two, and kCaptures. Taken before waits_.
   PrivatePools pools_;
   std::vector<CapturedFree> postponed_;  ///< Freed during a capture and used on other streams.
-  std::atomic<bool> capturing_{false};
 };
 
 }  // namespace emm::libemm

@@ -83,48 +83,17 @@ ExportedManager::~ExportedManager() {
   manager_.reset();  // lifetimes in held_ that end after this do nothing
 }
 
-emm_token ExportedManager::hold(Lifetime lifetime) {
-  if (!lifetime.managed()) return 0;
-  const std::lock_guard lock(mutex_);
-  if (idle_.empty()) {
-    idle_.push_back(static_cast<std::uint32_t>(held_.size()));
-    held_.emplace_back();
-    idle_.reserve(held_.capacity());
-  }
-  const auto at = idle_.back();
-  idle_.pop_back();
-  held_[at].lifetime = std::move(lifetime);
-  return (emm_token{++held_[at].generation} << 32) | at;
-}
-
-Status ExportedManager::free(emm_token token, StreamHandle stream) {
-  if (token == 0) return {};
-  const auto at = static_cast<std::uint32_t>(token);
-  const auto generation = static_cast<std::uint32_t>(token >> 32);
-  Lifetime lifetime;
-  {
-    const std::lock_guard lock(mutex_);
-    const bool alive =
-        at < held_.size() && held_[at].generation == generation && generation % 2 == 1;
-    if (!alive) {
-      const bool was =
-          at < held_.size() && generation < held_[at].generation && generation % 2 == 1;
-      wrong_frees_.add(WrongFrees::Kind::not_alive);
-      return Error{.code = Errc::dead_pointer,
-                   .message = text::format("token {} {}", text::hex(token),
-                                           was ? "was freed before" : "was never handed out")};
-    }
-    lifetime = std::move(held_[at].lifetime);
-    ++held_[at].generation;
-    idle_.push_back(at);
-  }
-  if (lifetime.alive()) static_cast<void>(lifetime.free(stream));
-  return {};
+Status ExportedManager::not_alive(emm_token token) {
+  wrong_frees_.add(WrongFrees::Kind::not_alive);
+  return Error{
+      .code = Errc::dead_pointer,
+      .message = text::format("token {} {}", text::hex(token),
+                              held_.was_held(token) ? "was freed before" : "was never handed out")};
 }
 
 bool ExportedManager::is_idle() {
   const std::lock_guard lock(mutex_);
-  return idle_.size() == held_.size() && deferred_ == 0;
+  return deferred_ == 0 && held_.is_empty();
 }
 
 void ExportedManager::defer_cleanup() {

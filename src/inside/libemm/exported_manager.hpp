@@ -6,13 +6,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "driver/device_entry.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/manager_entry.hpp"
 #include "emm/memory_pointer.hpp"
 #include "libemm/forks.hpp"
+#include "libemm/held_memory.hpp"
 #include "libemm/table_driver.hpp"
 #include "libemm/wrong_frees.hpp"
 
@@ -38,11 +38,18 @@ class ExportedManager {
   /// Whether no memory is handed out and cleanup is not deferred.
   bool is_idle();
 
-  /// Keeps a lifetime and returns its token for free(). Returns 0 if the lifetime owns nothing.
-  emm_token hold(Lifetime lifetime);
+  /// Keeps a lifetime and returns its token for free(). Returns 0 if the lifetime owns nothing. If
+  /// the host has no memory for it, this throws std::bad_alloc and leaves the lifetime as it was.
+  emm_token hold(Lifetime&& lifetime) {
+    return lifetime.managed() ? held_.hold(std::move(lifetime)) : 0;
+  }
   /// Frees the memory of a token. Does nothing for 0 and after a reset(). A token that was freed
   /// before or never handed out is counted and gives Error dead_pointer.
-  Status free(emm_token token, StreamHandle stream);
+  Status free(emm_token token, StreamHandle stream) {
+    if (token == 0 || held_.free(token, stream)) [[likely]]
+      return {};
+    return not_alive(token);
+  }
   /// Counts the wrong frees of this manager's memory, by token and by address.
   WrongFrees& wrong_frees() noexcept { return wrong_frees_; }
   /// Nests. Allocates nothing.
@@ -50,12 +57,8 @@ class ExportedManager {
   void end_defer_cleanup();
 
  private:
-  struct Held {
-    Lifetime lifetime;
-    /// Odd while the slot holds memory. It is part of the token, so a stale token does not match.
-    std::uint32_t generation = 0;
-  };
   ExportedManager() noexcept { begin_to_see_forks(); }
+  Status not_alive(emm_token token);
   Status open(const std::string& device, int ordinal);
 
   const std::uint32_t made_after_ = forks();
@@ -68,10 +71,8 @@ class ExportedManager {
   std::optional<TableObserver> observer_;
   std::unique_ptr<MemoryManager> manager_;
 
-  std::mutex mutex_;
-  std::vector<Held> held_;
-  /// Free indexes of held_. Its capacity covers all of held_, so free() cannot fail.
-  std::vector<std::uint32_t> idle_;
+  HeldMemory held_;
+  std::mutex mutex_;          ///< Guards the next two.
   DeferCleanup guard_;        ///< Lives while deferred_ is not 0.
   std::size_t deferred_ = 0;  ///< How often cleanup is deferred.
   WrongFrees wrong_frees_;

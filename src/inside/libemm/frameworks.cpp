@@ -48,6 +48,8 @@ DevicePtr address_of(const void* ptr) noexcept { return {reinterpret_cast<std::u
 void* pointer_to(DevicePtr ptr) noexcept { return reinterpret_cast<void*>(ptr.value); }
 
 Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
+  if (auto* const known = all().known(device)) [[likely]]
+    return known->addressed.take(size, stream);
   const auto shared = all().device(device);
   if (!shared) return shared.error();
   return (*shared)->addressed.take(size, stream);
@@ -57,9 +59,11 @@ Result<DevicePtr> take(std::uint64_t size, int device, StreamHandle stream) {
 /// written to stderr.
 void free_by_address(void* ptr, int device, std::optional<std::uint64_t> size) noexcept {
   static WrongFrees where_there_is_none;
+  auto* const shared = all().known(device);
+  if (shared != nullptr && shared->addressed.free_plain(address_of(ptr), size)) [[likely]]
+    return;
   if (ptr == nullptr) return;
   static_cast<void>(told([&]() -> Status {
-    auto* shared = all().known(device);
     auto wrong = shared != nullptr
                      ? shared->addressed.free(address_of(ptr), size)
                      : WrongFree{.kind = WrongFree::Kind::not_alive,

@@ -68,8 +68,16 @@ void put(Answer answer, Answer* into) noexcept {
 }
 
 /// Keeps memory of any kind under a token, and fills in the host's struct.
-void hand_out(emm_manager* self, DevicePtr ptr, HostPtr host, Lifetime lifetime,
-              emm_memory* memory) {
+[[gnu::always_inline]] inline void hand_out(emm_manager* self, DevicePtr ptr, HostPtr host,
+                                            Lifetime&& lifetime, emm_memory* memory) {
+  if (memory->struct_size >= sizeof(emm_memory)) [[likely]] {
+    // Word by word: a copy by vectors waits for words that have just been stored.
+    memory->token = of(self).hold(std::move(lifetime));
+    memory->device_pointer = ptr.value;
+    memory->host_pointer = host;
+    memory->struct_size = sizeof(emm_memory);
+    return;
+  }
   put({.struct_size = 0,
        .token = of(self).hold(std::move(lifetime)),
        .device_pointer = ptr.value,
@@ -105,8 +113,7 @@ emm_status memalloc(emm_manager* self, std::uint64_t size, emm_stream stream, em
   return guarded(self, [&]() -> emm_status {
     auto made = manager(self).memalloc(size, {stream});
     if (!made) return failed(made.error(), self);
-    const auto ptr = made->device_pointer();
-    hand_out(self, ptr, nullptr, (*std::move(made)).take_lifetime(), memory);
+    hand_out(self, made->device_pointer(), nullptr, (*std::move(made)).take_lifetime(), memory);
     return EMM_SUCCESS;
   });
 }

@@ -21,6 +21,8 @@ class Recording {
  public:
   static Recording& of_process();
 
+  /// Whether anything is recorded now.
+  static bool is_on() noexcept { return on_.load(std::memory_order_acquire); }
   /// Records into `file` from now on, with times since `start_ns` of the monotonic clock. Null ends
   /// the recording, and so does fork() in the child. When this returns, no thread uses the former
   /// file.
@@ -47,7 +49,7 @@ class Recording {
   void write(std::string_view op, std::uint64_t number, int device, std::string_view members,
              StreamHandle stream);
 
-  std::atomic<bool> on_{false};
+  static inline std::atomic<bool> on_{false};
   std::atomic<std::uint64_t> last_number_{0};
   std::atomic<std::uint64_t> first_{1};  ///< The first number of this trace.
   std::atomic<std::uint64_t> start_ns_{0};

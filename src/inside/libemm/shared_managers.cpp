@@ -10,16 +10,18 @@
 
 namespace emm::libemm {
 
-SharedManagers& SharedManagers::of_process() {
-  static std::atomic<SharedManagers*> all{[] {
+SharedManagers& SharedManagers::make_of_process() {
+  [[maybe_unused]] static const bool made = [] {
+    auto* const first = new SharedManagers;
     pthread_atfork(nullptr, nullptr, [] {
       // The parent's are left as they are: a thread that the child lacks may hold their locks.
-      auto& of_parent = of_process();
-      all.store(new SharedManagers(of_parent), std::memory_order_release);
+      auto& of_parent = *all_.load(std::memory_order_acquire);
+      all_.store(new SharedManagers(of_parent), std::memory_order_release);
     });
-    return new SharedManagers;
-  }()};
-  return *all.load(std::memory_order_acquire);
+    all_.store(first, std::memory_order_release);
+    return true;
+  }();
+  return *all_.load(std::memory_order_acquire);
 }
 
 SharedManagers::SharedManagers(SharedManagers& of_parent) {
@@ -84,9 +86,7 @@ void SharedManagers::make_known(int ordinal, SharedDevice* device) noexcept {
     quick_[static_cast<std::size_t>(ordinal)].store(device, std::memory_order_release);
 }
 
-SharedDevice* SharedManagers::known(int ordinal) {
-  if (ordinal >= 0 && ordinal < kQuick)
-    return quick_[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
+SharedDevice* SharedManagers::known_slowly(int ordinal) {
   const std::lock_guard lock(mutex_);
   const auto found = devices_.find(ordinal);
   return found != devices_.end() ? found->second.get() : nullptr;

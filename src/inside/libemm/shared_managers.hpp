@@ -30,14 +30,21 @@ class SharedManagers {
  public:
   /// The instance of this process. It is never destroyed, since programs free memory until they
   /// exit.
-  static SharedManagers& of_process();
+  static SharedManagers& of_process() {
+    auto* const all = all_.load(std::memory_order_acquire);
+    return all != nullptr ? *all : make_of_process();
+  }
 
   /// Sets options and flags, which are those of emm_create_v1. Fails if a device is in use with
   /// other ones.
   Status use(const std::string& options, std::uint32_t flags);
   Result<SharedDevice*> device(int ordinal);
   /// Returns the device without making it, or null.
-  SharedDevice* known(int ordinal);
+  SharedDevice* known(int ordinal) {
+    if (ordinal >= 0 && ordinal < kQuick) [[likely]]
+      return quick_[static_cast<std::size_t>(ordinal)].load(std::memory_order_acquire);
+    return known_slowly(ordinal);
+  }
   /// Returns the device whose addressed memory handed out `ptr`, or null.
   SharedDevice* holder_of(DevicePtr ptr);
   /// Ends the manager of a device. Does nothing and returns false while it has live memory or a
@@ -62,7 +69,11 @@ class SharedManagers {
   explicit SharedManagers(SharedManagers& of_parent);
 
   static constexpr int kQuick = 64;  // devices; a machine has fewer
+  static SharedManagers& make_of_process();
+  SharedDevice* known_slowly(int ordinal);
   void make_known(int ordinal, SharedDevice* device) noexcept;
+
+  static inline std::atomic<SharedManagers*> all_{nullptr};
 
   /// Copies of the first entries of devices_, so that common requests take no lock.
   std::array<std::atomic<SharedDevice*>, kQuick> quick_{};

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-namespace emm::pool {
+namespace emm {
 
 /// A lock for critical sections of some tens of nanoseconds that are seldom contended: one exchange
 /// takes it, one store releases it. A thread that waits long yields, since the holder may be in the
@@ -32,9 +32,11 @@ class SpinLock {
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
 #endif
   }
   std::atomic<bool> held_{false};
 };
 
-}  // namespace emm::pool
+}  // namespace emm
