@@ -142,6 +142,7 @@ Result<std::unique_ptr<Bench>> Bench::create(const Subject& subject, std::string
 
 Result<std::unique_ptr<Bench>> Bench::with_capacity(std::string_view capacity) const {
   auto subject = subject_;
+  if (subject.measured_on.empty()) subject.measured_on = subject.device;
   if (platform_->kind() == "sim")
     subject.device = text::format("sim:capacity={},seed={}", capacity, seed());
   return create(subject, clause_);
@@ -308,20 +309,26 @@ bool Bench::keeps_host_memory() const noexcept {
 const Capacity& Bench::capacity() {
   auto& known = *subject_.capacity;
   if (known) return *known;
-  constexpr auto kPiece = 1_MiB;
-  constexpr std::uint64_t kMost = 1024;
+  // A limit that is a part of the device shows only where the device is nearly full, so that large
+  // pieces follow the small ones.
+  constexpr std::uint64_t kSmall = 1024, kMost = kSmall + 48;
   Capacity found;
   auto subject = subject_;
+  if (!subject.measured_on.empty()) subject.device = subject.measured_on;
   subject.device = device_of(subject, "4GiB");
   if (auto fresh = create(subject, "capacity")) {
     auto& on = **fresh;
     std::vector<BenchMemory> blocks;
     for (std::uint64_t i = 0; i < kMost; ++i) {
-      auto block = on.try_memalloc(kPiece);
+      const auto piece = i < kSmall ? 1_MiB : 64_MiB;
+      auto block = on.try_memalloc(piece);
       if (!block) {
         found.device_memory = !blocks.empty() || block.error().code != Errc::not_supported;
         const auto info = on.device().mem_get_info();
-        const bool has_more = info && info->free > kDeviceSlack;
+        // A manager may limit the size of one block, too.
+        const bool is_of_size = i >= kSmall && on.try_memalloc(1_MiB).has_value();
+        const bool has_more =
+            !is_of_size && info && info->free > kDeviceSlack + (i < kSmall ? 0 : 2 * piece);
         // Only a limit in bytes counts here. A manager that refuses after a few blocks is wrong.
         if (has_more && block.error().code == Errc::out_of_memory) found.limit = on.held();
         break;

@@ -41,7 +41,9 @@ struct Subject {
   /// A shared object without the trim slot keeps no idle memory, or cannot be told to release it.
   bool has_trim = true;
   std::string device = "sim";  ///< As `--device` takes it.
-  std::uint64_t seed = 0;      ///< The seed of everything random.
+  /// The device that what it can hold is measured on. Empty: `device`.
+  std::string measured_on{};
+  std::uint64_t seed = 0;  ///< The seed of everything random.
   /// The stand-in for libcuda.so.1, which reports the manager's calls. Null: there is none.
   const plugin::StandIns* standins = nullptr;
   /// Behind the stand-in is a real driver, not a simulated device: classes of Python's alone.

@@ -688,7 +688,8 @@ constexpr Clause kSizesClauses[] = {
              // Each of these may be an allocation of the driver.
              constexpr std::size_t kLarge = 1'100;
              std::vector<BenchMemory> blocks;
-             if (const auto limit = on.capacity().limit) {
+             // A higher limit may be a part of the device.
+             if (const auto limit = on.capacity().limit; limit && *limit <= 1_GiB) {
                // A limit in bytes is the same for requests of any size.
                while (auto block = on.try_memalloc(17_MiB)) {
                  blocks.push_back(*std::move(block));
