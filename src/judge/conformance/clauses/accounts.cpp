@@ -934,7 +934,8 @@ void judge_heap(Bench& b, std::string_view done, const std::function<void()>& ac
   };
   const auto handles = [&] {
     std::uint64_t count = 0;
-    for (const auto call : {Call::mem_create, Call::event_create, Call::mem_address_reserve})
+    for (const auto call : {Call::mem_create, Call::event_create, Call::mem_address_reserve,
+                            Call::mem_pool_create, Call::stream_create})
       count += b.watch().ledger().calls(call).made;
     return count;
   };
@@ -1255,6 +1256,40 @@ void judge_reserved_after_refused_frees(Bench& b) {
                           size),
              text::format("{}", *said),
              text::format("no more than about {}, which is held", b.held()));
+  }
+}
+
+/// Expects what is released to be reserved no longer, of every kind, however often that happens.
+void judge_reserved_of_released(Bench& b) {
+  constexpr auto kSize = 24_MiB, kRounding = 8_MiB;
+  constexpr int kTimes = 4;
+  if (!b.subject().has_trim) return;
+  const auto release = [&] {
+    b.expect_ok("flush()", b.manager().flush());
+    return b.manager().trim(0).has_value();
+  };
+  for (const bool is_managed : {false, true}) {
+    for (const bool is_deferred : {false, true}) {
+      if (b.decided() || !release()) return;
+      const auto before = b.manager().state().reserved_bytes;
+      const auto held = b.held();
+      for (int i = 0; i < kTimes; ++i) {
+        {
+          const auto deferred = is_deferred ? std::optional(b.defer()) : std::nullopt;
+          const auto made = is_managed ? b.try_managed(kSize) : b.try_memalloc(kSize);
+        }
+        if (!release()) return;
+      }
+      const auto after = b.manager().state().reserved_bytes;
+      const auto grown = b.held() - std::min(held, b.held());
+      if (before && after)
+        b.expect(*after <= *before + grown + kRounding,
+                 text::format("{} times {} bytes of {} memory, freed{}, flush() and trim(0)",
+                              kTimes, kSize, is_managed ? "managed" : "device",
+                              is_deferred ? " in a deferral" : ""),
+                 text::format("{} reserved bytes, of {} before", *after, *before),
+                 "about as many: what is released is not reserved");
+    }
   }
 }
 
@@ -1605,6 +1640,7 @@ constexpr Clause kAccountsClauses[] = {
            look("after twelve requests for more than there is");
            judge_largest_with_a_past(b);
            if (!b.decided()) b.apart(judge_reserved_after_refused_frees);
+           if (!b.decided()) b.apart(judge_reserved_of_released);
          }},
 
     {.id = "accounts/pending",

@@ -77,11 +77,11 @@ bool has_work(pid_t thread) {
   return state != std::string::npos && state + 2 < line.size() && line[state + 2] == 'R';
 }
 
-enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host };
+enum class Where : std::uint8_t { in_driver, in_driver_flushing, at_host, in_own_thread };
 
 /// Runs `operation`. When it is in the driver for the n-th time, counted from 1, or reports frees
-/// to the host, another thread frees memory, and then flushes or asks for the state. Returns false
-/// if the operation is never seen there.
+/// to the host, or a thread of the manager's own is in the driver, another thread frees memory, and
+/// then flushes or asks for the state. Returns false if the operation is never seen there.
 bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>& operation,
                              int n = 1) {
   const bool flushes = where == Where::in_driver_flushing;
@@ -97,11 +97,13 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
   hook = [&b, where, flushes, n, state, home = std::this_thread::get_id()](const CallEvent& event) {
     // A flush may wait for frees that are in progress.
     if (flushes && (is_end(event.call) || std::this_thread::get_id() != home)) return;
+    if (where == Where::in_own_thread && std::this_thread::get_id() == home) return;
     std::unique_lock lock(state->mutex);
     if (state->closed || state->started || --state->to_come != 0) return;
     state->started = true;
     state->words = text::format(
-        "a free{} by another thread, while this one is in {}{}", flushes ? " and a flush()" : "",
+        "a free{} by another thread, while {} is in {}{}", flushes ? " and a flush()" : "",
+        where == Where::in_own_thread ? "one of the manager's own" : "this one",
         where == Where::at_host ? "pending_added(), flushed() or free_failed()"
                                 : call_info(event.call).cuda_name,
         n == 1                    ? std::string()
@@ -129,6 +131,14 @@ bool run_with_free_meanwhile(Bench& b, Where where, const std::function<void()>&
     }
   };
   operation();
+  // The thread may come later than what woke it.
+  for (int i = 0; i < 20 && where == Where::in_own_thread; ++i) {
+    {
+      const std::lock_guard lock(state->mutex);
+      if (state->started) break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   hook = nullptr;
   {
     const std::lock_guard lock(state->mutex);
@@ -316,7 +326,13 @@ constexpr Clause kEndingsClauses[] = {
            const auto export_handle = [&] {
              if (kept && !b.manager().get_ipc_handle(kept->view())) return;
            };
-           bool any = run_with_free_meanwhile(b, Where::in_driver_flushing, request);
+           const auto leave_for_its_thread = [&] {  // more idle memory, and frees that wait
+             leave_much();
+             for (const auto size : {4_KiB, 200_KiB}) b.leave_idle(2'000, size);
+             for (int i = 0; i < 30; ++i) b.try_hosted(64_KiB, {}).has_value();
+           };
+           bool any = run_with_free_meanwhile(b, Where::in_own_thread, leave_for_its_thread);
+           any |= run_with_free_meanwhile(b, Where::in_driver_flushing, request);
            any |= run_with_free_meanwhile(b, Where::in_driver_flushing, request_on_host);
            const auto at_each_call = [&](const std::function<void()>& operation, int most,
                                          const std::function<void()>& prepare) {

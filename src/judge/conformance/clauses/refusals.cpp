@@ -363,6 +363,45 @@ void expect_same_limit(Bench& on) {
   }
 }
 
+/// Blocks of a size that nothing rounds to itself, and blocks while frees of page-locked memory
+/// wait: as many bytes are served as of the pieces that the limit was measured with.
+void expect_limit_of_bytes(Bench& on, std::uint64_t piece, const Filled& pieces) {
+  constexpr auto kOdd = 3_MiB + 1;
+  const auto limit = pieces.count * piece;
+  if (!on.is_too_large(kOdd) && limit >= 16 * kOdd) {
+    const auto odd = fill_with(on, kOdd, 2 * limit / kOdd);
+    const auto served = odd.count * kOdd;
+    // What it takes of the device may be limited, too, and is rounded up, to whole segments.
+    const auto slack = std::max(2 * kOdd, limit / 8);
+    const auto is_less = [&](std::uint64_t bytes, const Filled& than, std::uint64_t other,
+                             const Filled& of) {
+      return than.is_refused && !than.by_driver && bytes + slack < other &&
+             than.held + slack < of.held;
+    };
+    on.expect(!is_less(served, odd, limit, pieces) && !is_less(limit, pieces, served, odd),
+              text::format("blocks of {} bytes asked for, where {} blocks of {} bytes are served "
+                           "until one is refused",
+                           kOdd, pieces.count, piece),
+              text::format("{} bytes are served, with {} held of the device; of the others {}, "
+                           "with {}",
+                           served, odd.held, limit, pieces.held),
+              "a limit of bytes as they were requested, the same for blocks of any size");
+  }
+  const auto deferred = on.defer();
+  constexpr auto kPinned = 8_MiB;
+  for (std::uint64_t bytes = 0; bytes < std::min(limit / 4, 256_MiB); bytes += kPinned) {
+    auto made = on.try_hosted(kPinned, {});
+    if (!made) break;
+  }
+  const auto waiting = fill_with(on, piece, pieces.count);
+  on.expect(
+      waiting.count + 1 >= pieces.count,
+      text::format("frees of page-locked memory wait in a deferral, where {} blocks of {} bytes "
+                   "were served before",
+                   pieces.count, piece),
+      text::format("{} are served", waiting.count), "as many: they take nothing of the device");
+}
+
 /// A manager may also limit what it takes of the device. Small blocks then cost what they are
 /// rounded up to, and only a refusal that this does not explain is wrong.
 void check_limit(Bench& b) {
@@ -371,15 +410,17 @@ void check_limit(Bench& b) {
     return b.not_applicable("this manager has no limit of its own");
   if (!b.limits_requested())
     return b.not_applicable("the library that it models limits what it takes of the device");
-  auto roomy = b.with_capacity("4GiB");
-  auto fresh = b.with_capacity("4GiB");
+  // A limit that is a part of the device is met on a small one sooner.
+  const auto* const room = b.capacity().of_total != 0 ? "1GiB" : "4GiB";
+  auto roomy = b.with_capacity(room);
+  auto fresh = b.with_capacity(room);
   if (!roomy || !fresh) return b.inconclusive("a second device cannot be made");
   // Blocks: more than a limit of 16 bits, or of a table, would allow.
   constexpr std::uint64_t kMost = 200'000;
   std::uint64_t piece = 1_MiB;
   auto large = fill_with(**roomy, piece, 1'024);
   if (large.count == 0) large = fill_with(**roomy, piece = 64_KiB, 1'024);
-  if (!large.is_refused || large.count == 0)
+  if (!large.is_refused || large.count == 0 || (*b.capacity().limit > 1_GiB && large.by_driver))
     return b.not_applicable("this manager has no limit of its own");
   const auto limit = large.count * piece;
   ask_in_vain(**roomy);
@@ -389,6 +430,9 @@ void check_limit(Bench& b) {
                         "{} bytes were served until one was refused",
                         large.count, piece),
            text::format("{} are served", later.count), "as many: a call that fails takes nothing");
+  if (!b.decided()) expect_limit_of_bytes(**roomy, piece, later);
+  b.take(**roomy);
+  if (b.decided()) return;
   auto& on = **fresh;
   on.expect(true, {}, {}, {});
   on.untraceable();

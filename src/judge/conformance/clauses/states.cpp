@@ -352,6 +352,31 @@ class Scene {
     if (!was_refusing) refuse(0);
   }
 
+  /// Requests that the driver refuses at first, so that a manager asks for less than it likes, and
+  /// then larger ones, for which what is left of the first may be too small.
+  void ask_for_less() {
+    constexpr std::array kOfKinds{std::pair{Kind::managed, Call::mem_alloc_managed},
+                                  std::pair{Kind::mapped, Call::mem_host_alloc},
+                                  std::pair{Kind::pinned, Call::mem_host_alloc}};
+    for (const auto& [kind, call] : kOfKinds) {
+      for (int times = 1; times <= 3 && !b.decided(); ++times) {
+        const bool might_refuse = may_refuse;
+        const auto size = std::uint64_t{5'000} << times;  // nothing idle has it
+        may_refuse = true;
+        static_cast<void>(b.manager().trim(0).has_value());
+        if (!is_refusing_ && times == 1) b.watch().fail(call, {kOutOfMemory});
+        if (!is_refusing_ && times == 2) b.watch().fail(call, {kOutOfMemory, kOutOfMemory});
+        if (!is_refusing_ && times == 3)
+          b.watch().fail(call, {kOutOfMemory, kOutOfMemory, kOutOfMemory});
+        leave_pending(kind, size);
+        if (!is_refusing_) b.watch().fail(call, {});
+        leave_pending(kind, size / 5 * 8);
+        may_refuse = might_refuse;
+      }
+    }
+    b.watch().forgive();
+  }
+
   /// Leaves memory of each kind idle, and asks for it with other flags where the driver has none.
   void ask_otherwise() {
     const bool was_refusing = is_refusing_, might_refuse = may_refuse;
@@ -670,18 +695,23 @@ class Scene {
                                  *count->allocated, name, *count->freed, *count->current),
                     "what is there is what came less what went, as at first");
     }
-    const std::array<std::pair<std::string_view, std::optional<std::uint64_t>>, 3> peaks{
-        {{"allocation", said.allocation.peak},
-         {"allocated_bytes", said.allocated_bytes.peak},
-         {"reserved_bytes", said.reserved_bytes.peak}}};
+    const std::array<Named, 4> peaks{{{"allocation", &said.allocation},
+                                      {"allocated_bytes", &said.allocated_bytes},
+                                      {"requested_bytes", &said.requested_bytes},
+                                      {"reserved_bytes", &said.reserved_bytes}}};
     for (std::size_t i = 0; i < peaks.size(); ++i) {
-      const auto [name, peak] = peaks[i];
+      const auto& [name, count] = peaks[i];
+      const auto peak = count->peak;
       const auto before = std::exchange(peaks_[i], peak);
       if (before && peak && *peak < *before)
         b.expect_rule(
             "accounts/peaks", false, when,
             text::format("{} {}.all.peak of statistics()", *peak, name),
             text::format("{} or more, as before: a peak falls in a reset alone", *before));
+      if (peak && count->current && *peak < *count->current)
+        b.expect_rule("accounts/peaks", false, when,
+                      text::format("{} {}.all.peak of statistics()", *peak, name),
+                      text::format("{} or more, which is {}.all.current", *count->current, name));
     }
   }
 
@@ -1086,7 +1116,7 @@ class Scene {
   StreamHandle other_{};
   Reserved counts_reserved_ = Reserved::otherwise;
   std::vector<unsigned> counted_kinds_;  ///< What allocation.all.current may count, a bit a kind.
-  std::array<std::optional<std::uint64_t>, 3> peaks_{};
+  std::array<std::optional<std::uint64_t>, 4> peaks_{};
   bool counts_live_as_state_ = false, counts_reserved_as_state_ = false;
   std::array<bool, 4> is_total_at_first_{};  ///< Of totalled(): its totals explain what there is.
   RecordingObserver::Flush told_{};          ///< Of what was told, what is pending.
@@ -1241,6 +1271,7 @@ constexpr Operation kOperations[] = {
     {"memory that cannot be mapped", [](Scene& s) { s.fail_to_map(); }},
     {"requests without memory", [](Scene& s) { s.ask_without_memory(); }},
     {"requests with other flags, without memory", [](Scene& s) { s.ask_otherwise(); }},
+    {"requests that the driver refuses at first", [](Scene& s) { s.ask_for_less(); }},
     {"reset, and requests without memory", [](Scene& s) { s.reset(), s.ask_without_memory(); }},
     {"late ends after reset", [](Scene& s) { s.reset(), s.furnish(), s.end_late(); }},
 };

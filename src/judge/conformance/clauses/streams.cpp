@@ -808,12 +808,15 @@ void refuse_the_second(Bench& b) {
   // After a third party's request that half its order was made for, either stream may ask.
   constexpr std::array<std::array<std::size_t, 3>, 2> kAsking{{{3, 0, 1}, {3, 2, 0}}};
   for (const auto device : {Device::has_room, Device::is_full, Device::is_full_and_slow}) {
-    // Where no free block is large enough, a manager may wait for all of them at once.
-    const std::size_t orders = device == Device::has_room ? 1 : 2;
-    for (std::size_t nth = 0; nth < 2 * orders * kCalls.size(); ++nth) {
-      const auto call = kCalls[nth / (2 * orders)];
+    constexpr std::size_t kOrders = 2;
+    for (std::size_t nth = 0; nth < 2 * kOrders * kCalls.size(); ++nth) {
+      const auto call = kCalls[nth / (2 * kOrders)];
       const auto& asking = kAsking[nth % 2];
-      const bool large_first = orders == 2 && nth / 2 % 2 == 1;
+      const bool is_second = nth / 2 % kOrders == 1;
+      // Where no free block is large enough, a manager may wait for all of them at once.
+      const bool large_first = device != Device::has_room && is_second;
+      // A block between live ones joins none, whose order would stand for its own.
+      const bool are_apart = device == Device::has_room && is_second;
       if (b.decided()) return;
       b.apart([&](Bench& on) {
         OwnStreams streams(on);
@@ -829,11 +832,14 @@ void refuse_the_second(Bench& b) {
         };
         // The three blocks may then be parts of one, which can serve again as a whole.
         if (large_first) static_cast<void>(on.try_memalloc(3 * kSize, streams[0]).has_value());
-        std::vector<BenchMemory> blocks;
+        std::vector<BenchMemory> blocks, between;
         for (std::size_t i = 0; i < 3; ++i) {
           auto block = allocate(kSize, streams[i]);
           if (!block) return;
           blocks.push_back(*std::move(block));
+          if (!are_apart) continue;
+          auto small = on.try_memalloc(4_KiB);
+          if (small) between.push_back(*std::move(small));
         }
         const bool at_free = call == Call::event_create || call == Call::event_record;
         for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -863,6 +869,49 @@ void refuse_the_second(Bench& b) {
           }
         }
         for (auto& block : kept) block.drop();
+      });
+    }
+  }
+}
+
+/// The device refuses what a trim needs. What then stays idle still waits for the work on it.
+void refuse_a_trim(Bench& b) {
+  constexpr std::array kCalls{Call::stream_wait_event,  Call::event_query,     Call::mem_free,
+                              Call::event_synchronize,  Call::ctx_synchronize, Call::mem_unmap,
+                              Call::stream_synchronize, Call::mem_free_async};
+  for (const auto call : kCalls) {
+    for (const auto size : {4_KiB, 200_KiB, 5_MiB}) {
+      if (b.decided()) return;
+      b.apart([&](Bench& on) {
+        OwnStreams streams(on);
+        on.manager();
+        std::uint32_t ids = 0;
+        std::vector<BenchMemory> blocks, next;
+        const auto allocate = [&](std::vector<BenchMemory>& into, StreamHandle stream) {
+          auto block = on.try_memalloc(size, stream);
+          if (!block) return false;
+          streams.order().allocated(0, ++ids, block->device(), size, stream);
+          into.push_back(*std::move(block));
+          return true;
+        };
+        while (blocks.size() < 3)
+          if (!allocate(blocks, streams[0])) return;
+        for (std::uint32_t id = 1; auto& block : blocks) {
+          streams.order().ending(0, id++, block.device(), streams[1]);
+          if (!block.free(streams[1])) return;
+        }
+        if (call != Call::event_query) on.watch().fail_always(Call::event_query, kNotReady);
+        on.watch().fail_always(call, 700);
+        static_cast<void>(on.manager().trim(0).has_value());
+        on.watch().fail_always(call, 0);
+        on.watch().fail_always(Call::event_query, 0);
+        on.watch().forgive();
+        while (next.size() < 3)
+          if (!allocate(next, streams[2])) return;
+        streams.expect_order(text::format(
+            "{} refused while trim(0) is to release blocks of {} bytes that were freed on another "
+            "stream, and as many asked for on a third one",
+            call_info(call).cuda_name, size));
       });
     }
   }
@@ -994,7 +1043,7 @@ constexpr Clause kStreamsClauses[] = {
                 {change_streams_often, use_many_streams, free_many_with_work, free_after_a_wait,
                  use_again_after_waits, ask_beside_pending_neighbours, ask_for_the_rest,
                  ask_while_a_free_records, ask_again_after_refusals, refuse_the_second,
-                 refuse_events_of_a_free, reset_beside_a_waiting_free,
+                 refuse_a_trim, refuse_events_of_a_free, reset_beside_a_waiting_free,
                  hand_out_what_the_host_sees}) {
              b.apart(check);
              if (b.decided()) return;
