@@ -1615,61 +1615,81 @@ pid_t fork_with_heap(Bench& b, SharedStep& step) {
   return -1;
 }
 
-/// Forks, and expects the child to go on with the manager, beginning with one of its steps.
-void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t first,
-                    const std::string& when, bool is_alone) {
-  SharedStep step;
-  const auto region = b.buffer();
-  if (!step) return b.inconclusive("this process cannot share memory");
-  const auto child = fork_with_heap(b, step);
-  if (child < 0) return b.inconclusive("this process cannot fork");
-  if (child == 0) {
-    is_child = true;
-    alarm(20);
-    b.watch().fail_all(kNotInitialized);
-    // What needs memory of the parent comes in its place.
-    for (std::size_t i = 0; i < std::size(kChildSteps); ++i) {
-      const auto number = (first + i) % std::size(kChildSteps);
-      // NBEP 7 lets a class's methods hold a lock, as Numba's own calls do. An end of memory, which
-      // the garbage collector may make in a child that asks nothing of CUDA, waits for none.
-      if (!is_alone && (kChildSteps[number].waits_for_others ||
-                        (b.subject().is_class && !kChildSteps[number].is_end)))
-        continue;
-      *step = number;
-      kChildSteps[number].run(b, blocks, region);
-    }
-    _exit(0);
+/// Goes on with the manager in a forked child, beginning with one of its steps. What needs memory
+/// of the parent comes in its place.
+[[noreturn]] void go_on_in_child(Bench& b, std::vector<BenchMemory>& blocks, HostRange region,
+                                 std::size_t first, bool is_alone, SharedStep& step) {
+  is_child = true;
+  alarm(20);  // seconds; more than the parent waits
+  b.watch().fail_all(kNotInitialized);
+  for (std::size_t i = 0; i < std::size(kChildSteps); ++i) {
+    const auto number = (first + i) % std::size(kChildSteps);
+    // NBEP 7 lets a class's methods hold a lock, as Numba's own calls do. An end of memory, which
+    // the garbage collector may make in a child that asks nothing of CUDA, waits for none.
+    if (!is_alone && (kChildSteps[number].waits_for_others ||
+                      (b.subject().is_class && !kChildSteps[number].is_end)))
+      continue;
+    *step = number;
+    kChildSteps[number].run(b, blocks, region);
   }
+  _exit(0);
+}
+
+/// Waits for a child's end. Returns its status; none if it hangs, and it is killed then. One that
+/// has work gets four times as long.
+std::optional<int> status_of_child(Bench& b, pid_t child, milliseconds patience) {
   using Clock = std::chrono::steady_clock;
-  constexpr milliseconds kMost{3'000};  // a child's step takes milliseconds
-  const auto patience = std::min(b.subject().patience, kMost);
   auto until = Clock::now() + patience;
   int status = 0, turns = 0;
   std::chrono::microseconds nap{100};
   for (;;) {
     const auto ended = waitpid(child, &status, WNOHANG);
-    if (ended == child) break;
-    if (ended < 0 && errno != EINTR) return b.inconclusive("the child cannot be waited for");
+    if (ended == child) return status;
+    if (ended < 0 && errno != EINTR) {
+      b.inconclusive("the child cannot be waited for");
+      return 0;
+    }
     if (Clock::now() < until) {
       std::this_thread::sleep_for(nap);
       nap = std::min<std::chrono::microseconds>(nap + nap / 2, milliseconds{5});
-      continue;
-    }
-    if (++turns < 4 && has_work(child)) {
+    } else if (++turns < 4 && has_work(child)) {
       until = Clock::now() + patience;
-      continue;
+    } else {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+      return std::nullopt;
     }
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    b.expect(false, text::format("fork(), with {}", when),
-             text::format("{} hangs in the child", kChildSteps[*step].words), "it goes on");
+  }
+}
+
+/// Forks, and expects the child to go on with the manager, beginning with one of its steps. A
+/// thread of the manager's own may hold a lock for a moment, which the child then finds taken for
+/// ever. Only a lock that is still held when the process forks again is a fault.
+void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t first,
+                    const std::string& when, bool is_alone) {
+  constexpr int kForks = 3;
+  constexpr milliseconds kMost{3'000};  // a child's step takes milliseconds
+  SharedStep step;
+  const auto region = b.buffer();
+  if (!step) return b.inconclusive("this process cannot share memory");
+  std::optional<int> status;
+  auto patience = std::min(b.subject().patience, kMost);
+  for (int forks = 0; forks < kForks && !status; ++forks, patience = kMost / 6) {
+    const auto child = fork_with_heap(b, step);
+    if (child < 0) return b.inconclusive("this process cannot fork");
+    if (child == 0) go_on_in_child(b, blocks, region, first, is_alone, step);
+    status = status_of_child(b, child, patience);
+  }
+  const auto& last = kChildSteps[*step].words;
+  const auto done = text::format("fork(), with {}", when);
+  if (!status) {
+    b.expect(false, done, text::format("{} hangs in the child", last), "it goes on");
     return;
   }
-  b.expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, text::format("fork(), with {}", when),
-           WIFSIGNALED(status) ? text::format("{} ends the child with signal {}",
-                                              kChildSteps[*step].words, WTERMSIG(status))
-                               : text::format("{} ends the child with exit code {}",
-                                              kChildSteps[*step].words, WEXITSTATUS(status)),
+  b.expect(WIFEXITED(*status) && WEXITSTATUS(*status) == 0, done,
+           WIFSIGNALED(*status)
+               ? text::format("{} ends the child with signal {}", last, WTERMSIG(*status))
+               : text::format("{} ends the child with exit code {}", last, WEXITSTATUS(*status)),
            "it goes on");
 }
 
