@@ -240,8 +240,7 @@ Result<std::string> Apart::look() const {
     if (auto made = make_ready(manager_, subject_, ready); !made) return to_bytes(made.error());
     const bool is_quiet = imports_quietly(ready);
     auto why = why_not_judged(ready);
-    return (is_quiet ? kQuiet : " ") +
-           (why.empty() && subject_.is_class ? measured(ready.subject) : "") + '\n' + why;
+    return (is_quiet ? kQuiet : " ") + (why.empty() ? measured(ready.subject) : "") + '\n' + why;
   });
   if (!end) return end.error();
   if (end->kind != plugin::ChildEnd::Kind::answered) return std::string();
