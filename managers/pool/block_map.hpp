@@ -199,7 +199,7 @@ class BlockMap {
   static_assert(sizeof(BlockRecord) == 32);
 
   static constexpr unsigned kFine = 5;  ///< 2^5 classes to an octave
-  // Of a span: a count and a flag share a word.
+  // A span has no more: its count of granules shares a word with a flag.
   static constexpr std::uint32_t kMostGranules = std::uint32_t{1} << 31;
   static constexpr std::uint32_t kClasses = (32 - kFine + 1) << kFine;
   static constexpr std::uint32_t kSmall = 2u << kFine;  ///< Below, classes are exact.

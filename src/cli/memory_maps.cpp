@@ -69,7 +69,7 @@ namespace {
 
 using format::Svg;
 
-// Of the picture, in SVG units.
+// The picture is drawn in these SVG units.
 constexpr double kMapWidth = 1100, kMapLeft = 230, kMapRight = 24, kMapLine = 20;
 constexpr std::size_t kMapSegments = 400;  // lines: a browser still shows them at once
 constexpr std::string_view kHanded = "#4e79a7", kWaiting = "#f28e2b", kFree = "#e8e8e8",

@@ -277,13 +277,7 @@ Status ReportInputs::replay(Console& console, const trace::Trace& trace,
                                       .peer_program = console.program()},
                                      nullptr);
     if (!stack) return std::move(stack).error();
-    auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
-    if (!log) return std::move(log).error();
-    replay::ReplayOptions options;
-    options.interrupted = at.interrupted;
-    options.progress = at.progress;
-    options.kept = at.kept;
-    auto summary = replay::Engine(trace, **stack, options, *log).run();
+    auto summary = replay_logged(at, trace, **stack);
     at.words.push_back(held.to_text());
     return summary;
   };

@@ -280,8 +280,8 @@ bool Comparison::is_whole() const noexcept {
 
 namespace {
 
-/// What of a rank is compared. Figures that only some ranks have would make these ranks look worse,
-/// so each figure counts only where all ranks that were read have it.
+/// Says which figures of a rank are compared. Figures that only some ranks have would make these
+/// ranks look worse, so each figure counts only where all ranks that were read have it.
 class Yardstick {
  public:
   Yardstick(const std::vector<Rank>& ranks, const std::vector<std::size_t>& read) {

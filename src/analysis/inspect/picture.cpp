@@ -19,7 +19,7 @@ using format::Point;
 using format::Svg;
 using Anchor = Svg::Anchor;
 
-// Of the picture, in SVG units.
+// The picture is drawn in these SVG units.
 constexpr double kPictureWidth = 1100, kLeft = 84, kRight = 24, kTop = 62, kPlotHeight = 380;
 constexpr double kPlotWidth = kPictureWidth - kLeft - kRight, kBottom = kTop + kPlotHeight;
 constexpr double kLegendLine = 18, kRegionLine = 20, kBelow = 76;

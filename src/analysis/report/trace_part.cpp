@@ -24,8 +24,8 @@ using trace::Lifetime;
 using trace::Lifetimes;
 using MemoryKind = Lifetime::MemoryKind;
 
-// Of the overview above the timeline; frames of a call site; and call sites beyond which no frames
-// go into the page, which a browser has to load.
+// The overview above the timeline has kOverviewColumns, and a call site kFramesMost frames. A page
+// of more than kSitesWithFramesMost call sites has no frames, since a browser has to load it.
 constexpr std::size_t kOverviewColumns = 300, kFramesMost = 40, kSitesWithFramesMost = 20'000;
 // the page's numbers are exact below this
 constexpr std::uint64_t kNumberMost = std::uint64_t{1} << 53;

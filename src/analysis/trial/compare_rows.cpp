@@ -343,7 +343,7 @@ namespace {
 
 using format::Svg;
 
-// Of the picture, in SVG units.
+// The picture is drawn in these SVG units.
 constexpr double kSvgWidth = 900, kSvgLeft = 210, kSvgBars = 260, kSvgGap = 330, kSvgLine = 22;
 constexpr std::string_view kBytesBar = "#4e79a7", kRecordedBar = "#9aa0a6", kTimeBar = "#f28e2b",
                            kLiveLine = "#222222";

@@ -47,12 +47,7 @@ Result<log::Summary> run_with(const trace::Trace& trace, const Setting& setting,
                              .peer_program = setting.peer_program},
                             nullptr);
     if (!stack) return std::move(stack).error();
-    auto log = at.open_log(log::LogOptions::of((*stack)->clock()));
-    if (!log) return std::move(log).error();
-    replay::ReplayOptions options;
-    options.interrupted = at.interrupted;
-    options.kept = at.kept;
-    return replay::Engine(trace, **stack, std::move(options), *log).run();
+    return replay_logged(at, trace, **stack);
   };
   std::vector<std::string> words;
   return run_apart(

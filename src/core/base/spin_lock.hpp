@@ -5,6 +5,15 @@
 
 namespace emm {
 
+/// Waits some nanoseconds, and leaves the core to its other hardware thread.
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");
+#endif
+}
+
 /// A lock for critical sections of some tens of nanoseconds that are seldom contended: one exchange
 /// takes it, one store releases it. A thread that waits long yields, since the holder may be in the
 /// driver. Lockable.
@@ -16,7 +25,7 @@ class SpinLock {
       // holder.
       while (held_.load(std::memory_order_relaxed)) {
         if (++turns > kPatience) std::this_thread::yield();
-        pause();
+        relax();
       }
     }
   }
@@ -29,13 +38,6 @@ class SpinLock {
 
  private:
   static constexpr unsigned kPatience = 64;  // looks before a thread yields its processor
-  static void pause() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("isb");
-#endif
-  }
   std::atomic<bool> held_{false};
 };
 

@@ -13,7 +13,7 @@ using format::Point;
 using format::Svg;
 using Anchor = Svg::Anchor;
 
-// Of the picture, in SVG units.
+// The picture is drawn in these SVG units.
 constexpr double kWidth = 1100, kLeft = 84, kRight = 24, kTop = 78, kHeight = 340,
                  kBottom = kTop + kHeight, kPlotWidth = kWidth - kLeft - kRight, kLegend = 18,
                  kBelow = 76;

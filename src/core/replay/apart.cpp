@@ -277,4 +277,15 @@ Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& wo
   return *std::move(summary);
 }
 
+Result<log::Summary> replay_logged(const RunEnvironment& at, const trace::Trace& trace,
+                                   replay::Stack& stack) {
+  auto log = at.open_log(log::LogOptions::of(stack.clock()));
+  if (!log) return std::move(log).error();
+  replay::ReplayOptions options;
+  options.interrupted = at.interrupted;
+  options.progress = at.progress;
+  options.kept = at.kept;
+  return replay::Engine(trace, stack, std::move(options), *log).run();
+}
+
 }  // namespace emm

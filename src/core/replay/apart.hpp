@@ -17,6 +17,10 @@
 
 namespace emm {
 
+namespace replay {
+class Stack;
+}
+
 using OpenLog = std::function<Result<log::RecordSink*>(const log::LogOptions&)>;
 
 /// What run_apart() hands to the work of a run.
@@ -46,5 +50,9 @@ struct ApartRun {
 ///
 /// For a foreign manager `work` opens the device; this process must not have opened it.
 Result<log::Summary> run_apart(const ApartRun& run, std::vector<std::string>& words);
+
+/// Replays on `stack`, the work's own, into the log that the run opens.
+Result<log::Summary> replay_logged(const RunEnvironment& at, const trace::Trace& trace,
+                                   replay::Stack& stack);
 
 }  // namespace emm

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <thread>
 
+#include "base/spin_lock.hpp"
 #include "replay/execute.hpp"
-#include "replay/spin.hpp"
 
 namespace emm::replay {
 namespace {

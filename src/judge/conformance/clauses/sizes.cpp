@@ -557,9 +557,6 @@ void refuse_while_some_is_idle(Bench& b) {
   }
 }
 
-/// What suite/beyond_4GiB asks for together.
-constexpr auto kBeyond4GiB = 40_GiB - 64_MiB;
-
 constexpr Clause kSizesClauses[] = {
     {.id = "suite/serves",
      .rule = "Memory is out only where neither the device nor idle memory of the manager can serve "
@@ -788,12 +785,14 @@ constexpr Clause kSizesClauses[] = {
          [](Bench& b) {
            if (b.capacity().limit) return b.not_applicable("the manager has a limit of its own");
            on_roomy_device(b, "40GiB", [](Bench& on) {
+             // What the device leaves of 40 GiB to a manager that keeps some.
+             constexpr auto kRoom = 40_GiB - 64_MiB;
              const auto info = on.device().mem_get_info();
-             if (!info || info->free < kBeyond4GiB)
+             if (!info || info->free < kRoom)
                return on.not_applicable("the device has less than 40 GiB free");
-             if (on.affordable(kBeyond4GiB) < kBeyond4GiB)
+             if (on.affordable(kRoom) < kRoom)
                return on.not_applicable("the manager's own limit is less than 40 GiB");
-             if (!on.is_simulated()) on.leave_on_device(kBeyond4GiB);
+             if (!on.is_simulated()) on.leave_on_device(kRoom);
              Asking asking(on);
              std::vector<std::optional<Marked>> live;
              const auto ask = [&](std::uint64_t size) {

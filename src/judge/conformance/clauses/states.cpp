@@ -1673,12 +1673,12 @@ void fork_and_go_on(Bench& b, std::vector<BenchMemory>& blocks, std::size_t firs
   const auto region = b.buffer();
   if (!step) return b.inconclusive("this process cannot share memory");
   std::optional<int> status;
-  auto patience = std::min(b.subject().patience, kMost);
-  for (int forks = 0; forks < kForks && !status; ++forks, patience = kMost / 6) {
+  for (int forks = 0; forks < kForks && !status; ++forks) {
+    const auto most = forks == 0 ? kMost : kMost / 6;
     const auto child = fork_with_heap(b, step);
     if (child < 0) return b.inconclusive("this process cannot fork");
     if (child == 0) go_on_in_child(b, blocks, region, first, is_alone, step);
-    status = status_of_child(b, child, patience);
+    status = status_of_child(b, child, std::min(b.subject().patience, most));
   }
   const auto& last = kChildSteps[*step].words;
   const auto done = text::format("fork(), with {}", when);
