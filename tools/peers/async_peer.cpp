@@ -40,6 +40,7 @@ class DriverPool {
     good(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReservedMemHigh, &none), "reserved");
   }
   std::optional<std::uint64_t> device_free() { return free_on_device(); }
+  void* handle(std::uint16_t stream) const { return streams_[stream]; }
 
  private:
   CudaStreams streams_;

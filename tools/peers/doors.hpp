@@ -81,6 +81,7 @@ class PluginDoor {
   std::uint64_t reserved_peak() const { return platform_.reserved_peak(); }
   void restart_peak() { platform_.restart_peak(); }
   std::optional<std::uint64_t> device_free() { return platform_.device_free(); }
+  void* handle(std::uint16_t stream) const { return platform_.handle(stream); }
 
  private:
   PluginDoor() = default;
@@ -134,7 +135,7 @@ class TorchDoor {
 
   bool allocate(Memory& memory, std::uint64_t size, std::uint16_t stream) {
     try {
-      memory = {allocate_(static_cast<std::ptrdiff_t>(size), 0, handle_of(stream)), size};
+      memory = {allocate_(static_cast<std::ptrdiff_t>(size), 0, handle(stream)), size};
     } catch (const std::exception&) {  // out of memory
       return false;
     }
@@ -142,7 +143,7 @@ class TorchDoor {
   }
   void free(Memory& memory, std::uint16_t stream) {
     free_(std::exchange(memory.address, nullptr), static_cast<std::ptrdiff_t>(memory.size), 0,
-          handle_of(stream));
+          handle(stream));
   }
   void synchronize() { platform_.synchronize(); }
   std::uint64_t reserved_peak() const {
@@ -159,13 +160,11 @@ class TorchDoor {
     return table_->get_memory_info(self_, &info) == EMM_SUCCESS ? std::optional(info.free)
                                                                 : std::nullopt;
   }
+  void* handle(std::uint16_t stream) const { return platform_.handle(stream); }
 
  private:
   TorchDoor() = default;
 
-  void* handle_of(std::uint16_t stream) const {
-    return reinterpret_cast<void*>(platform_.stream(stream).value);
-  }
   bool open(const Library& library, const std::string& device, const std::string& manager,
             std::uint32_t streams) {
     if (!platform_.open(device, streams)) return false;

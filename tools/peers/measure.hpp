@@ -8,6 +8,7 @@
 
 #include "base/prng.hpp"
 #include "tools/peers/json_line.hpp"
+#include "tools/peers/kernels.hpp"
 #include "tools/peers/requests.hpp"
 #include "tools/peers/ticks.hpp"
 
@@ -21,6 +22,7 @@
 /// - std::uint64_t reserved_peak(): by its own account, since restart_peak(); 0 without one
 /// - void restart_peak()
 /// - std::optional<std::uint64_t> device_free(): free bytes of the device; nothing without one
+/// - void* handle(stream): CUDA's stream, on which kernels are launched; not where it has no device
 ///
 /// Stream 0 is the default stream.
 namespace emm::peers {
@@ -36,6 +38,7 @@ struct Passes {
   unsigned warm = 15;    ///< Passes after the first; their median counts.
   unsigned latency = 5;  ///< Passes that time each request; the median of their p99.9 counts.
   Differ differ = Differ::no;
+  std::optional<std::uint64_t> kernel_ns;  ///< A kernel of so long follows each allocation.
 };
 
 namespace detail {
@@ -56,6 +59,26 @@ std::uint64_t walk(Allocator& allocator, const Requests& requests, Slots<Allocat
     }
   }
   return failed;
+}
+
+/// The same, and a kernel follows each allocation on its stream. Returns the nanoseconds that the
+/// launches took, too.
+template <class Allocator>
+std::pair<std::uint64_t, std::uint64_t> walk_beside(const Kernels& kernels, std::uint64_t kernel_ns,
+                                                    Allocator& allocator, const Requests& requests,
+                                                    Slots<Allocator>& slots) {
+  std::uint64_t failed = 0, launches_ns = 0;
+  for (const auto& request : requests.all) {
+    auto& memory = slots[request.slot];
+    if (!request.allocates) {
+      allocator.free(memory, request.stream);
+    } else if (allocator.allocate(memory, request.size, request.stream)) {
+      launches_ns += kernels.launch(allocator.handle(request.stream), kernel_ns);
+    } else {
+      ++failed;
+    }
+  }
+  return {failed, launches_ns};
 }
 
 /// Frees what the program left alive.
@@ -140,7 +163,14 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   using Allocator = typename decltype(allocator)::element_type;
   detail::Slots<Allocator> slots(requests.slots);
   const auto free_before = allocator->device_free();
-  std::vector<double> ns;
+  std::optional<Kernels> kernels;
+  constexpr bool kHasStreams = requires { allocator->handle(0); };
+  if (passes.kernel_ns && !kHasStreams) {
+    std::fprintf(stderr, "--kernel: %s has no streams of a device\n", peer.c_str());
+    return;
+  }
+  if (passes.kernel_ns && !kernels.emplace()) return;
+  std::vector<double> ns, run_us;
   std::vector<std::uint64_t> reserved;
   std::uint64_t failed = 0, peak_live = requests.peak_live, need = requests.no_wait_need();
   Requests other;
@@ -152,13 +182,27 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
     need = std::max(need, of_pass.no_wait_need());
     allocator->restart_peak();
     const auto begin = now_ns();
-    failed += detail::walk(*allocator, of_pass, slots);
-    ns.push_back(static_cast<double>(now_ns() - begin) / static_cast<double>(requests.all.size()));
+    std::uint64_t launches_ns = 0;
+    if constexpr (kHasStreams) {
+      if (kernels) {
+        const auto [refused, launching] =
+            detail::walk_beside(*kernels, *passes.kernel_ns, *allocator, of_pass, slots);
+        failed += refused;
+        launches_ns = launching;
+      }
+    }
+    if (!kernels) failed += detail::walk(*allocator, of_pass, slots);
+    ns.push_back(static_cast<double>(now_ns() - begin - launches_ns) /
+                 static_cast<double>(requests.all.size()));
+    if (kernels) {
+      allocator->synchronize();
+      run_us.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+    }
     reserved.push_back(allocator->reserved_peak());
     detail::free_left(*allocator, slots);
   }
   std::vector<double> alloc_p999, free_p999, alloc_p50, free_p50, most;
-  for (unsigned pass = 0; pass < passes.latency; ++pass) {
+  for (unsigned pass = 0; pass < passes.latency && !kernels; ++pass) {
     const auto [allocations, frees] = detail::time_each(*allocator, requests, slots, scale);
     alloc_p50.push_back(allocations.p50);
     free_p50.push_back(frees.p50);
@@ -166,7 +210,8 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
     free_p999.push_back(frees.p999);
     most.push_back(std::max(allocations.max, frees.max));
   }
-  const auto on_device = detail::device_peak(*allocator, requests, slots, free_before);
+  const auto on_device =
+      kernels ? std::nullopt : detail::device_peak(*allocator, requests, slots, free_before);
 
   const std::vector<double> warm(ns.begin() + 1, ns.end());
   JsonLine line;
@@ -175,6 +220,12 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
       .bytes("peak_live_bytes", peak_live)
       .bytes("no_wait_need_bytes", need)
       .number("first_ns", ns.front());
+  if (kernels) {
+    line.bytes("kernel_us", *passes.kernel_ns / 1'000).number("first_run_us", run_us.front());
+    if (run_us.size() > 1) {
+      line.number("warm_run_us", median(std::vector<double>(run_us.begin() + 1, run_us.end())));
+    }
+  }
   if (!warm.empty()) {
     line.number("warm_ns", median(warm)).numbers("warm_passes_ns", warm);
     if (passes.differ != Differ::no) {

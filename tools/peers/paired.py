@@ -144,7 +144,8 @@ def named(spec, door):
 
 
 def differing(arguments):
-    return ["--differ", arguments.differ] if arguments.differ else []
+    return (["--differ", arguments.differ] if arguments.differ else []) + (
+        ["--kernel", str(arguments.kernel)] if arguments.kernel is not None else [])
 
 
 def measure(arguments, lists, results, end, clock):

@@ -13,8 +13,8 @@ inline constexpr int kNotHere = 3;  ///< Exit code of a peer that is not on this
 
 /// The arguments of every peer's program:
 ///
-///   PEER [--name NAME] [--warm N] [--latency N] [--differ one|own] [--scale]
-///        [--live N,..] [--threads] [--counts N,..] FILE.ops...
+///   PEER [--name NAME] [--warm N] [--latency N] [--differ one|own] [--kernel US]
+///        [--scale] [--live N,..] [--threads] [--counts N,..] FILE.ops...
 ///
 /// It prints a JSON object on a line for each measurement.
 struct PeerArguments {
@@ -60,6 +60,8 @@ struct PeerArguments {
         passes.latency = number;
       } else if (key == "--differ" && (value == "one"sv || value == "own"sv)) {
         passes.differ = value == "one"sv ? Differ::by_one : Differ::by_own;
+      } else if (key == "--kernel") {
+        passes.kernel_ns = std::uint64_t{number} * 1'000;
       } else if (key == "--live") {
         scaling.live = list(value);
       } else if (key == "--counts") {

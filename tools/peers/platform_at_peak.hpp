@@ -70,6 +70,10 @@ class PlatformAtPeak {
   Runtime* runtime() { return opened_.runtime.get(); }
   Clock& clock() { return platform_->clock(); }
   StreamHandle stream(std::uint16_t number) const { return streams_[number]; }
+  /// The stream as CUDA's functions take it.
+  void* handle(std::uint16_t number) const {
+    return reinterpret_cast<void*>(streams_[number].value);
+  }
   void synchronize() { (void)opened_.driver->ctx_synchronize(); }
   std::uint64_t reserved_peak() const { return peak_.peak(); }
   void restart_peak() { peak_.restart(); }

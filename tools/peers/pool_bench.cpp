@@ -55,6 +55,7 @@ class Managed {
   std::uint64_t reserved_peak() const { return platform_.reserved_peak(); }
   void restart_peak() { platform_.restart_peak(); }
   std::optional<std::uint64_t> device_free() { return platform_.device_free(); }
+  void* handle(std::uint16_t stream) const { return platform_.handle(stream); }
 
  private:
   Managed() = default;
@@ -172,6 +173,10 @@ int run(int argc, char** argv) {
       return kNotHere;
     }
     return measure(arguments, &Mimalloc::make);
+  }
+  if (arguments.passes.kernel_ns && !device.starts_with("cuda")) {
+    std::fprintf(stderr, "pool_bench: --kernel with --device %s: expected a GPU\n", device.c_str());
+    return 2;
   }
   if (auto platform = open_platform(device, {}); !platform) return say(platform.error(), kNotHere);
   if (door == "plugin") return measure_door<PluginDoor>(arguments, library, device, manager);

@@ -45,6 +45,7 @@ class RmmPool {
   }  // The pool releases nothing before its end.
   void restart_peak() {}
   std::optional<std::uint64_t> device_free() { return free_on_device(); }
+  void* handle(std::uint16_t stream) const { return streams_[stream]; }
 
  private:
   CudaStreams streams_;

@@ -43,6 +43,7 @@ class TorchAllocator {
   }
   void restart_peak() { allocator_.resetPeakStats(0); }
   std::optional<std::uint64_t> device_free() { return free_on_device(); }
+  void* handle(std::uint16_t stream) const { return streams_[stream]; }
 
  private:
   CudaStreams streams_;
