@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""The statistics of tools/peers/paired.py on made-up rounds: paired_test.py ROOT"""
+"""The statistics of tools/peers/paired.py on made-up rounds, and what the peers include: paired_test.py ROOT"""
+import importlib.machinery
+import importlib.util
 import itertools
 import pathlib
 import random
+import shutil
+import subprocess
 import sys
 import types
 import unittest
@@ -104,6 +108,20 @@ class Judged(unittest.TestCase):
 
         self.assertIn("| t | pool | 30.0 | 31.0 | 1.033 | 1.033 to 1.033 | 200.0 | 210.0 | 1.050 | 1,000 B, then 2,000 B | "
                       "1.050 x the instructions, above 1.02; reserves more |", text)
+
+
+class Peers(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("g++"), "no g++")
+    def test_what_all_peers_include_is_found(self):
+        loader = importlib.machinery.SourceFileLoader("peers_run", str(pathlib.Path(paired.__file__).parent / "run"))
+        run = importlib.util.module_from_spec(importlib.util.spec_from_loader("peers_run", loader))
+        sys.dont_write_bytecode = True
+        loader.exec_module(run)
+
+        done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", *run.INCLUDES, "-include", "tools/peers/peer_main.hpp", "-xc++", "/dev/null"],
+                              capture_output=True, text=True)
+
+        self.assertEqual(done.stderr, "")
 
 
 if __name__ == "__main__":

@@ -208,14 +208,20 @@ def test_visible_devices():
             "  bus = ctypes.c_int(); c.cuDeviceGetAttribute(ctypes.byref(bus), 33, i); buses.append(bus.value - 1)\n"
             "print(code, buses, 'of', all_.value)")
     def seen(words):
-        found = run("sim:devices=4", sys.executable, "-c", asks, **({} if words is None else {"CUDA_VISIBLE_DEVICES": words}))
-        return found.stdout.strip()
+        sets = [] if words is None else ["env", "CUDA_VISIBLE_DEVICES=" + words]
+        return run("sim:devices=4", *sets, sys.executable, "-c", asks).stdout.strip()
     uuid = "GPU-656d6d63-746c-0000-0000-0000000000"
     for words, wanted in ((None, [0, 1, 2, 3]), ("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("0,-1,1", [0]), ("1,9,2", [1]), ("0x", [0]),
                           ("1," + uuid + "01", [1]), (uuid + "03," + uuid + "01", [2, 0]), (uuid + "02,1", [1])):
         expect(seen(words), "0 %s of 4" % wanted, "CUDA_VISIBLE_DEVICES=%s" % words)
     for words in ("", "-1", "0,1,0", "none", "NoDevFiles", "GPU-65", uuid + "09"):
         expect(seen(words), "100 [] of 4", "CUDA_VISIBLE_DEVICES=%s" % words)
+    # What emmctl inherits was meant for this machine's cards: where it names no simulated device, the program sees all.
+    for words, wanted in (("2,1", "[2, 1]"), (uuid + "03", "[2]"), ("", "[0, 1, 2, 3]"), ("-1", "[0, 1, 2, 3]"), ("7,0", "[0, 1, 2, 3]"),
+                          ("GPU-0f1e2d3c-0000-0000-0000-000000000000", "[0, 1, 2, 3]")):
+        found = run("sim:devices=4", sys.executable, "-c", asks, CUDA_VISIBLE_DEVICES=words)
+        expect(found.stdout.strip(), "0 %s of 4" % wanted, "inherited CUDA_VISIBLE_DEVICES=%s" % words)
+        expect("names no simulated device; the program sees all 4" in found.stderr, wanted == "[0, 1, 2, 3]", "said of %s" % words)
     # A rank of its own device: its memory counts on that device, and each process's number is 0.
     found = run("sim:devices=2,capacity=64MiB", "sh", "-c", "CUDA_VISIBLE_DEVICES=1 %s devices 10; CUDA_VISIBLE_DEVICES=0 %s devices 20" % (options.client, options.client))
     has(found, ["1 devices", "at most 20.00 MiB (20,971,520 bytes) of the 64.00 MiB of device 0", "at most 10.00 MiB (10,485,760 bytes) of the 64.00 MiB of device 1"])
@@ -238,7 +244,7 @@ def test_profile():
     for line in ("device NVIDIA L4", "attribute 16 58", "attribute 75 8", "attribute 76 9"):
         expect(line + "\n" in text, True, "%r in %s" % (line, text))
     has(run("sim:profile=l4.txt", options.emmctl, "doctor", "--profile", second), [])
-    has(run("sim", options.emmctl, "doctor", "--profile", "-", CUDA_VISIBLE_DEVICES=""), ["no CUDA driver (libcuda.so.1 has a cuInit that answered 100)"], 5)
+    has(run("sim", "env", "CUDA_VISIBLE_DEVICES=", options.emmctl, "doctor", "--profile", "-"), ["no CUDA driver (libcuda.so.1 has a cuInit that answered 100)"], 5)
     with open(second) as file:
         expect(file.read(), text, "the profile of a card of a profile")
     # Another card than those of the table: its answers are the file's, and its context counts.

@@ -154,12 +154,12 @@ inline Requests requests_of_pass(const Requests& first, Differ differ, unsigned 
 }
 
 /// Measures one trace: a first pass, warm passes, passes that time each request, and a pass that
-/// asks the device.
+/// asks the device. False where kernels were asked for and cannot be launched, which stderr says.
 template <class Make>
-void measure_trace(const std::string& peer, const Make& make, const Requests& requests,
+bool measure_trace(const std::string& peer, const Make& make, const Requests& requests,
                    const Passes& passes, const TickScale& scale) {
   auto allocator = make(requests.streams);
-  if (!allocator) return;
+  if (!allocator) return true;
   using Allocator = typename decltype(allocator)::element_type;
   detail::Slots<Allocator> slots(requests.slots);
   const auto free_before = allocator->device_free();
@@ -167,9 +167,9 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
   constexpr bool kHasStreams = requires { allocator->handle(0); };
   if (passes.kernel_ns && !kHasStreams) {
     std::fprintf(stderr, "--kernel: %s has no streams of a device\n", peer.c_str());
-    return;
+    return false;
   }
-  if (passes.kernel_ns && !kernels.emplace()) return;
+  if (passes.kernel_ns && !kernels.emplace()) return false;
   std::vector<double> ns, run_us;
   std::vector<std::uint64_t> reserved;
   std::uint64_t failed = 0, peak_live = requests.peak_live, need = requests.no_wait_need();
@@ -245,6 +245,7 @@ void measure_trace(const std::string& peer, const Make& make, const Requests& re
     line.number("max_ns", median(most)).number("clock_cost_ns", scale.cost_ns());
   }
   line.print();
+  return true;
 }
 
 /// So many blocks are live. Each step frees one of them at random and allocates one of log-uniform

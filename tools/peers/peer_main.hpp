@@ -90,7 +90,7 @@ int measure(const PeerArguments& arguments, const Make& make) {
     const auto requests = read_requests(file);
     if (!requests) return 1;
     if (requests->all.empty()) continue;
-    measure_trace(arguments.name, make, *requests, arguments.passes, scale);
+    if (!measure_trace(arguments.name, make, *requests, arguments.passes, scale)) return 1;
   }
   if (arguments.scale) measure_scaling(arguments.name, make, arguments.scaling);
   for (const auto count : arguments.threads ? arguments.counts : std::vector<std::uint64_t>{}) {

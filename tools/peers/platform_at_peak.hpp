@@ -59,6 +59,7 @@ class PlatformAtPeak {
     for (const auto stream : streams_) {
       if (stream.value != 0 && !opened_.driver->stream_destroy(stream)) break;
     }
+    if (is_current_) (void)opened_.driver->ctx_pop_current();
   }
 
   /// Stream 0 is the default stream. Prints the reason on stderr where it returns false.
@@ -91,6 +92,9 @@ class PlatformAtPeak {
     if (!opened) return std::move(opened).error();
     opened_ = hooked(*std::move(opened), peak_);
     peak_.watch(*opened_.driver);
+    // As in a program that uses CUDA: kernels are launched in it.
+    if (auto pushed = opened_.driver->ctx_push_current(); !pushed) return pushed;
+    is_current_ = true;
     streams_.emplace_back();
     while (streams_.size() < streams) {
       auto stream = opened_.driver->stream_create(StreamKind::non_blocking);
@@ -103,6 +107,7 @@ class PlatformAtPeak {
   PeakHook peak_;
   std::unique_ptr<Platform> platform_;
   OpenedDevice opened_;
+  bool is_current_ = false;
   std::vector<StreamHandle> streams_;
 };
 

@@ -364,7 +364,8 @@ class RecordProgram final : public CommandRun {
     if (!made) return std::move(made).error();
     if (auto assumed = made->assume(unknown_sizes_); !assumed) return assumed;
     simulated_.emplace(*std::move(made));
-    for (auto& variable : simulated_->variables()) start.variables.push_back(std::move(variable));
+    for (auto& variable : simulated_->variables(console))
+      start.variables.push_back(std::move(variable));
     return {};
   }
 

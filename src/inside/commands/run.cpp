@@ -333,7 +333,8 @@ class RunProgram final : public CommandRun {
       simulated->run_only(*NamedRanks::parse(ranks_));
       start.command = simulated->start_ranks(program_);
     }
-    for (auto& variable : simulated->variables()) start.variables.push_back(std::move(variable));
+    for (auto& variable : simulated->variables(console))
+      start.variables.push_back(std::move(variable));
     auto end = Result<ProgramEnd>(ProgramEnd{});
     if (faults_.empty() && manager_.empty()) {
       if (auto led = simulated->lead_to(simulated->driver()); !led) return led.error();

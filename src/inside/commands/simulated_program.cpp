@@ -31,6 +31,7 @@
 #include "format/json_writer.hpp"
 #include "record/forwarding_library.hpp"
 #include "standin/process_report.hpp"
+#include "standin/visible.hpp"
 
 namespace emm::cli {
 namespace {
@@ -479,7 +480,21 @@ Status SimulatedProgram::lead_to(const std::string& path) const {
   return {};
 }
 
-std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() const {
+std::optional<std::string> SimulatedProgram::all_devices() const {
+  const char* const words = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (words == nullptr) return std::nullopt;
+  const auto first = text::trim(std::string_view(words).substr(0, std::strcspn(words, ",")));
+  const auto digits = first.substr(first.starts_with('+') ? 1 : 0);
+  int number = -1;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (first.starts_with(standin::kUuids) || (number >= 0 && number < devices_)) return std::nullopt;
+  std::vector<std::string> all;
+  for (int device = 0; device < devices_; ++device) all.push_back(text::format("{}", device));
+  return text::join(all, ",");
+}
+
+std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables(
+    Console& console) const {
   const char* const audit = std::getenv("LD_AUDIT");
   auto redirect = standins_ + "/libemm-redirect.so";
   if (audit != nullptr && *audit != '\0') redirect += std::string(":") + audit;
@@ -494,6 +509,13 @@ std::vector<std::pair<std::string, std::string>> SimulatedProgram::variables() c
     all.emplace_back("EMM_STANDIN_CUDNN",
                      cudnn_workspace_ ? text::format("{}", *cudnn_workspace_) : "fitted");
   if (ranks_.all != 0) all.emplace_back("EMM_STANDIN_RANKS", ranks_.words());
+  if (auto shown = all_devices()) {
+    console.say(
+        text::format("CUDA_VISIBLE_DEVICES={} names no simulated device; the program sees {}",
+                     std::getenv("CUDA_VISIBLE_DEVICES"),
+                     devices_ == 1 ? "the one that there is" : text::format("all {}", devices_)));
+    all.emplace_back("CUDA_VISIBLE_DEVICES", *std::move(shown));
+  }
   if (!hooks_.empty()) {
     all.emplace_back("PYTHONPATH", before_python_path(hooks_));
     all.emplace_back("EMM_STANDIN_VALUES", unknown_sizes_);

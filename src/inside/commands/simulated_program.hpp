@@ -59,8 +59,8 @@ class SimulatedProgram {
   std::string driver() const { return standins_ + "/libcuda.so.1"; }
   /// Makes the program's libcuda the library at `path`: driver(), or one that leads there.
   Status lead_to(const std::string& path) const;
-  /// Variables for the program's environment.
-  std::vector<std::pair<std::string, std::string>> variables() const;
+  /// Variables for the program's environment. Says where one of the user's is replaced.
+  std::vector<std::pair<std::string, std::string>> variables(Console& console) const;
 
   /// What the processes reported.
   struct Device {
@@ -103,6 +103,9 @@ class SimulatedProgram {
  private:
   SimulatedProgram() = default;
 
+  /// The value of CUDA_VISIBLE_DEVICES that shows all devices, where the one that was inherited
+  /// begins with none of them: it was meant for the cards of this machine. Else nothing.
+  std::optional<std::string> all_devices() const;
   /// Did a process report, or get a library made? A program that does neither uses no device.
   bool is_used(const std::vector<standin::ProcessReport>& reports) const;
   /// Says what was taken of each device, whether it fits, and what a context takes besides.

@@ -39,7 +39,7 @@ void after_fork_in_child() {
 }
 
 std::string uuid_of(Driver& driver) {
-  return text::format("GPU-656d6d63-746c-0000-0000-0000000000{}{}",
+  return text::format("{}{}{}", kUuids,
                       "0123456789abcdef"[driver.device_identity().pci_bus_id / 16 % 16],
                       "0123456789abcdef"[driver.device_identity().pci_bus_id % 16]);
 }

@@ -6,6 +6,9 @@
 
 namespace emm::standin {
 
+/// What the UUIDs of all simulated devices begin with.
+inline constexpr std::string_view kUuids = "GPU-656d6d63-746c-0000-0000-0000000000";
+
 /// The devices that CUDA_VISIBLE_DEVICES lets a process see, by the machine's numbers, in the order
 /// of the process's. `uuids` has each device's, as "GPU-656d6d63-...".
 ///
