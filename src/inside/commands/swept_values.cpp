@@ -98,27 +98,72 @@ std::vector<std::vector<Setting>> combinations(const std::vector<Swept>& all) {
   return made;
 }
 
+std::pair<std::optional<std::uint64_t>, std::optional<std::uint64_t>> LargestThatFits::open()
+    const {
+  const auto failing = std::find_if(known_.begin(), known_.end(),
+                                    [](const auto& one) { return !passes(one.second.outcome); });
+  std::optional<std::uint64_t> reached, too_large;
+  if (failing != known_.begin()) reached = std::prev(failing)->first;
+  if (failing != known_.end()) too_large = failing->first;
+  return {reached, too_large};
+}
+
+std::optional<std::uint64_t> LargestThatFits::more_by_line(std::uint64_t reached) const {
+  const auto last = known_.find(reached);
+  const auto peak = last->second.peak;
+  for (auto before = last; before != known_.begin();) {
+    --before;
+    if (before->second.peak >= peak) continue;  // small ones share pages
+    const auto slope = static_cast<double>(peak - before->second.peak) /
+                       static_cast<double>(reached - before->first);
+    const auto more = static_cast<double>(capacity_ - std::min(capacity_, peak)) / slope;
+    // A line through small numbers is a guess, and a run far above what fits takes long.
+    constexpr std::uint64_t kFarthest = 16;
+    const auto left = most_ - reached;
+    const auto farthest = reached > left / kFarthest ? left : reached * kFarthest;
+    return more >= static_cast<double>(farthest) ? farthest : static_cast<std::uint64_t>(more);
+  }
+  return std::nullopt;
+}
+
+void LargestThatFits::tell(std::uint64_t number, Outcome outcome, std::uint64_t peak,
+                           std::uint64_t capacity) {
+  const auto before = open();
+  known_[number] = {.outcome = outcome, .peak = peak};
+  capacity_ = capacity;
+  const auto after = open();
+  bool is_slow = false;
+  if (before.first && after.first && after.second) {
+    is_slow = before.second && *after.second - *after.first > (*before.second - *before.first) / 2;
+  } else if (before.first && after.first) {
+    is_slow = *after.first - *before.first < *after.first / 2;
+  }
+  slow_ = is_slow ? slow_ + 1 : 0;
+}
+
 std::optional<std::uint64_t> LargestThatFits::next() const {
   if (known_.empty()) return least_;
   if (not_judged()) return std::nullopt;
-  const auto first_failing = std::find_if(known_.begin(), known_.end(),
-                                          [](const auto& one) { return !passes(one.second); });
-  const auto reached = first_failing == known_.begin()
-                           ? std::optional<std::uint64_t>()
-                           : std::optional(std::prev(first_failing)->first);
-  if (first_failing == known_.end()) {  // doubles
-    if (*reached == most_) return std::nullopt;
-    return *reached >= most_ / 2 ? most_ : std::max<std::uint64_t>(*reached * 2, 1);
+  const auto [reached, failing] = open();
+  const bool is_found = failing && (!reached || *failing - *reached <= 1);
+  if (is_found) return known_.count(most_) == 0 ? std::optional(most_) : std::nullopt;
+  const auto left = (failing ? *failing - 1 : most_) - *reached;
+  if (left == 0) return std::nullopt;
+  auto more = more_by_line(*reached);
+  constexpr unsigned kPatience = 2, kMostDoubled = 63;
+  if (failing) {
+    if (!more || slow_ >= kPatience) more = (*failing - *reached) / 2;
+  } else if (!more) {
+    more = *reached;  // doubles
+  } else if (slow_ > 0) {
+    more = std::max(*more, std::uint64_t{1} << std::min(slow_, kMostDoubled));
   }
-  const auto failing = first_failing->first;
-  if (reached && failing - *reached > 1) return *reached + (failing - *reached) / 2;
-  if (known_.count(most_) == 0) return most_;
-  return std::nullopt;
+  return *reached + std::clamp<std::uint64_t>(*more, 1, left);
 }
 
 std::optional<std::uint64_t> LargestThatFits::largest() const {
   const auto found = std::find_if(known_.rbegin(), known_.rend(),
-                                  [](const auto& one) { return passes(one.second); });
+                                  [](const auto& one) { return passes(one.second.outcome); });
   if (found == known_.rend()) return std::nullopt;
   return found->first;
 }
@@ -127,23 +172,23 @@ std::optional<std::uint64_t> LargestThatFits::least_too_large() const {
   const auto reached = largest();
   for (auto one = reached ? known_.upper_bound(*reached) : known_.begin(); one != known_.end();
        ++one) {
-    if (one->second == Outcome::too_small) return one->first;
+    if (one->second.outcome == Outcome::too_small) return one->first;
   }
   return std::nullopt;
 }
 
 std::optional<std::pair<std::uint64_t, std::uint64_t>> LargestThatFits::not_monotone() const {
   const auto reached = largest();
-  for (const auto& [number, outcome] : known_) {
-    if (reached && number < *reached && outcome == Outcome::too_small)
+  for (const auto& [number, known] : known_) {
+    if (reached && number < *reached && known.outcome == Outcome::too_small)
       return std::pair(number, *reached);
   }
   return std::nullopt;
 }
 
 std::optional<std::uint64_t> LargestThatFits::not_judged() const {
-  for (const auto& [number, outcome] : known_) {
-    if (!passes(outcome) && outcome != Outcome::too_small) return number;
+  for (const auto& [number, known] : known_) {
+    if (!passes(known.outcome) && known.outcome != Outcome::too_small) return number;
   }
   return std::nullopt;
 }

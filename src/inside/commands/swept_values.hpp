@@ -50,16 +50,19 @@ std::string with_values(const std::string& word, const std::vector<Setting>& set
 /// Every combination of the values that are no range: the last name changes first.
 std::vector<std::vector<Setting>> combinations(const std::vector<Swept>& all);
 
-/// Looks for the largest number of a range with which a program passes: first doubles from the
-/// least number, then halves what is between. Where one does not pass, the end of the range is
-/// tried, too: if that passes, the outcome is not monotone.
+/// Looks for the largest number of a range with which a program passes. What a program takes mostly
+/// grows in proportion, so a line through the peaks of the two largest that passed says what to try
+/// next. Where that does not halve what is left, twice in a row, the middle of it is tried; where
+/// more passes than the line says, the steps double. Where one does not pass, the end of the range
+/// is tried, too: if that passes, the outcome is not monotone.
 class LargestThatFits {
  public:
   LargestThatFits(std::uint64_t least, std::uint64_t most) : least_(least), most_(most) {}
 
   /// The number to try next; nothing when the search is over.
   std::optional<std::uint64_t> next() const;
-  void tell(std::uint64_t number, Outcome outcome) { known_[number] = outcome; }
+  /// `peak` of `capacity` bytes were taken; of a run that did not pass they are not looked at.
+  void tell(std::uint64_t number, Outcome outcome, std::uint64_t peak, std::uint64_t capacity);
 
   /// The largest with which it passes.
   std::optional<std::uint64_t> largest() const;
@@ -71,8 +74,20 @@ class LargestThatFits {
   std::optional<std::uint64_t> not_judged() const;
 
  private:
-  std::uint64_t least_, most_;
-  std::map<std::uint64_t, Outcome> known_;
+  struct Known {
+    Outcome outcome = Outcome::not_run;
+    std::uint64_t peak = 0;
+  };
+  /// What is still open: the largest of those that pass before the first that does not, and that
+  /// one. Without the first, none passed; without the second, all did.
+  std::pair<std::optional<std::uint64_t>, std::optional<std::uint64_t>> open() const;
+  /// How many more than `reached` a line through peaks says would fit, and at most what is left;
+  /// nothing where it says nothing.
+  std::optional<std::uint64_t> more_by_line(std::uint64_t reached) const;
+
+  std::uint64_t least_, most_, capacity_ = 0;
+  std::map<std::uint64_t, Known> known_;
+  unsigned slow_ = 0;  // tries, one after the other, that brought little
 };
 
 }  // namespace emm::cli

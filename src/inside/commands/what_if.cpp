@@ -262,7 +262,9 @@ void Sweeping::tell(std::size_t number, const EndedRun& run) {
   auto& search = searches_[search_of_[number]];
   search.is_running = false;
   take_answer(cell, run);
-  if (search.range) search.range->tell(*text::to_u64(cell.settings.back().second), cell.outcome);
+  if (search.range)
+    search.range->tell(*text::to_u64(cell.settings.back().second), cell.outcome, cell.peak,
+                       cell.capacity);
 }
 
 Status Sweeping::run() {
