@@ -21,9 +21,21 @@ std::int64_t tiles(std::int64_t channels) {
 }
 
 /// A gradient of weights is summed over batch and space, in float32. Where its tiles leave
-/// processors without work, each of them sums a part into a copy of its own.
+/// processors without work, each of them sums a part into a tile of its own.
 std::int64_t split_bytes(std::int64_t in, std::int64_t out, std::int64_t taps,
-                         std::int64_t sums_bytes, std::int64_t element_bytes) {
+                         std::int64_t sums_bytes, std::int64_t element_bytes, std::int64_t points) {
+  constexpr std::int64_t kTile = 128, kSmall = 64;
+  constexpr std::int64_t kTapsSideBySide = 9;
+  if (element_bytes == 4 && taps >= kTapsSideBySide && in > kSmall && out > kSmall) {
+    // The taps of all channels lie side by side, in whole tiles.
+    const auto whole = (in * taps + kTile - 1) / kTile * ((out + kTile - 1) / kTile);
+    const auto parts = kProcessors / whole;
+    constexpr auto kTileBytes = kTile * kTile * 4;
+    // The last wave is divided, if there is enough to sum.
+    constexpr std::int64_t kPointsMany = 2'000;
+    if (whole > kProcessors) return points < kPointsMany ? 0 : kProcessors * kTileBytes;
+    return parts < 2 ? 0 : parts * whole * kTileBytes;
+  }
   const auto parts = kProcessors / std::max<std::int64_t>(1, tiles(in) * tiles(out) * taps);
   return parts < 2 ? 0 : std::min(parts * sums_bytes, split_most(element_bytes));
 }
@@ -35,6 +47,9 @@ std::int64_t copy_bytes(const ConvolutionTensor& of) {
   const auto aligned = (channels + kChannelsAligned - 1) / kChannelsAligned * kChannelsAligned;
   return of.bytes() / channels * aligned;
 }
+
+constexpr std::int64_t kPixelsOfSeven = 7 * 7;
+constexpr std::int64_t kPixelsOfFew = 14 * 14;  // up to here, groups take no workspace
 
 // The few channels of an image have kernels of their own, which read them where they are.
 constexpr std::int64_t kFewChannels = 8;
@@ -52,7 +67,8 @@ struct Layer {
         taps(w.bytes() / w.element_bytes / w.sizes[0] / w.sizes[1]),
         sums(w.bytes() / w.element_bytes * 4),
         of_weights(part == ConvolutionPart::w_gradient),
-        split(of_weights ? split_bytes(in, out, taps, sums, w.element_bytes) : 0) {}
+        split(of_weights ? split_bytes(in, out, taps, sums, w.element_bytes, batch * pixels())
+                         : 0) {}
 
   bool is_half() const { return w.element_bytes == 2; }
   bool is_image() const { return in < kFewChannels; }
@@ -61,6 +77,20 @@ struct Layer {
   bool is_product() const {
     return taps == 1 &&
            std::equal(x.sizes.begin() + 2, x.sizes.end(), y.sizes.begin() + 2, y.sizes.end());
+  }
+  /// Of one channel of y.
+  std::int64_t pixels() const { return y.bytes() / y.element_bytes / batch / out; }
+  /// A kernel that writes y as it is to be takes the place of a copy where tiles of 32 channels, or
+  /// of 64, are whole, and y is not much larger than x; and for one tap where y is large.
+  bool writes_as_asked() const {
+    constexpr std::int64_t kPixelsMost = 56 * 56, kPixelsLarge = 28 * 28, kBatchMost = 32,
+                           kBatchOfSmall = 20, kPointsMany = 400'000;
+    if (taps == 1) return out > in && pixels() >= kPixelsLarge && in <= 256;
+    if (in == 48 && out > in) return batch * pixels() >= kPointsMany;
+    if (in != 64 || out < in) return false;
+    if (out > in) return true;
+    return pixels() <= kPixelsMost &&
+           batch <= (pixels() >= kPixelsLarge ? kBatchMost : kBatchOfSmall);
   }
   std::int64_t copies() const { return copy_bytes(x) + copy_bytes(y) + (taps > 1 ? w.bytes() : 0); }
 
@@ -76,12 +106,38 @@ struct Layer {
 std::int64_t bytes_with_groups(const Layer& of) {
   if (!of.of_weights || !of.x.channels_last) return 0;
   if (of.is_half()) return 8 * of.batch * of.sums;
-  return of.taps < kManyTaps ? 0 : 8 * of.x.bytes();
+  if (of.taps < kManyTaps || of.pixels() <= kPixelsOfFew) return 0;
+  // x and y for groups of eight channels, and the sums of four or two waves of processors.
+  constexpr std::int64_t kChannelsOfFour = 4'608;  // of all pictures
+  const auto waves = of.batch * of.in <= kChannelsOfFour ? 4 : 2;
+  return 8 * of.x.bytes() + waves * kProcessors * of.sums;
+}
+
+/// The gradient of one tap's weights in float32, in tiles of 256 by 128.
+std::int64_t split_of_wide_tiles(const Layer& of) {
+  constexpr std::int64_t kWide = 256, kTile = 128;
+  if (!of.of_weights || of.pixels() < kPixelsOfSeven) return 0;
+  const auto whole = (std::max(of.in, of.out) + kWide - 1) / kWide *
+                     ((std::min(of.in, of.out) + kTile - 1) / kTile);
+  const auto parts = kProcessors / whole;
+  return parts < 2 ? 0 : parts * of.sums;
 }
 
 std::int64_t bytes_of_product(const Layer& of) {
-  if (!of.of_weights || of.x.channels_last) return of.split;
-  return std::min(of.batch * of.sums, of.x.bytes() + of.y.bytes());
+  const auto copies = of.x.bytes() + of.y.bytes();
+  if (of.x.channels_last) return of.is_half() ? of.split : split_of_wide_tiles(of);
+  // Rows of seven numbers do not begin where they can be read at once; many channels make up for a
+  // copy.
+  constexpr std::int64_t kChannelsMany = 512;
+  if (!of.is_half() && of.pixels() <= kPixelsOfSeven && std::min(of.in, of.out) >= kChannelsMany)
+    return copies;
+  if (!of.of_weights) return of.split;
+  if (of.is_half() || of.pixels() == 1) return std::min(of.batch * of.sums, copies);
+  constexpr std::int64_t kChannelsFew = 32;  // of x: it is copied
+  if (of.in < kChannelsFew) return copies + of.w.bytes() + of.split;
+  // Each picture has sums of its own, while these are small.
+  constexpr std::int64_t kSumsMost = std::int64_t{64} << 20;
+  return of.batch * of.sums < kSumsMost ? of.batch * of.sums : copies + of.w.bytes() + of.split;
 }
 
 std::int64_t bytes_of_small_image(const Layer& of) {
@@ -95,21 +151,24 @@ std::int64_t bytes_of_small_image(const Layer& of) {
 std::int64_t bytes_of_large_image(const Layer& of) {
   const auto& x = of.x;
   if (of.part == ConvolutionPart::x_gradient) return x.channels_last ? of.copies() : 0;
-  if (of.of_weights) return of.copies() + of.split;
+  if (of.of_weights) {
+    // A picture's three channels are read as four, and so are the weights, of which many parts have
+    // a copy.
+    constexpr std::int64_t kRead = 4, kBatchOfMany = 20, kMany = 120, kFew = 56;
+    const auto parts = of.batch >= kBatchOfMany ? kMany : kFew;
+    return x.bytes() / of.in * kRead + of.y.bytes() + (1 + parts) * (of.w.bytes() / of.in * kRead);
+  }
   return x.channels_last ? x.bytes() + of.w.bytes() : of.copies();
 }
 
 std::int64_t bytes_in_float(const Layer& of) {
   const auto& [x, w, y] = std::tie(of.x, of.w, of.y);
+  // 32 channels are half of a tile: there is a kernel for x as PyTorch has it.
+  if (of.part == ConvolutionPart::y && of.in == 32)
+    return x.channels_last ? x.bytes() + w.bytes() : 0;
   if (x.channels_last) return of.split;
   if (of.taps == 1 && !of.of_weights && (of.in == 64 || of.in == 128)) return 0;
-  // What writes y as it is to be takes the place of a copy where tiles of 32 channels, or of 64,
-  // are whole, and y is not much larger than x.
-  constexpr std::int64_t kPixelsMost = 56 * 56;
-  const auto pixels = y.bytes() / y.element_bytes / of.batch / of.out;
-  if (of.part == ConvolutionPart::y && (of.in == 32 || of.in == 64) && of.out >= of.in &&
-      (of.out > of.in || pixels <= kPixelsMost))
-    return x.bytes() + w.bytes();
+  if (of.part == ConvolutionPart::y && of.writes_as_asked()) return x.bytes() + w.bytes();
   return of.copies() + of.split;
 }
 
