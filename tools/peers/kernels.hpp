@@ -23,7 +23,8 @@ class Kernels {
       return;
     }
     const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
       return function != nullptr;
     };
     int (*load)(void**, const void*) = nullptr;
@@ -45,8 +46,9 @@ class Kernels {
   }
   explicit operator bool() const noexcept { return spin_ != nullptr; }
 
-  /// Returns the nanoseconds that the launch took of the host; nothing waits for the kernel. A launch
-  /// waits where a thousand are already pending on the stream, which is no doing of an allocator.
+  /// Returns the nanoseconds that the launch took of the host; nothing waits for the kernel. A
+  /// launch waits where a thousand are already pending on the stream, which is no doing of an
+  /// allocator.
   std::uint64_t launch(void* stream, std::uint64_t ns) const {
     void* parameters[] = {&ns};
     const auto begin = now_ns();
@@ -73,8 +75,8 @@ again:
   ret;
 }
 )";
-  using Launch = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
-                     void**, void**);
+  using Launch = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     void*, void**, void**);
   Launch* launch_ = nullptr;
   int (*unload_)(void*) = nullptr;
   void *module_ = nullptr, *spin_ = nullptr;
