@@ -31,6 +31,8 @@ struct Sorting {
 
 Wide length_of(const Item& item) { return item.last - item.first; }
 
+// Orders in which the items are placed, tried one after the other until a layout reaches the bound
+// or the work is spent.
 constexpr std::array kSortings{
     Sorting{"size", Shelf::Fit::first,
             [](const Item& item, std::uint64_t) -> Wide { return item.size; }},
@@ -55,6 +57,7 @@ constexpr std::array kSortings{
               return (Wide{item.size} << 64) + ~std::uint64_t{item.first};
             }},
 };
+// The order of place_in_time(), which gives the layout to start from.
 constexpr Sorting kInTime{"time", Shelf::Fit::best, [](const Item& item, std::uint64_t) -> Wide {
                             return (Wide{~std::uint64_t{item.first}} << 64) + item.size;
                           }};

@@ -53,6 +53,7 @@ class StreamPeak {
   /// which is never greater.
   std::uint64_t peak();
 
+  /// Bounds the time of the minimal cut that finds the greatest sum.
   static constexpr std::size_t kNodesMost = 10'000;
 
  private:

@@ -25,7 +25,7 @@ struct GapRemedies {
   std::uint64_t reserved = 0;       ///< With today's settings, by the same replay.
   std::uint64_t device_calls = 0;   ///< With today's settings.
   std::vector<GapRemedy> remedies;  ///< In the order of the causes' bytes.
-  Lateness lateness{};              ///< Of the device whose frees waited longest.
+  Lateness lateness{};              ///< That of the device whose frees waited longest.
   bool interrupted = false;
 };
 

@@ -239,7 +239,7 @@ class CapacitySearch {
   }
 
   std::vector<Case> cases_;
-  std::vector<Known> known_;  // Of each case.
+  std::vector<Known> known_;  // One for each case.
   pytorch::Settings settings_;
   const Limit limit_;
   const std::atomic<bool>* interrupted_;

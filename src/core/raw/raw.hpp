@@ -14,6 +14,7 @@
 /// are little-endian.
 namespace emm::record {
 
+/// A copy in text mode changes the last two bytes, so that it is seen.
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
 inline constexpr std::uint32_t kVersion = 2;  ///< Version 1 had no FileHeader::full.
 /// Two pages: FileHeader fits, and a block begins at a page.

@@ -746,7 +746,6 @@ void Bench::judge_extent(const BenchMemory& block) {
     return;
   }
   while (at < end) {
-    constexpr std::int32_t kIllegalAddress = 700;
     const auto range = opened_.driver->mem_get_address_range({at});
     if (!range && range.error().native == kIllegalAddress) return;  // the context is lost
     if (!range) break;

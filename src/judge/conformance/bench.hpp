@@ -16,6 +16,7 @@
 #include "base/prng.hpp"
 #include "base/text_format.hpp"
 #include "conformance/bench_memory.hpp"
+#include "conformance/cuda_results.hpp"
 #include "conformance/stub_driver.hpp"
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"

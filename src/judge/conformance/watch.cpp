@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/text_format.hpp"
+#include "conformance/cuda_results.hpp"
 #include "driver/call.hpp"
 #include "plugin/running_call.hpp"
 
@@ -77,13 +78,11 @@ namespace {
 
 /// Answers whether the driver may return this error to a correct manager.
 bool may_fail(const CallEvent& event) {
-  // CUresults.
-  constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
-                         kNotSupported = 801;
+  constexpr std::int32_t kNotSupported = 801;  // the device has no such memory or call
   switch (event.native) {
     case kOutOfMemory:
     case kNotReady:
-    case kRegistered:
+    case kAlreadyRegistered:
     case kNotSupported:
       return true;
     case kInvalidValue:

@@ -169,6 +169,7 @@ void say(const char* words, const char* what) noexcept {
   if (size > 0 && ::write(STDERR_FILENO, line, std::strlen(line)) < 0) return;
 }
 
+// The newest toolkit first; the last is the link of a development package.
 constexpr const char* kNames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
 
 /// Looks for CUPTI beside NVIDIA's other wheels when one of them is loaded.

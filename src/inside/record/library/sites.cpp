@@ -17,7 +17,7 @@
 namespace emm::record {
 namespace {
 
-// Of each table, in address space: only pages with entries take memory.
+// Entries of each table. They take address space, and memory only where a page has entries.
 constexpr std::size_t kSlots = std::size_t{1} << 18;
 constexpr std::size_t kTextMost = 256;  // bytes of a frame's text, which is cut there
 constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream and extra

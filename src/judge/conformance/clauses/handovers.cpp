@@ -26,12 +26,14 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kOutOfMemory = 2, kNotReady = 600, kIllegalAddress = 700;
+// The calls by which a manager puts new work behind that of another stream: two mark that work, the
+// others wait for a mark, a stream or all.
 constexpr std::array kOrders{Call::event_create,       Call::event_record,
                              Call::stream_wait_event,  Call::event_synchronize,
                              Call::stream_synchronize, Call::ctx_synchronize};
 constexpr std::span kMarks = std::span<const Call>(kOrders).first(2);
 constexpr std::span kWaits = std::span<const Call>(kOrders).subspan(2);
+// Every call by which device memory goes back to the driver, and every one by which it comes.
 constexpr std::array kMemoryFrees{Call::mem_free, Call::mem_free_async, Call::runtime_free,
                                   Call::mem_free_host, Call::mem_unmap};
 constexpr std::array kAllocations{Call::mem_alloc,

@@ -21,8 +21,6 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kNotReady = 600;
-
 /// A random program on several streams. It reuses memory in a few sizes, so that what was freed on
 /// one stream is soon requested on another while its work is pending.
 class StreamProgram {

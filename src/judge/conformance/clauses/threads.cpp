@@ -58,7 +58,7 @@ class ClaimTable {
       std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{1} << 14);
 };
 
-// Of a race between many threads. Chosen so that a clause ends soon; RaceTime prolongs it.
+// How long many threads race: short, so that a clause ends soon; RaceTime prolongs it.
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
 /// How long threads race. On a busy machine it takes up to four times as long, until this process
@@ -1143,7 +1143,6 @@ class DefaultStreamProgram {
 void follow_an_ended_thread(Bench& b) {
   constexpr std::uint64_t kSize = 64_KiB;
   constexpr int kTimes = 4;  // so that a pthread_t is used again
-  constexpr std::int32_t kNotReady = 600;
   auto& order = b.watch_order();
   b.untraceable();
   b.expect(true, {}, {}, {});
