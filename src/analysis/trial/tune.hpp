@@ -91,7 +91,7 @@ Question question_of(const pytorch::Recording& recording, const pytorch::Setting
                      std::optional<std::uint64_t> event = {});
 
 /// How many capacities are tried around the one that halving finds.
-enum class Look : std::uint8_t { about, closely };
+enum class SearchDepth : std::uint8_t { about, closely };
 
 struct TuneOptions {
   Question question{};
@@ -172,7 +172,8 @@ inline constexpr std::string_view kHowPool = "import emmctl.torch; emmctl.torch.
 /// Returns the smallest capacity, to 2 MiB, at which the model serves every request, those that the
 /// recording refused included. Empty if a limit of the setting refuses one at any capacity.
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
-                               Limit limit = Limit::device, Look look = Look::closely,
+                               Limit limit = Limit::device,
+                               SearchDepth depth = SearchDepth::closely,
                                const std::atomic<bool>* interrupted = nullptr);
 /// Returns the settings to try: the recording's first, then those of the options or of the
 /// documentation.

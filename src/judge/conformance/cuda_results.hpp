@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-/// The CUresults that a bench answers with, or looks for in a manager's answers, as <cuda.h> numbers
-/// them.
+/// The CUresults that a bench answers with, or looks for in a manager's answers, as <cuda.h>
+/// numbers them.
 namespace emm::conformance {
 
 inline constexpr std::int32_t kInvalidValue = 1;

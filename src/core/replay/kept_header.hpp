@@ -11,7 +11,7 @@ namespace emm::replay {
 
 /// The header of ReplayOptions::kept. Behind it come the run and two summaries: one is complete
 /// while the other is written, so the process may end at any time.
-struct Kept {
+struct KeptHeader {
   enum class Phase : std::uint32_t { none, running, over };
   std::atomic<Phase> phase{Phase::none};
   std::atomic<std::uint32_t> current{0};  ///< The index of the complete summary.
@@ -27,6 +27,6 @@ struct Kept {
 };
 
 /// Stores a summary where another process can read it. Does nothing if `kept` is empty.
-void keep_summary(std::span<std::byte> kept, Kept::Phase phase, const log::Summary& summary);
+void keep_summary(std::span<std::byte> kept, KeptHeader::Phase phase, const log::Summary& summary);
 
 }  // namespace emm::replay

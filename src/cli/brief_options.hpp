@@ -6,7 +6,7 @@
 namespace emm::cli {
 
 /// The options --more and --bytes of a command that answers in one breath (format/brief.hpp).
-class More {
+class BriefOptions {
  public:
   void offer(Arguments& arguments) {
     arguments.under(OptionHeading::shown)
