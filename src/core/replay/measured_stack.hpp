@@ -13,7 +13,7 @@ class MeasuredStack final : public replay::Stack {
   explicit MeasuredStack(replay::Stack& of, Measure what = Measure::time) : of_(of), what_(what) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order) override;
+                                                stream_order::Checker* order) override;
   Clock& clock() override {
     return what_ == Measure::time ? static_cast<Clock&>(clock_) : processor_clock_;
   }

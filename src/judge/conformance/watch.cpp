@@ -154,7 +154,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> Watch::places(std::uint64_t
                                                                    std::uint64_t size) const {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
   const std::lock_guard lock(mutex_);
-  extents_.for_each(address, size, [&](const order::PhysicalExtents::Extent& at) {
+  extents_.for_each(address, size, [&](const stream_order::PhysicalExtents::Extent& at) {
     found.emplace_back(at.place, at.place + at.size);
   });
   return found;

@@ -195,7 +195,7 @@ class Course {
   }
   void expect_order(bool may_unmap = false) {
     for (const auto& hazard : order_.take_found()) {
-      if (may_unmap && hazard.how != order::Hazard::How::handed_out) continue;
+      if (may_unmap && hazard.how != stream_order::Hazard::How::handed_out) continue;
       b.expect(false, when, describe(hazard),
                "the new owner's stream waits for that work, or all of the device was waited for");
     }
@@ -237,7 +237,7 @@ class Course {
   bool is_backwards = false;  ///< Blocks are freed the last one first.
 
  private:
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::mutex mutex_;
   std::map<std::uint64_t, StreamHandle> recorded_;
   std::uint32_t ids_ = 0;

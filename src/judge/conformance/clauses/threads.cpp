@@ -1080,7 +1080,7 @@ class DefaultStreamProgram {
     }
   }
 
-  void accuse(const order::Hazard& hazard) {
+  void accuse(const stream_order::Hazard& hazard) {
     b_.expect(
         false,
         text::format("a random program on the default streams of two threads, seed {}", b_.seed()),
@@ -1127,7 +1127,7 @@ class DefaultStreamProgram {
 
   Bench& b_;
   Prng random_;
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::vector<StreamHandle> streams_;
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;

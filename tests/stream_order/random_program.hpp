@@ -9,7 +9,7 @@
 #include "trace/operation.hpp"
 #include "trace/trace.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// A program on several streams and threads, from a seed: it allocates on one stream and frees
 /// there, elsewhere or without saying where, uses memory on other streams, and makes its streams
@@ -115,4 +115,4 @@ inline trace::Trace random_program(std::uint64_t seed, std::size_t length = 48,
   return trace;
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -1,10 +1,10 @@
-#include "order/watch.hpp"
+#include "stream_order/watch.hpp"
 
 #include <utility>
 
 #include "driver/call.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 /// A driver call that this thread has in progress.
@@ -275,4 +275,4 @@ void Watch::apply(const CallEvent& event) {
   }
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

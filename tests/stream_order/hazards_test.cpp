@@ -7,7 +7,7 @@
 #include "replay/engine.hpp"
 #include "stream_pool.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -155,4 +155,4 @@ INSTANTIATE_TEST_SUITE_P(Hazards, Hasty,
                          });
 
 }  // namespace
-}  // namespace emm::order
+}  // namespace emm::stream_order

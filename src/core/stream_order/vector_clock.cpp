@@ -1,8 +1,8 @@
-#include "order/vector_clock.hpp"
+#include "stream_order/vector_clock.hpp"
 
 #include <algorithm>
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 constexpr auto kByTimeline = [](const Point& point, std::uint32_t timeline) {
@@ -29,4 +29,4 @@ void VectorClock::join(const VectorClock& other) {
   for (const auto& point : other.points_) raise(point);
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

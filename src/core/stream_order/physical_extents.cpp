@@ -1,9 +1,9 @@
-#include "order/physical_extents.hpp"
+#include "stream_order/physical_extents.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-namespace emm::order {
+namespace emm::stream_order {
 
 void PhysicalExtents::created(PhysicalHandle handle, std::uint64_t size) {
   handles_[handle.value] = next_;
@@ -71,4 +71,4 @@ void PhysicalExtents::for_each(std::uint64_t address, std::uint64_t size,
   }
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

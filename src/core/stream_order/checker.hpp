@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "driver/device_entry.hpp"
-#include "order/physical_extents.hpp"
-#include "order/shadow_memory.hpp"
-#include "order/streams.hpp"
+#include "stream_order/physical_extents.hpp"
+#include "stream_order/shadow_memory.hpp"
+#include "stream_order/streams.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// While one lives, the checker ignores the driver calls of this thread: they are the harness's own
 /// and order nothing.
@@ -137,4 +137,4 @@ class Checker {
   std::atomic<bool> any_found_{false};
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "order/vector_clock.hpp"
+#include "stream_order/vector_clock.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// What a report says about an allocation besides its numbers. It is kept because the allocation
 /// may no longer be known when a hazard is found. The engine writes it.
@@ -78,4 +78,4 @@ class ShadowMemory {
   Ranges ranges_;
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -9,7 +9,7 @@
 #include "base/prng.hpp"
 #include "driver/driver.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// A device that does no work: it numbers handles, answers at once, and gives the address that was
 /// freed last to whoever asks next, so that whatever a manager gets wrong is met soon. What is
@@ -158,4 +158,4 @@ class OrderDevice final : public Driver {
   std::map<std::uint64_t, std::vector<DevicePtr>> idle_;
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "driver/decorate/forwarding_driver.hpp"
-#include "order/checker.hpp"
+#include "stream_order/checker.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// Observes the driver calls of one device and tells the checker what they order.
 class Watch final : public CallHook {
@@ -30,4 +30,4 @@ class Watch final : public CallHook {
   const std::uint32_t device_;
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

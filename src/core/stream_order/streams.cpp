@@ -1,9 +1,9 @@
-#include "order/streams.hpp"
+#include "stream_order/streams.hpp"
 
 #include <algorithm>
 #include <atomic>
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 std::uint64_t this_thread() noexcept {
@@ -125,4 +125,4 @@ bool Streams::before_next(Point point, std::uint32_t timeline) const noexcept {
   });
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

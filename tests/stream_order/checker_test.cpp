@@ -1,4 +1,4 @@
-#include "order/checker.hpp"
+#include "stream_order/checker.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "order_device.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 constexpr DevicePtr kPtr{0x100000};
@@ -523,4 +523,4 @@ TEST_F(CheckerTest, AMappingThatIsNotUnmappedStays) {
 }
 
 }  // namespace
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -1,11 +1,11 @@
-#include "order/checker.hpp"
+#include "stream_order/checker.hpp"
 
 #include <algorithm>
 #include <set>
 
-#include "order/watch.hpp"
+#include "stream_order/watch.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 thread_local unsigned quiet_depth = 0;
@@ -240,4 +240,4 @@ void Checker::sweep(Device& device) {
   device.sweep_at = std::max<std::size_t>(1024, 2 * device.shadow.size());
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -1,13 +1,13 @@
-#include "order/vector_clock.hpp"
+#include "stream_order/vector_clock.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "base/prng.hpp"
-#include "order/shadow_memory.hpp"
+#include "stream_order/shadow_memory.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 namespace {
 
 TEST(VectorClock, KnowsTheFurthestOfEachTimeline) {
@@ -66,4 +66,4 @@ TEST(ShadowMemory, ErasesLikeAListOfBytesFromASeed) {
 }
 
 }  // namespace
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// A moment on a timeline: all work that was put there up to the `at`-th mark, or none if `at` is
 /// 0.
@@ -27,4 +27,4 @@ class VectorClock {
   std::vector<Point> points_;  ///< Ascending by timeline.
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

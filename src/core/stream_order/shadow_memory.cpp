@@ -1,9 +1,9 @@
-#include "order/shadow_memory.hpp"
+#include "stream_order/shadow_memory.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace emm::order {
+namespace emm::stream_order {
 
 TracedAllocation* ShadowMemory::live(std::uint64_t begin, std::uint32_t id) noexcept {
   const auto found = ranges_.find(begin);
@@ -65,4 +65,4 @@ void ShadowMemory::sweep(const std::function<bool(const TracedAllocation&)>& ove
   });
 }
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

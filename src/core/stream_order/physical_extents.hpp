@@ -7,7 +7,7 @@
 
 #include "driver/types.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// Translates addresses to places. All addresses of the same memory have one place. Where no handle
 /// is mapped, the address is the place itself. The physical memory of handles has places above all
@@ -50,4 +50,4 @@ class PhysicalExtents {
   std::uint64_t next_ = kPhysical;                  ///< Place of the next handle.
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

@@ -10,7 +10,7 @@
 #include "emm/epoch.hpp"
 #include "emm/memory_manager.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// What a manager that reuses memory across streams may get wrong.
 enum class Haste : std::uint8_t {
@@ -239,4 +239,4 @@ class StreamPool final : public MemoryManager {
   std::uint64_t grown_ = 0;
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order

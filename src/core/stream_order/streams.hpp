@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "driver/types.hpp"
-#include "order/vector_clock.hpp"
+#include "stream_order/vector_clock.hpp"
 
-namespace emm::order {
+namespace emm::stream_order {
 
 /// The streams of a run as timelines, and the order of the work on them. Order comes from the
 /// stream itself, from events, from the legacy default stream and from waits of the host.
@@ -94,4 +94,4 @@ class Streams {
   std::map<std::uint32_t, std::uint32_t> per_thread_tags_;  ///< By device.
 };
 
-}  // namespace emm::order
+}  // namespace emm::stream_order
