@@ -42,7 +42,7 @@ struct DeviceProgram {
 GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspect::Gap& gap,
                          const std::atomic<bool>* interrupted);
 
-/// For a person, at most `width` columns wide but for names. Ends with a line feed.
+/// Writes them for a person, at most `width` columns wide but for names. Ends with a line feed.
 std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap, std::size_t width);
 /// Writes a JSON object.
 std::string to_json(const GapRemedies& remedies);

@@ -42,7 +42,7 @@ struct PoolPlan {
   std::vector<Stream> streams;
 };
 
-/// As JSON, emmctl.plan/1.
+/// Writes the plan as JSON, emmctl.plan/1.
 std::string to_json(const PoolPlan& plan);
 
 /// Reads a file that to_json() wrote. Errors: io_error; parse_error, which says where, if the file

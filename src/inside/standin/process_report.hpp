@@ -52,7 +52,7 @@ struct ProcessReport {
 inline constexpr const char* kProgramFolder = "EMM_STANDIN_PROGRAM";
 /// A copy to the device that is larger than this keeps no content: the device reads as zero there.
 inline constexpr std::uint64_t kKeptContent = std::uint64_t{1} << 20;
-/// Likewise each copy while the devices' content takes more of the host than this.
+/// No copy keeps content while the devices' content takes more of the host than this.
 inline constexpr std::uint64_t kMostContent = std::uint64_t{1} << 30;
 
 /// A program that reads the same small piece this often, while nothing is written, waits in a loop

@@ -192,7 +192,7 @@ class Bench {
   // The device.
 
   Driver& driver() noexcept { return watched_; }  ///< The device as the manager sees it.
-  /// Without the watch and the stub, for the check's own use.
+  /// The device without the watch and the stub, for the check's own calls.
   Driver& device() noexcept { return *opened_.driver; }
   Runtime* runtime() noexcept { return runtime_ ? &*runtime_ : nullptr; }
   Platform& platform() noexcept { return *platform_; }

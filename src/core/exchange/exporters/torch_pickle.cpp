@@ -735,11 +735,11 @@ Status TorchPickleWriter::put_segment(const Segment& segment,
                                       std::vector<Memory>::const_iterator last) {
   const auto& memory = segment.memory;
   const auto end = memory.address + memory.size;
-  struct Part {
+  struct SegmentBlock {
     const Memory* block;
     std::uint64_t size;
   };
-  std::vector<Part> parts;
+  std::vector<SegmentBlock> parts;
   std::uint64_t allocated = 0, active = 0, requested = 0;
   for (; block != last && block->address < end; ++block) {
     if (block->address < memory.address)

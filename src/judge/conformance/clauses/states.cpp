@@ -116,7 +116,7 @@ class Guest {
   }
   bool is_inside() const { return thread_.joinable(); }
 
-  /// To be called in each driver call.
+  /// The watch calls it in each driver call.
   void attend(milliseconds most, Call call) {
     if (!is_guest || (in_requests_ && !is_request_of_memory(call))) return;
     std::unique_lock lock(mutex_);
@@ -1484,7 +1484,7 @@ void check_before_initialize(Bench& b) {
   }
 }
 
-// In a forked child.
+// What a forked child does.
 
 /// A step of the child. The parent reads its number, and so knows how far the child is.
 struct ChildStep {

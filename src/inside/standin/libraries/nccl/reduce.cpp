@@ -40,7 +40,7 @@ double decode(unsigned bits, const Format& format) {
   return negative ? -value : value;
 }
 
-/// To the nearest, of two the even one.
+/// Rounds to the nearest number of the format, of two to the even one.
 unsigned encode(double value, const Format& format) {
   const int mantissa_bits = format.mantissa_bits, most = (1 << format.exponent_bits) - 1;
   const int bias = most / 2;
