@@ -392,7 +392,7 @@ class Arena {
   std::uint64_t noted_at_ = 0;     ///< Requests ever, at the last note, and when asked last.
   std::uint64_t asked_at_ = 0;
   std::uint64_t ends_noted_ = 0;
-  bool keeps_idle_ = false;            ///< Of the request that is being served.
+  bool keeps_idle_ = false;            ///< Set by the request that is being served.
   std::uint64_t calls_to_borrow_ = 0;  ///< Spans that were unmapped so that this arena grows.
   PlanBook* book_;                     ///< Null once the first request has looked for its plan.
   std::unique_ptr<PlanFollower> plan_;

@@ -91,7 +91,7 @@ class Arenas {
   /// tries the arenas' locks.
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;
-  std::vector<std::uint64_t> keys_;  ///< Of the arenas.
+  std::vector<std::uint64_t> keys_;  ///< The arenas' keys, in their order.
   std::size_t entered_ = 0;          ///< Slots of table_ that are in use.
   std::size_t next_to_pass_on_ = 0;
   std::unique_ptr<Arena> nobodys_;          ///< Serves no stream.

@@ -21,9 +21,10 @@ struct Constants {
   std::uint64_t small_pool = 384_MiB;      ///< Below, a pool is small.
   // While stitching goes on, the slack doubles after a number of rounds. In a round every span is
   // stitched once. A fixed number of stitched spans comes on top, so that small arenas do not
-  // double soon.
-  std::uint64_t slack_rounds = 2, slack_extra = 16;  ///< Of active spans, in this generation.
-  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;  ///< Of all spans, in vain.
+  // double soon. The first line is for what this generation stitched of the active spans, the
+  // second for what was stitched in vain of all spans.
+  std::uint64_t slack_rounds = 2, slack_extra = 16;
+  std::uint64_t slack_vain_rounds = 4, slack_vain_extra = 64;
   std::uint64_t slack_doublings_most = 5;
 
   // How large a span is.
@@ -53,8 +54,8 @@ struct Constants {
   // When free pieces are stitched. A mapping costs 22 us for each span, and memory of the driver.
   std::uint64_t stitch_from = 1_MiB;           ///< A smaller request is not worth a mapping.
   std::uint64_t stitched_part_least = 64_KiB;  ///< Nor is a smaller piece, until memory runs out.
-  std::uint64_t mapped_spans_most = 65536;     ///< Of all alias mappings.
-  std::uint64_t requests_remembered = 1024;    ///< Of a generation, for the next one to repeat.
+  std::uint64_t mapped_spans_most = 65536;     ///< All alias mappings together have no more.
+  std::uint64_t requests_remembered = 1024;    ///< The next generation may repeat so many.
 
   std::uint64_t deferred_frees_at_once =
       64;  ///< The most events that a stream waits for at a time.

@@ -39,9 +39,9 @@ struct Statistics {
   std::uint64_t times_aliased = 0;
   std::uint64_t metadata_bytes = 0;        ///< Metadata that grows with blocks and spans.
   std::uint64_t metadata_fixed_bytes = 0;  ///< Metadata that does not grow.
-  std::uint64_t arenas_with_a_peak = 0;    ///< Of more than one, the peaks are upper bounds.
-  std::uint64_t planned = 0;               ///< Requests that got the place that a plan had.
-  std::uint64_t plan_left = 0;             ///< How often a request deviated from the plan.
+  std::uint64_t arenas_with_a_peak = 0;  ///< If there is more than one, the peaks are upper bounds.
+  std::uint64_t planned = 0;             ///< Requests that got the place that a plan had.
+  std::uint64_t plan_left = 0;           ///< How often a request deviated from the plan.
   Statistics& operator+=(const Statistics& other) noexcept;
 };
 

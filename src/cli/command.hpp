@@ -56,7 +56,7 @@ struct AbsentCommand {
 namespace emm {
 using cli::Command;
 using cli::Heading;
-/// In the order of --help.
+/// They come in the order of --help.
 std::span<const Command* const> bundled_commands();
 std::span<const cli::AbsentCommand> absent_commands();
 }  // namespace emm

@@ -30,7 +30,7 @@ struct Step {
   How how = How::plain;
   bool freed_async = false;
   std::uint64_t size = 0, offset = 0, align = 0;
-  PoolAttribute attribute{};  ///< Of a pool; its value is `size`.
+  PoolAttribute attribute{};  ///< What is set of a pool; `size` is its value.
   std::string id;             ///< The name of memory in the trace.
   std::string name;           ///< The name of a pool or a range.
 };

@@ -25,7 +25,7 @@ constexpr std::size_t kEvents = 1'000'000;
 class NullStack final : public Stack {
  public:
   Result<std::unique_ptr<Context>> make_context(std::uint32_t, ManagerObserver* observer,
-                                                order::Checker*) override {
+                                                stream_order::Checker*) override {
     device_.driver = std::make_unique<FakeDriver>();
     return Context::create(device_, clock_, factory_, observer);
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "limit/validate.hpp"
+#include "bounds/validate.hpp"
 #include "random_recording.hpp"
 #include "recorded.hpp"
 
@@ -32,13 +32,13 @@ Planned plan_of(const std::string& lines,
 void expect_sound(const PoolPlan::Stream& stream, std::uint32_t passes = 3) {
   const auto count = stream.count();
   const auto length = count - stream.period_begin;
-  std::vector<limit::Buffer> buffers;
-  limit::Layout layout;
+  std::vector<bounds::Buffer> buffers;
+  bounds::Layout layout;
   const auto last = count + (passes - 1) * length;
   for (std::uint32_t at = 0; at < last; ++at) {
     const auto slot = at < count ? at : stream.period_begin + (at - count) % length;
     const auto end = stream.ends[slot];
-    limit::Buffer buffer{
+    bounds::Buffer buffer{
         .lower = at, .upper = last, .size = (stream.sizes[slot] + 511) / 512 * 512};
     buffer.alignment = 512;
     if (end != PoolPlan::kNever) {
@@ -51,7 +51,7 @@ void expect_sound(const PoolPlan::Stream& stream, std::uint32_t passes = 3) {
     layout.offsets.push_back(stream.offsets[slot]);
     layout.height = std::max(layout.height, stream.offsets[slot] + buffer.size);
   }
-  EXPECT_EQ(limit::first_violation(buffers, layout, stream.bytes), std::nullopt);
+  EXPECT_EQ(bounds::first_violation(buffers, layout, stream.bytes), std::nullopt);
 }
 
 TEST(Plan, PlacesEachStreamByItselfInThePeakOfItsOwn) {

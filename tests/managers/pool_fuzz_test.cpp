@@ -11,11 +11,11 @@
 
 #include "base/prng.hpp"
 #include "driver/call.hpp"
-#include "order/checker.hpp"
 #include "pool_most.hpp"
 #include "pool_plan.hpp"
 #include "pool_rig.hpp"
 #include "pool_sound.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::test {
 namespace {
@@ -426,7 +426,7 @@ class Program {
   double elsewhere_chance_ = 0, other_stream_chance_ = 0;
 
   std::unique_ptr<Platform> platform_;
-  order::Checker checker_{&no_event};
+  stream_order::Checker checker_{&no_event};
   OpenedDevice opened_;
   Hook hook_;
   std::unique_ptr<ForwardingDriver> driver_;

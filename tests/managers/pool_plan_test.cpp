@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/prng.hpp"
-#include "order/checker.hpp"
 #include "pool_rig.hpp"
 #include "pool_sound.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::test {
 namespace {
@@ -452,7 +452,7 @@ class PlannedProgram {
   }
 
   std::unique_ptr<Platform> platform_;
-  order::Checker checker_{&no_event_here};
+  stream_order::Checker checker_{&no_event_here};
   OpenedDevice opened_;
   CountingHook hook_;
   std::unique_ptr<ForwardingDriver> driver_;

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "../order/stream_pool.hpp"
+#include "../stream_order/stream_pool.hpp"
 #include "conformance/suite.hpp"
 #include "further_mutants.hpp"
 #include "operators.hpp"
@@ -69,18 +69,19 @@ TEST(Mutants, EachStrangerIsCaughtBySomeClause) {
 #endif
 
 /// A small pool in the order of streams, which is too hasty in one way, or in none.
-Subject hasty(order::Haste haste) {
-  Subject subject{.manager = std::string(order::kHasteNames[static_cast<std::size_t>(haste)])};
+Subject hasty(stream_order::Haste haste) {
+  Subject subject{.manager =
+                      std::string(stream_order::kHasteNames[static_cast<std::size_t>(haste)])};
   subject.factory = {
       .name = subject.manager,
       .make = [haste](const ManagerContext& context) -> Result<std::unique_ptr<MemoryManager>> {
-        return std::make_unique<order::StreamPool>(*context.driver, haste);
+        return std::make_unique<stream_order::StreamPool>(*context.driver, haste);
       }};
   return subject;
 }
 
 TEST(Hasty, ManagersAreCaughtByTheClauseOfStreamOrder) {
-  using order::Haste;
+  using stream_order::Haste;
   for (const auto haste :
        {Haste::no_event, Haste::wrong_stream, Haste::event_too_early, Haste::unmap_without_order,
         Haste::cross_thread_free, Haste::async_free_without_order, Haste::other_address}) {
@@ -93,7 +94,7 @@ TEST(Hasty, ManagersAreCaughtByTheClauseOfStreamOrder) {
 
 TEST(Hasty, NotWhereOneWaitsAsItShould) {
   for (std::uint64_t seed = 0; seed < 1'000; seed += 100) {
-    auto subject = hasty(order::Haste::none);
+    auto subject = hasty(stream_order::Haste::none);
     subject.seed = seed;
 
     const auto verdict = judge(*find_clause("stream/hazards"), subject);

@@ -218,7 +218,7 @@ class FakeStack final : public Stack {
   explicit FakeStack(Script wrong = {}) : script(std::move(wrong)) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order) override {
+                                                stream_order::Checker* order) override {
     if (refuses_contexts) return fail(Errc::no_device, "no device {}", device);
     auto opened = std::make_unique<OpenedDevice>();
     opened->driver = std::make_unique<FakeDriver>(static_cast<int>(device));

@@ -79,7 +79,7 @@ class SmallStack final : public Stack {
  public:
   explicit SmallStack(bool overlaps = false) : overlaps_(overlaps) {}
   Result<std::unique_ptr<Context>> make_context(std::uint32_t, ManagerObserver* observer,
-                                                order::Checker*) override {
+                                                stream_order::Checker*) override {
     device_.driver = std::make_unique<FakeDriver>();
     return Context::create(
         device_, clock_,

@@ -37,9 +37,9 @@ TEST(Payload, IsAZlibStreamInBase64) {
 
   EXPECT_EQ(packed.size() % 4, 0u);
   EXPECT_LT(packed.size(), 60u);
-  ASSERT_EQ(payload.parts().size(), 2u);
-  EXPECT_EQ(payload.parts()[0].size, 1000u);
-  EXPECT_EQ(payload.parts()[1].name, "second");
+  ASSERT_EQ(payload.columns().size(), 2u);
+  EXPECT_EQ(payload.columns()[0].size, 1000u);
+  EXPECT_EQ(payload.columns()[1].name, "second");
   EXPECT_EQ(packed.substr(0, 2), "eJ") << "zlib's first byte is 0x78";
 }
 

@@ -3,10 +3,10 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "cli/more.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
@@ -350,7 +350,7 @@ class Compare final : public CommandRun {
   std::string device_ = "auto", json_, markdown_, csv_, svg_, junit_, baseline_, from_;
   std::vector<std::string> paths_, managers_, capacities_, gates_;
   std::vector<std::string> not_compared_;
-  More choice_;
+  BriefOptions choice_;
   CallDeadline deadline_;
   std::optional<std::uint64_t> rounds_;
   std::optional<std::uint64_t> passes_;

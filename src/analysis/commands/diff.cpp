@@ -5,8 +5,8 @@
 #include "base/condition.hpp"
 #include "base/shell_word.hpp"
 #include "base/text_format.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
-#include "cli/more.hpp"
 #include "commands/load_recording.hpp"
 #include "commands/statistics_answer.hpp"
 
@@ -93,7 +93,7 @@ class DiffRun final : public CommandRun {
 
  private:
   TraceArgument before_, after_;
-  More more_;
+  BriefOptions more_;
   std::vector<std::string> conditions_;
   std::string json_;
   std::uint64_t top_ = 10;

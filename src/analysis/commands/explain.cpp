@@ -7,8 +7,8 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
-#include "cli/more.hpp"
 #include "cli/passes.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/explain_log.hpp"
@@ -277,7 +277,7 @@ class Explain final : public CommandRun {
   }
 
   TraceArgument trace_;
-  More choice_;
+  BriefOptions choice_;
   bool more_ = false;
   std::string capacity_, json_;
   std::optional<std::uint64_t> event_;

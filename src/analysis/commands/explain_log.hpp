@@ -19,7 +19,7 @@ bool is_log(format::ByteSource& source, std::string_view format);
 struct LogArgument {
   std::string path{};
   std::string json{};                   ///< Where the JSON goes; empty if nowhere.
-  std::optional<std::uint64_t> line{};  ///< Of the message to explain; the first, if not given.
+  std::optional<std::uint64_t> line{};  ///< Where the message stands; empty: it is the first.
   bool more = false;                    ///< All that is known of it, not the default answer.
 };
 

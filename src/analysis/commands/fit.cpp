@@ -5,10 +5,10 @@
 #include "base/shell_word.hpp"
 #include "base/text_format.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
 #include "cli/manager_choice.hpp"
-#include "cli/more.hpp"
 #include "cli/recorded_manager.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
@@ -206,7 +206,7 @@ class FitRun final : public CommandRun {
     const bool limited = settings.fraction || settings.limit() != allocators::pytorch::kNoLimit;
     return trial::fit_of(program_of(*of_pytorch, of_pytorch->settings()), settings,
                          limited ? trial::Limit::fraction : trial::Limit::device,
-                         trial::Look::closely, &interrupted());
+                         trial::SearchDepth::closely, &interrupted());
   }
 
   /// The recordings of one trace, one for each manager's model.
@@ -292,7 +292,7 @@ class FitRun final : public CommandRun {
 
   TraceArgument trace_;
   std::vector<std::string> paths_, managers_, against_;
-  More more_;
+  BriefOptions more_;
   bool together_ = false;
   std::string json_, search_time_ = "10s";
   ManagerChoice manager_;

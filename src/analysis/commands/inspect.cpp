@@ -6,10 +6,10 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
 #include "cli/gates.hpp"
 #include "cli/locale.hpp"
-#include "cli/more.hpp"
 #include "cli/passes.hpp"
 #include "cli/tee_sink.hpp"
 #include "commands/held_state.hpp"
@@ -407,7 +407,7 @@ class Inspect final : public CommandRun {
 
   TraceArgument trace_;
   Gates gates_{kInspectMeasures};
-  More choice_;
+  BriefOptions choice_;
   bool more_ = false;
   std::string json_, svg_, map_, at_, gap_, beside_, capacity_, search_time_ = "10s";
   std::uint64_t top_ = 10, frames_ = 3;

@@ -9,9 +9,9 @@
 #include "base/side_by_side.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
-#include "cli/more.hpp"
 #include "cli/what_is.hpp"
 #include "commands/ranks_logs.hpp"
 
@@ -175,7 +175,7 @@ class Ranks final : public CommandRun {
   }
 
   std::vector<std::string> paths_;
-  More more_;
+  BriefOptions more_;
   std::string format_, capacity_, json_;
   std::optional<std::uint64_t> jobs_;
   std::uint64_t top_ = 10;

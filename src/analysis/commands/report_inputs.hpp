@@ -31,7 +31,7 @@ class ReportInputs {
  private:
   /// What each trace is replayed on.
   struct Replays {
-    std::vector<ManagerFactory> managers{};   ///< Of managers_.
+    std::vector<ManagerFactory> managers{};   ///< Those that managers_ names.
     std::chrono::milliseconds deadline{};     ///< The time that a call of a manager may take.
     std::optional<std::uint64_t> capacity{};  ///< Bytes of the device, if its options say so.
   };

@@ -16,7 +16,7 @@ Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceA
                                                   const std::string& json, std::uint64_t top,
                                                   bool more = true);
 
-/// The same for what differs between two such files. Fails where only one of them is such.
+/// Answers what differs between two such files. Fails where only one of them is such.
 Result<std::optional<ExitCode>> answer_statistics(Console& console, const TraceArgument& before,
                                                   const TraceArgument& after,
                                                   const std::string& json, std::uint64_t top);

@@ -4,9 +4,9 @@
 #include "base/shell_word.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "cli/brief_options.hpp"
 #include "cli/command.hpp"
 #include "cli/load.hpp"
-#include "cli/more.hpp"
 #include "cli/recorded_settings.hpp"
 #include "commands/held_state.hpp"
 #include "trial/spare.hpp"
@@ -225,7 +225,7 @@ class TuneRun final : public CommandRun {
   }
 
   TraceArgument trace_;
-  More choice_;
+  BriefOptions choice_;
   std::string capacity_, for_, block_, fraction_, total_, json_, markdown_;
   std::uint64_t top_ = 12, jobs_ = 0;
   std::vector<std::string> settings_;

@@ -105,7 +105,7 @@ FileAnswer of_library(const std::string& path) {
 }
 
 /// What a recording has beside what was live.
-enum class Told : std::uint8_t {
+enum class RecordedExtent : std::uint8_t {
   requests,  ///< It can be replayed.
   state,     ///< One moment.
   curve,     ///< What was live, and not which block was freed.
@@ -116,29 +116,29 @@ class FirstRequest final : public trace::OperationSink {
  public:
   Status on_header(const trace::Header& header) override {
     has_begun_ = true;
-    if (trace::curve_of(header) != trace::Curve::none) told_ = Told::curve;
-    return told_ == Told::curve ? enough() : Status();
+    if (trace::curve_of(header) != trace::Curve::none) extent_ = RecordedExtent::curve;
+    return extent_ == RecordedExtent::curve ? enough() : Status();
   }
   Status on_operation(const trace::Operation& operation) override {
     if (operation.preexisting) {
-      told_ = Told::state;
+      extent_ = RecordedExtent::state;
       return {};
     }
     const auto asks =
         trace::asks_for_device_memory(operation.op) && operation.layer != trace::Layer::backing;
     if (!asks) return {};
-    told_ = Told::requests;
+    extent_ = RecordedExtent::requests;
     has_request_ = true;
     return enough();
   }
   Status finish() override { return {}; }
-  Told told() const noexcept { return told_; }
+  RecordedExtent extent() const noexcept { return extent_; }
   bool has_begun() const noexcept { return has_begun_; }
   bool has_request() const noexcept { return has_request_; }
 
  private:
   static Status enough() { return Error{.code = Errc::interrupted}; }
-  Told told_ = Told::requests;
+  RecordedExtent extent_ = RecordedExtent::requests;
   bool has_begun_ = false, has_request_ = false;
 };
 
@@ -151,7 +151,8 @@ Result<FileAnswer> of_recording(const std::string& path, const trace::Importer& 
   FirstRequest first;
   // A damaged recording tells what it is, too, but not one of which nothing can be read.
   const auto read = importer.read(source, first, {.partial = true});
-  const bool is_cut = source.is_cut() && !first.has_request() && first.told() != Told::curve;
+  const bool is_cut =
+      source.is_cut() && !first.has_request() && first.extent() != RecordedExtent::curve;
   if (!read && !first.has_begun() && !is_cut) {
     auto answer = file_kind(begin, path);
     answer.what = std::string(read.error().message);
@@ -159,8 +160,8 @@ Result<FileAnswer> of_recording(const std::string& path, const trace::Importer& 
   }
   const auto what = text::format("{} is in the format {}: {}.{}", path, importer.name,
                                  importer.summary, is_cut ? kCut : "");
-  if (first.told() != Told::requests && !is_cut) {
-    const bool is_state = first.told() == Told::state;
+  if (first.extent() != RecordedExtent::requests && !is_cut) {
+    const bool is_state = first.extent() == RecordedExtent::state;
     std::vector<Suggestion> asked{
         {text::format("inspect {}", shown),
          is_state ? "Shows what was live, and where." : "Shows the curve and the peak."}};

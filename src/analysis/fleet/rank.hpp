@@ -26,7 +26,7 @@ struct Refusal {
 };
 
 /// Allocations of one size from one call site.
-struct Held {
+struct SiteTotal {
   std::uint64_t count = 0, bytes = 0;
 };
 using Key = std::pair<std::uint32_t, std::uint64_t>;  ///< Call site, size.
@@ -53,8 +53,9 @@ struct Rank {
   std::optional<std::uint64_t> limit;     ///< The device's capacity.
   std::optional<std::uint64_t> outside;   ///< Bytes of the device that the manager did not hold.
   std::optional<Refusal> refusal;         ///< The first.
-  std::map<Key, Held> at_peak;
-  std::map<Key, Held> grown;  ///< What its manager took from the device for requests of that key.
+  std::map<Key, SiteTotal> at_peak;
+  std::map<Key, SiteTotal>
+      grown;  ///< What its manager took from the device for requests of that key.
   std::vector<Request> requests;  ///< In the order of events.
   /// The most that was live in each of kParts parts of the recording, and the events at which they
   /// begin. All parts have as many allocations and frees.

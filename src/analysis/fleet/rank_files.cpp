@@ -47,6 +47,7 @@ std::string_view stem_of(std::string_view path) {
 bool is_other(const std::string& path) {
   // A folder that a killed `emmctl record` left holds more than recordings.
   if (fs::path(path).parent_path().extension() == ".raw") return !path.ends_with(".emmraw");
+  // What runs leave beside their recordings: notes, pages, pictures, scripts, output and settings.
   static constexpr std::array<std::string_view, 12> kEndings{".md",  ".txt", ".html", ".svg",
                                                              ".png", ".py",  ".sh",   ".out",
                                                              ".err", ".yml", ".yaml", ".tmp"};
@@ -80,6 +81,8 @@ struct Token {
   static constexpr std::size_t kStampDigits = 9;  // seconds since 1970 have ten
 };
 
+// Words that launchers, schedulers and loggers write before a number in the names of files: of
+// hosts, of places on one host, and of what is no rank.
 constexpr std::array<std::string_view, 6> kHosts{"node",   "host",   "machine",
                                                  "server", "worker", "ip"};
 constexpr std::array<std::string_view, 7> kPlaces{"gpu",   "cuda",      "device", "dev",

@@ -122,9 +122,9 @@ bool same_to_the_end(const Rank& a, const Rank& b) {
 /// Returns by how much a rank exceeds the median of others. `of` maps a key to its group.
 template <class K, class Of>
 std::vector<Excess> excess(const Rank& rank, const std::vector<const Rank*>& others, const Of& of,
-                           std::map<Key, Held> Rank::*figures = &Rank::at_peak) {
-  std::map<K, Held> own;
-  std::map<K, std::vector<Held>> theirs;
+                           std::map<Key, SiteTotal> Rank::*figures = &Rank::at_peak) {
+  std::map<K, SiteTotal> own;
+  std::map<K, std::vector<SiteTotal>> theirs;
   for (const auto& [key, held] : rank.*figures) {
     auto& sum = own[of(key)];
     sum.count += held.count;
@@ -183,7 +183,7 @@ std::optional<Larger> larger_of(const Rank& rank, const std::vector<const Rank*>
   for (std::size_t i = 0; i < others.size(); ++i) note(*others[i], i);
   note(rank, others.size());
   const auto own_of = [&](const Rank& of, std::size_t which) {
-    Held own;
+    SiteTotal own;
     for (const auto& [key, held] : of.at_peak) {
       const auto found = asked_by.find(key.second);
       if (found == asked_by.end() || found->second != which) continue;

@@ -33,7 +33,7 @@ std::string_view name(Reason reason) noexcept;
 struct Excess {
   std::uint32_t site = 0;
   std::uint64_t size = 0;                            ///< 0 if of several sizes.
-  std::uint64_t count = 0, bytes = 0;                ///< Of this rank.
+  std::uint64_t count = 0, bytes = 0;                ///< What this rank has.
   std::uint64_t others_count = 0, others_bytes = 0;  ///< The median of the others.
   std::uint64_t more() const noexcept { return bytes - others_bytes; }
 };
@@ -44,7 +44,7 @@ EMM_MEMBERS_OF(Excess, size, count, bytes, others_count, others_bytes)
 struct Larger {
   std::uint64_t allocations = 0, others_allocations = 0;  ///< At the peak; the others' median.
   std::uint64_t own_sizes = 0;     ///< Those whose size no other rank requests.
-  std::uint64_t bytes = 0;         ///< Of those.
+  std::uint64_t bytes = 0;         ///< Their bytes.
   std::uint64_t others_bytes = 0;  ///< Likewise for the others, each at its own peak; their median.
 };
 EMM_MEMBERS_OF(Larger, allocations, others_allocations, own_sizes, bytes, others_bytes)
@@ -70,13 +70,13 @@ struct Comparison {
   std::uint64_t reason_bytes = 0;  ///< What it has for that reason beyond the median of the others.
   Reason also = Reason::nothing;   ///< A second reason.
   std::uint64_t also_bytes = 0;
-  std::uint64_t median_used = 0;  ///< Of the others.
+  std::uint64_t median_used = 0;  ///< The others' median.
   std::vector<Excess> sites;      ///< By call site, most first.
   std::vector<Excess> keys;       ///< By call site and size.
   std::vector<Excess> grown;      ///< Likewise, of what the manager took from the device.
   std::optional<Larger> larger;
   std::optional<Spike> spike;
-  std::vector<std::optional<Parting>> partings;  ///< Of each rank, from the tightest.
+  std::vector<std::optional<Parting>> partings;  ///< Where each rank parts from the tightest.
   std::optional<Parting> parting;                ///< From the rank that is most like the tightest.
   std::vector<std::vector<std::size_t>> alike;   ///< Ranks with the same requests to the end.
   std::uint64_t even = 0;  ///< What each device would hold if all held as much.

@@ -27,7 +27,7 @@ struct Beside {
   };
   bool of_processes = false;
   bool of_reserved = false;  ///< `held` is what the manager reserved; else what was live.
-  std::optional<std::int64_t> zone_seconds{};  ///< Of the file's clock, east of UTC.
+  std::optional<std::int64_t> zone_seconds{};  ///< How far the file's clock is east of UTC.
   std::string unmatched{};                     ///< Why no times are matched; empty if they are.
   std::vector<Pair> pairs;                     ///< In the order of the file; only if matched.
   /// Where times are not matched: the least that lies outside when most is used, if there is one

@@ -44,7 +44,7 @@ struct FitCheck {
   /// back before a request fails, and those in segments that are partly in use.
   struct Inactive {
     std::string pool;
-    bool is_private = false;  ///< Of a graph or a MemPool, which keeps it while it lasts.
+    bool is_private = false;  ///< A graph or a MemPool has it, and keeps it while it lasts.
     std::uint64_t stream = 0;
     std::uint64_t returnable = 0, stuck = 0;
   };

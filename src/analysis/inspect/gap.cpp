@@ -48,7 +48,7 @@ std::vector<std::uint64_t> free_of(const std::vector<Range>& segments,
 }
 
 /// Adds up the bytes of each device, cause and call site.
-class Parts {
+class PartSums {
  public:
   void add(Beyond cause, std::uint32_t device, SiteId site, std::uint64_t bytes,
            std::uint64_t blocks) {
@@ -196,7 +196,7 @@ std::optional<Gap> gap_after(const Recording& recording, const trace::Lifetimes&
   // Blocks lie outside of every recorded segment: the recording lacks segments, and no sum is
   // right.
   if (is_negative()) return std::nullopt;
-  Parts parts;
+  PartSums parts;
   std::vector<std::vector<Range>> segments(sums.size()), blocks(sums.size());
   for (std::uint32_t i = 0; i < all.size(); ++i) {
     const auto id = static_cast<AllocId>(i);

@@ -4,11 +4,11 @@
 #include <map>
 
 #include "base/text.hpp"
+#include "bounds/bounds.hpp"
+#include "bounds/solve.hpp"
 #include "format/columns.hpp"
 #include "inspect/report_parts.hpp"
 #include "inspect/stream_need.hpp"
-#include "limit/bounds.hpp"
-#include "limit/solve.hpp"
 
 namespace emm::inspect {
 namespace {
@@ -18,7 +18,7 @@ constexpr double kGapAccepted = 0.01;
 
 /// The requests to one device.
 struct RequestsOfDevice {
-  std::vector<limit::Buffer> buffers;
+  std::vector<bounds::Buffer> buffers;
   std::uint64_t refused = 0;
 };
 
@@ -50,9 +50,9 @@ MemoryNeed bound(const trace::Lifetimes& lifetimes, std::uint32_t device,
   need.device = device;
   need.allocs = part.buffers.size() - part.refused;
   need.refused = part.refused;
-  need.peak_live = limit::requested_bound(part.buffers);
-  need.aligned = limit::aligned_bound(part.buffers, MemoryNeed::kAlignment);
-  need.paged = limit::paged_bound(part.buffers, MemoryNeed::kPage);
+  need.peak_live = bounds::requested_bound(part.buffers);
+  need.aligned = bounds::aligned_bound(part.buffers, MemoryNeed::kAlignment);
+  need.paged = bounds::paged_bound(part.buffers, MemoryNeed::kPage);
   need.no_wait = stream_need(lifetimes, device, asked);
   return need;
 }
@@ -83,8 +83,8 @@ std::vector<MemoryNeed> needs(const trace::Lifetimes& lifetimes, const Clock& cl
                               std::uint64_t search_ns, trace::CountedRequests asked) {
   std::vector<MemoryNeed> out;
   for (const auto& [device, part] : parts_of(lifetimes, asked)) {
-    const auto bracket = limit::minimal_capacity(part.buffers, kGapAccepted,
-                                                 {.clock = &clock, .time_ns = search_ns});
+    const auto bracket = bounds::minimal_capacity(part.buffers, kGapAccepted,
+                                                  {.clock = &clock, .time_ns = search_ns});
     auto need = bound(lifetimes, device, part, asked);
     need.laid_out = true;
     need.lower = bracket.lower;

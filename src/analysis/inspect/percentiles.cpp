@@ -6,6 +6,7 @@
 namespace emm::inspect {
 namespace {
 
+// The usual size, and two that say how long the tail is.
 constexpr std::array<std::uint64_t, 3> kPercents{50, 90, 99};
 
 }  // namespace

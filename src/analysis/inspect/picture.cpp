@@ -30,6 +30,7 @@ constexpr std::size_t kNameMost = 1000, kLineMost = 140, kTitleMost = 100;  // c
 constexpr std::string_view kOther = "#c9c5c1", kReserved = "#222222", kGrid = "#e4e4e4",
                            kMark = "#d62728", kQuiet = "#666666", kFree = "#eeeeee",
                            kPending = "#ffffff", kOutline = "#999999";
+// Tableau's ten colours but for red and grey, which kMark and kOther have.
 constexpr std::array<std::string_view, kGroups> kColours{
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#edc948", "#9c755f", "#ff9da7"};
 

@@ -8,15 +8,15 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "bounds/bounds.hpp"
+#include "bounds/solve.hpp"
 #include "format/columns.hpp"
-#include "limit/bounds.hpp"
-#include "limit/solve.hpp"
 
 namespace emm::inspect {
 namespace {
 
 using allocators::PoolPlan;
-using limit::Buffer;
+using bounds::Buffer;
 using trace::Op;
 
 constexpr double kPlanGap = 0.005;  // half of what a plan may take beyond the peak
@@ -101,8 +101,9 @@ std::vector<Buffer> buffers_of(const PoolPlan::Stream& stream, std::uint64_t ali
   for (std::uint64_t request = 0; request < count; ++request) {
     const auto end = stream.ends[request];
     const std::uint64_t last = end == PoolPlan::kNever ? count : end;
-    Buffer buffer{
-        .lower = request, .upper = last, .size = limit::align_up(stream.sizes[request], alignment)};
+    Buffer buffer{.lower = request,
+                  .upper = last,
+                  .size = bounds::align_up(stream.sizes[request], alignment)};
     buffer.alignment = alignment;
     // What a period carries over has its place all the time.
     if (stream.repeats() && last > count) buffer.lower = stream.period_begin, buffer.upper = count;
@@ -208,14 +209,14 @@ struct Timer {
 bool place(PoolPlan::Stream& stream, std::uint64_t alignment, std::uint64_t search_ns,
            const Clock& clock) {
   const auto buffers = buffers_of(stream, alignment);
-  const auto lower = std::max<std::uint64_t>(limit::requested_bound(buffers), 1);
+  const auto lower = std::max<std::uint64_t>(bounds::requested_bound(buffers), 1);
   // The end of the last page is no loss that a search could avoid.
   const auto gap =
       std::max(kPlanGap, static_cast<double>(PoolPlan::kPage / 2) / static_cast<double>(lower));
-  auto bracket = limit::minimal_capacity(buffers, gap, {.clock = &clock, .time_ns = search_ns});
+  auto bracket = bounds::minimal_capacity(buffers, gap, {.clock = &clock, .time_ns = search_ns});
   if (bracket.upper > kBytesMost) return false;
   stream.offsets = std::move(bracket.layout.offsets);
-  stream.bytes = limit::align_up(std::max<std::uint64_t>(bracket.upper, 1), PoolPlan::kPage);
+  stream.bytes = bounds::align_up(std::max<std::uint64_t>(bracket.upper, 1), PoolPlan::kPage);
   return true;
 }
 
@@ -235,7 +236,7 @@ Planned plan(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_
   for (std::size_t at = 0; at < streams.size(); ++at) {
     auto& all = streams[at];
     const auto share = [&] { return timer.left() / (streams.size() - at); };
-    all.peak_live_bytes = limit::requested_bound(buffers_of(all, 1));
+    all.peak_live_bytes = bounds::requested_bound(buffers_of(all, 1));
     const Planned::Stream of{.requests = all.count()};
     auto chosen = repeating(all);
     const bool repeats = chosen && place(*chosen, alignment, share(), clock);

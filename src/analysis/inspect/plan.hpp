@@ -13,7 +13,7 @@ namespace emm::inspect {
 /// A plan for a trace, and what of the trace it is for.
 struct Planned {
   struct Stream {
-    std::uint64_t requests = 0;  ///< Of the trace. The plan has fewer if the program repeats them.
+    std::uint64_t requests = 0;  ///< The trace's. The plan has fewer if the program repeats them.
   };
   allocators::PoolPlan plan;
   std::vector<Stream> streams;  ///< Beside plan.streams.

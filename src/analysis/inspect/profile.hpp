@@ -51,6 +51,7 @@ enum class Action : std::uint8_t {
   segment_unmap,
   oom,
 };
+/// As PyTorch's snapshots name them.
 inline constexpr std::array<std::string_view, 8> kActionNames{
     "alloc",        "free_requested", "free_completed", "segment_alloc",
     "segment_free", "segment_map",    "segment_unmap",  "oom"};

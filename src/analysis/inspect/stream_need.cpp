@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "limit/stream_peak.hpp"
+#include "bounds/stream_peak.hpp"
 
 namespace emm::inspect {
 namespace {
 
-using limit::StreamPeak;
+using bounds::StreamPeak;
 using trace::Op;
 
 class NeedWalk {

@@ -8,7 +8,7 @@ namespace emm::inspect {
 
 /// Returns the least that one device's part of a trace needs if memory that one stream freed serves
 /// another only where the trace orders the two. This is the sum of each stream's own peak live,
-/// lowered by order edges (see limit::StreamPeak).
+/// lowered by order edges (see bounds::StreamPeak).
 ///
 /// Edges are event_record with stream_wait or event_sync, stream_sync, device_sync, reset and the
 /// end of a context. A stream that the trace creates as a blocking one is also ordered with the

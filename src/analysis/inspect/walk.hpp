@@ -78,9 +78,9 @@ class Walk {
   /// The place of the event after which memory is as the recording found it.
   const trace::Trace::Place& first_moment_place() const noexcept { return first_moment_place_; }
 
-  /// As Recording::has_row(), of the event.
+  /// Answers what Recording::has_row() answers of the event.
   virtual bool has_row() const = 0;
-  /// As Recording::device_free(), of what the event asks for.
+  /// Answers what Recording::device_free() answers of what the event asks for.
   virtual std::optional<std::uint64_t> device_free() const = 0;
   /// Calls each(memory) for all that is live, in no order.
   virtual void each_live(const std::function<void(const LiveMemory&)>& each) const = 0;

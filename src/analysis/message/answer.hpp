@@ -24,7 +24,7 @@ struct Answer {
   std::optional<Range> lacking;    ///< What was asked for beyond that; 0: nothing.
   std::optional<Range> spare;      ///< The other way round.
   std::optional<Range> outside;    ///< On the device, not free and not the allocator's.
-  std::optional<Range> others;     ///< Of that, what other processes hold.
+  std::optional<Range> others;     ///< What other processes hold of that.
   std::vector<std::string> lead;   ///< The answer, in at most three sentences.
   std::vector<std::string> notes;  ///< What else the figures say.
   std::vector<std::string> not_told;

@@ -36,7 +36,7 @@ void Column::add_signed(std::int64_t number) {
 }
 
 void Payload::add(std::string name, std::string_view bytes) {
-  parts_.push_back({.name = std::move(name), .size = bytes.size()});
+  columns_.push_back({.name = std::move(name), .size = bytes.size()});
   bytes_ += bytes;
 }
 

@@ -23,17 +23,17 @@ class Column {
 /// position and size.
 class Payload {
  public:
-  struct Part {
+  struct Column {
     std::string name;
     std::uint64_t size = 0;  ///< In bytes, before packing.
   };
   void add(std::string name, std::string_view bytes);
-  const std::vector<Part>& parts() const noexcept { return parts_; }
+  const std::vector<Column>& columns() const noexcept { return columns_; }
   std::string packed() const;
 
  private:
   std::string bytes_;
-  std::vector<Part> parts_;
+  std::vector<Column> columns_;
 };
 
 }  // namespace emm::report

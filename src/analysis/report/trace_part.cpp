@@ -469,7 +469,7 @@ std::string recorded_with(const trace::Header& header) {
 
 void put_columns(JsonWriter& json, std::string_view name, const Payload& payload) {
   json.key(name).begin_array();
-  for (const auto& each : payload.parts())
+  for (const auto& each : payload.columns())
     json.begin_array().value(each.name).value(each.size).end_array();
   json.end_array();
 }

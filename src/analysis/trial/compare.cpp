@@ -133,8 +133,8 @@ class Contest {
       options.kept = at.kept;
       if (!options_.host_clock) return replay::Engine(trace_, **stack, options).run();
       const bool by_processor = on_simulated_device() && trace_.size() >= kEventsOfProcessorTime;
-      MeasuredStack measured(
-          **stack, by_processor ? MeasuredStack::Of::processors : MeasuredStack::Of::time);
+      MeasuredStack measured(**stack, by_processor ? MeasuredStack::Measure::processors
+                                                   : MeasuredStack::Measure::time);
       const InstructionCounter counter;
       auto summary = replay::Engine(trace_, measured, options).run();
       if (const auto count = counter.count(); timed && count)

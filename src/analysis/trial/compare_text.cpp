@@ -43,7 +43,7 @@ constexpr std::array<Mark, 4> kMarks{{
 const Mark& mark_of(Below why) { return kMarks.at(static_cast<std::size_t>(why)); }
 
 /// A manager's reserved bytes on one device, with the bounds of that device.
-struct Held {
+struct DeviceReserve {
   const log::Summary& judged;
   std::uint64_t reserved = 0;
   const inspect::MemoryNeed& need;
@@ -58,7 +58,7 @@ struct Held {
   }
 };
 
-Held held_by(const Contestant& contestant, const inspect::MemoryNeed& need) {
+DeviceReserve reserve_of(const Contestant& contestant, const inspect::MemoryNeed& need) {
   const auto& judged = contestant.judged;
   for (const auto& [device, reserved] : judged.peak_reserved_by_device) {
     if (device == need.device) return {.judged = judged, .reserved = reserved, .need = need};
@@ -129,7 +129,7 @@ void line_up_signs(Rows& rows) {
   }
 }
 
-void add_ratios(std::vector<std::string>& row, const Held& held, bool streams) {
+void add_ratios(std::vector<std::string>& row, const DeviceReserve& held, bool streams) {
   row.push_back(held.ratio(held.need.peak_live));
   if (streams) row.push_back(held.ratio(held.need.no_wait));
 }
@@ -161,7 +161,7 @@ Rows rows(const Comparison& comparison, const std::optional<RecordedPeak>& recor
     std::vector<std::string> row{each.manager, time_of(each.warm, simulated), first,
                                  each.over_first.median > 0 ? times_of(each.over_first) : "-",
                                  units::bytes(each.judged.pass.peak_reserved_bytes)};
-    if (one_device) add_ratios(row, held_by(each, comparison.needs.front()), streams);
+    if (one_device) add_ratios(row, reserve_of(each, comparison.needs.front()), streams);
     row.push_back(verdict_of(each));
     out.push_back(std::move(row));
   }
@@ -248,7 +248,7 @@ std::string devices_tables(const Comparison& comparison) {
     Rows of{{"", "reserved", "/live"}};
     if (streams) of[0].emplace_back("/no-wait");
     for (const auto& each : comparison.contestants) {
-      const auto held = held_by(each, need);
+      const auto held = reserve_of(each, need);
       std::vector<std::string> row{each.manager, units::bytes(held.reserved)};
       add_ratios(row, held, streams);
       of.push_back(std::move(row));
@@ -275,7 +275,7 @@ std::string footnotes(const Comparison& comparison, const std::optional<Recorded
   const auto shown = [&](Below why) {
     for (const auto& need : comparison.needs) {
       for (const auto& each : comparison.contestants) {
-        const auto held = held_by(each, need);
+        const auto held = reserve_of(each, need);
         if (held.below(need.peak_live) == why || held.below(need.no_wait) == why) return true;
       }
       if (recorded && comparison.needs.size() == 1 &&
@@ -448,7 +448,7 @@ std::string to_json(const Comparison& comparison, const trace::Trace& trace) {
     json.member("peak_requested_bytes", pass.peak_requested_bytes);
     json.member("peak_reserved_bytes", pass.peak_reserved_bytes);
     json.objects("devices", comparison.needs, [&](const inspect::MemoryNeed& need) {
-      const auto held = held_by(each, need);
+      const auto held = reserve_of(each, need);
       ratios_to_json(json, held.need, held.reserved,
                      [&](std::uint64_t bound) { return held.below(bound); });
     });

@@ -38,7 +38,7 @@ class Joined {
 
 }  // namespace
 
-Parts::Parts(const trace::Trace& trace) : of(trace.size()) {
+EventParts::EventParts(const trace::Trace& trace) : of(trace.size()) {
   // Numbers go to allocations first, then to handles, to streams, and to other events.
   const auto allocs = static_cast<std::uint32_t>(trace.alloc_count());
   std::uint32_t handles = 0;
@@ -77,7 +77,7 @@ Parts::Parts(const trace::Trace& trace) : of(trace.size()) {
   }
 }
 
-Draft whole(const trace::Trace& trace, const Parts& parts) {
+Draft whole(const trace::Trace& trace, const EventParts& parts) {
   Draft draft;
   draft.steps.reserve(trace.size());
   for (std::uint32_t i = 0; i < trace.size(); ++i) {

@@ -12,11 +12,11 @@ namespace emm::trial {
 /// Divides the events of a trace into parts that are kept or left out together. A part has the
 /// events of one allocation, of several that a handle or a comparison of addresses ties, of one
 /// guard, or of one stream. Any other event is a part of its own.
-struct Parts {
+struct EventParts {
   std::uint32_t count = 0;
   std::vector<std::uint32_t> of;  ///< The part of each event.
 
-  explicit Parts(const trace::Trace& trace);
+  explicit EventParts(const trace::Trace& trace);
 };
 
 /// An event of the original trace, as a smaller trace has it.
@@ -50,7 +50,7 @@ struct Draft {
 };
 
 /// Returns a draft that keeps all of `trace`.
-Draft whole(const trace::Trace& trace, const Parts& parts);
+Draft whole(const trace::Trace& trace, const EventParts& parts);
 
 /// Builds traces from drafts, for replays only. Ids are numbers, an event's line is the number of
 /// its step, counted from 1, and members that only people read are left out. `of` must outlive the

@@ -37,7 +37,7 @@ struct Fitted {
 };
 /// Says in one breath with how much each manager serves the trace. REQUIRES: there is one.
 format::Brief brief(const std::vector<Fitted>& all);
-/// For a person.
+/// Writes the answer for a person.
 std::string to_text(const Fit& fit, const FitShown& shown);
 /// "emmctl.fit/2"; of several managers "emmctl.fit-set/1".
 std::string to_json(const Fit& fit, const FitShown& shown);

@@ -25,7 +25,7 @@ struct GapRemedies {
   std::uint64_t reserved = 0;       ///< With today's settings, by the same replay.
   std::uint64_t device_calls = 0;   ///< With today's settings.
   std::vector<GapRemedy> remedies;  ///< In the order of the causes' bytes.
-  Lateness lateness{};              ///< Of the device whose frees waited longest.
+  Lateness lateness{};              ///< That of the device whose frees waited longest.
   bool interrupted = false;
 };
 
@@ -42,7 +42,7 @@ struct DeviceProgram {
 GapRemedies gap_remedies(const std::vector<DeviceProgram>& programs, const inspect::Gap& gap,
                          const std::atomic<bool>* interrupted);
 
-/// For a person, at most `width` columns wide but for names. Ends with a line feed.
+/// Writes them for a person, at most `width` columns wide but for names. Ends with a line feed.
 std::string to_text(const GapRemedies& remedies, const inspect::Gap& gap, std::size_t width);
 /// Writes a JSON object.
 std::string to_json(const GapRemedies& remedies);

@@ -340,7 +340,7 @@ class Minimizer {
   const trace::Trace& trace_;
   Examiner& examiner_;
   const MinimizeOptions& options_;
-  Parts parts_;
+  EventParts parts_;
   DraftBuilder builder_;
   Reduction reduction_;
   std::uint32_t target_ = kNone;  // The event that fails first, and must go on doing so.

@@ -31,7 +31,9 @@ Count count(const trace::Trace& trace, const Steps& steps) {
   return count;
 }
 
-Count count(const trace::Trace& trace) { return count(trace, whole(trace, Parts(trace)).steps); }
+Count count(const trace::Trace& trace) {
+  return count(trace, whole(trace, EventParts(trace)).steps);
+}
 
 bool is_of_recording(const Reduction& reduction, const ReductionShown& shown) {
   return reduction.target && trace::is_refused(shown.trace[*reduction.target]);

@@ -17,6 +17,7 @@ using trace::Members;
 using trace::Op;
 using trace::Operation;
 
+// Members that only a minimized trace has; a reader that does not know them passes them by.
 constexpr std::string_view kNote = "x-minimized", kRecordedSize = "x-recorded_size",
                            kStandsFor = "x-stands_for";
 

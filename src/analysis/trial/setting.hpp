@@ -41,7 +41,7 @@ struct Setting {
   /// device has more.
   std::function<Result<ManagerFactory>(std::uint64_t capacity)> limited{};
   Profile profile = Profile::standard;
-  std::string costs = "none";  ///< Of the simulated device's calls.
+  std::string costs = "none";  ///< What the simulated device's calls take.
   bool refusals_fail = false;  ///< From ReplayOptions.
   std::string peer_program{};  ///< This executable, for the second process of IPC sections.
   const std::atomic<bool>* interrupted = nullptr;  ///< Ends a trial after its current event.

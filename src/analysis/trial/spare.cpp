@@ -115,7 +115,7 @@ class PoolWithBlock {
   PoolWithBlock(const trace::Trace& trace, const Lifespan& lifespan, Setting setting,
                 std::uint64_t capacity)
       : builder_(trace),
-        draft_(whole(trace, Parts(trace))),
+        draft_(whole(trace, EventParts(trace))),
         setting_(std::move(setting)),
         capacity_(capacity / kStep * kStep) {
     draft_.block = ExtraBlock{.from = static_cast<std::uint32_t>(lifespan.from),

@@ -32,7 +32,7 @@ struct TogetherRow {
 /// What the processes need, and the results of each manager.
 struct Together {
   std::vector<std::string> traces;
-  std::vector<std::uint64_t> peak_live;  ///< Of each process.
+  std::vector<std::uint64_t> peak_live;  ///< One for each process.
   std::uint64_t need = 0;  ///< Sum of peak_live. At the worst offset, no manager takes less.
   bool has_times = false;  ///< All traces have times; else times are numbers of events.
   std::vector<TogetherRow> rows;

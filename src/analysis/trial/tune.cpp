@@ -118,15 +118,15 @@ class CapacitySearch {
   }
 
   /// Empty if a limit of the setting refuses a request at any capacity.
-  std::optional<FitRange> range(Look look) {
+  std::optional<FitRange> range(SearchDepth depth) {
     std::optional<FitRange> range;
     for (std::size_t i = 0; i < cases_.size(); ++i) {
       if (stops(interrupted_)) break;
       const auto end = ends(i);
       if (!end) return std::nullopt;
       const auto middle = halve(i, *end);
-      const auto safe = highest(i, *end, middle, look);
-      const auto least = lowest(i, *end, middle, look);
+      const auto safe = highest(i, *end, middle, depth);
+      const auto least = lowest(i, *end, middle, depth);
       if (!range) range = {.low = least, .likely = safe, .high = safe};
       range->low = std::min(range->low, least);
       range->high = std::max(range->high, safe);
@@ -206,8 +206,9 @@ class CapacitySearch {
     return between.served;
   }
 
-  static std::vector<std::uint64_t> distances(std::uint64_t middle, Look look) {
-    const std::uint64_t near = look == Look::closely ? 32 : 8, far = look == Look::closely ? 20 : 8;
+  static std::vector<std::uint64_t> distances(std::uint64_t middle, SearchDepth depth) {
+    const std::uint64_t near = depth == SearchDepth::closely ? 32 : 8,
+                        far = depth == SearchDepth::closely ? 20 : 8;
     const auto percent = std::max(middle / 100 / kStep * kStep, kStep);
     std::vector<std::uint64_t> found;  // the farthest first
     for (auto at = far; at > 0; --at) found.push_back(near * kStep + at * percent);
@@ -217,9 +218,10 @@ class CapacitySearch {
 
   /// Looks above `middle`, which serves: an allocator may fail with more memory where less
   /// suffices.
-  std::uint64_t highest(std::size_t i, const Between& ends, std::uint64_t middle, Look look) {
+  std::uint64_t highest(std::size_t i, const Between& ends, std::uint64_t middle,
+                        SearchDepth depth) {
     auto passed = ends.served;
-    for (const auto distance : distances(middle, look)) {
+    for (const auto distance : distances(middle, depth)) {
       if (middle + distance >= ends.served) continue;
       if (!passes(i, middle + distance))
         return halve(i, {.fails = middle + distance, .served = passed});
@@ -227,9 +229,10 @@ class CapacitySearch {
     }
     return middle;
   }
-  std::uint64_t lowest(std::size_t i, const Between& ends, std::uint64_t middle, Look look) {
+  std::uint64_t lowest(std::size_t i, const Between& ends, std::uint64_t middle,
+                       SearchDepth depth) {
     auto failed = ends.fails;
-    for (const auto distance : distances(middle, look)) {
+    for (const auto distance : distances(middle, depth)) {
       if (middle < distance + kStep || middle - distance <= ends.fails) continue;
       if (passes(i, middle - distance))
         return halve(i, {.fails = failed, .served = middle - distance});
@@ -239,7 +242,7 @@ class CapacitySearch {
   }
 
   std::vector<Case> cases_;
-  std::vector<Known> known_;  // Of each case.
+  std::vector<Known> known_;  // One for each case.
   pytorch::Settings settings_;
   const Limit limit_;
   const std::atomic<bool>* interrupted_;
@@ -564,9 +567,10 @@ Question question_of(const pytorch::Recording& recording, const pytorch::Setting
 }
 
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
-                               Limit limit, Look look, const std::atomic<bool>* interrupted) {
+                               Limit limit, SearchDepth depth,
+                               const std::atomic<bool>* interrupted) {
   const auto late = as_late(program);
-  return CapacitySearch(cases_of(program, late), settings, limit, interrupted).range(look);
+  return CapacitySearch(cases_of(program, late), settings, limit, interrupted).range(depth);
 }
 
 const Tuned* Tuning::least() const noexcept {
@@ -671,7 +675,7 @@ class SettingTrials {
   /// Searches the smallest capacity that a setting serves: about, then closely for the best.
   void search_capacities() {
     const auto searched = searched_about();
-    search(searched, Look::about);
+    search(searched, SearchDepth::about);
     std::vector<std::size_t> closely;
     for (const auto each : ranks_of(found_, has_capacity_)) {
       if (std::find(searched.begin(), searched.end(), each) == searched.end()) continue;
@@ -682,7 +686,7 @@ class SettingTrials {
       // The time is that of the size that is found now.
       if (!found_[each].served || !has_capacity_) found_[each].lost_ns.reset();
     }
-    if (!stops(options_.interrupted)) search(closely, Look::closely);
+    if (!stops(options_.interrupted)) search(closely, SearchDepth::closely);
   }
 
   /// Garbage is collected below a fraction of the device. Where none is set, the program sets it.
@@ -726,13 +730,13 @@ class SettingTrials {
     return searched;
   }
 
-  void search(const std::vector<std::size_t>& some, Look look) {
+  void search(const std::vector<std::size_t>& some, SearchDepth depth) {
     side_by_side(options_.jobs, some.size(), [&](std::size_t i) {
       auto& each = found_[some[i]];
-      each.fit = searches_[some[i]].range(look);
+      each.fit = searches_[some[i]].range(depth);
       each.interrupted = stops(options_.interrupted);
       if (!each.interrupted) add_time(each, program_, settings_[some[i]], question_.limit);
-      if (look == Look::about) told(settings_.size() + some.size());
+      if (depth == SearchDepth::about) told(settings_.size() + some.size());
     });
   }
 

@@ -91,7 +91,7 @@ Question question_of(const pytorch::Recording& recording, const pytorch::Setting
                      std::optional<std::uint64_t> event = {});
 
 /// How many capacities are tried around the one that halving finds.
-enum class Look : std::uint8_t { about, closely };
+enum class SearchDepth : std::uint8_t { about, closely };
 
 struct TuneOptions {
   Question question{};
@@ -109,14 +109,14 @@ struct TuneOptions {
 
 /// A batch by which the program fits where no setting serves it as it is.
 struct Smaller {
-  std::uint64_t eighths = 0;  ///< Of each request above kSmallSize.
+  std::uint64_t eighths = 0;  ///< What is taken off each request above kSmallSize.
   std::string manager, how;   ///< The setting that serves it then.
 };
 EMM_MEMBERS_OF(Smaller, eighths, manager, how)
 
 struct Tuning {
   Question question{};
-  std::uint64_t total = 0;      ///< Of the device; 0 if unknown.
+  std::uint64_t total = 0;      ///< Bytes of the device; 0 if unknown.
   std::uint64_t peak_live = 0;  ///< Requested bytes: no allocator needs less.
   /// Held and live before the first row. It lies where the recording found it under every setting.
   std::uint64_t before_reserved = 0, before_live = 0;
@@ -143,7 +143,7 @@ struct FirstAdvice {
   bool serves = false;       ///< The program, at the capacity that is asked about.
   bool is_today = false;     ///< Nothing is to be changed.
   bool says_today = false;   ///< The words say how today's setting fares.
-  std::string manager, how;  ///< Of the setting; `how` has lines to paste.
+  std::string manager, how;  ///< The setting; `how` has lines to paste.
   std::string words;         ///< In at most two sentences.
 };
 FirstAdvice first_advice(const Tuning& tuning);
@@ -172,7 +172,8 @@ inline constexpr std::string_view kHowPool = "import emmctl.torch; emmctl.torch.
 /// Returns the smallest capacity, to 2 MiB, at which the model serves every request, those that the
 /// recording refused included. Empty if a limit of the setting refuses one at any capacity.
 std::optional<FitRange> fit_of(const pytorch::Program& program, const pytorch::Settings& settings,
-                               Limit limit = Limit::device, Look look = Look::closely,
+                               Limit limit = Limit::device,
+                               SearchDepth depth = SearchDepth::closely,
                                const std::atomic<bool>* interrupted = nullptr);
 /// Returns the settings to try: the recording's first, then those of the options or of the
 /// documentation.

@@ -34,14 +34,15 @@ struct PoolPlan {
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // an end that does not come
   // Bytes of physical memory that a plan maps.
   static constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
-  static constexpr std::uint32_t kRequestsMost = std::uint32_t{1} << 30;  ///< Of a stream.
+  static constexpr std::uint32_t kRequestsMost = std::uint32_t{1}
+                                                 << 30;  ///< The most that a stream may have.
 
   std::string trace;
   std::uint64_t alignment = 512;  ///< A power of two. Sizes were rounded up to it.
   std::vector<Stream> streams;
 };
 
-/// As JSON, emmctl.plan/1.
+/// Writes the plan as JSON, emmctl.plan/1.
 std::string to_json(const PoolPlan& plan);
 
 /// Reads a file that to_json() wrote. Errors: io_error; parse_error, which says where, if the file

@@ -42,14 +42,14 @@ struct Failure {
   std::array<char, 4000> words{};
 };
 
-struct Run {
+struct RunFiles {
   std::vector<NamedFile> entries;
   Failure* failure = nullptr;
 };
 
 // Never destroyed, because files may be closed while the process exits.
 std::mutex& mutex = *new std::mutex;
-std::optional<Run>& run = *new std::optional<Run>;
+std::optional<RunFiles>& run = *new std::optional<RunFiles>;
 std::atomic<Failure*> failure{nullptr};  // equals run->failure; read without the lock
 
 std::string real_path(const std::string& path) {

@@ -70,7 +70,7 @@ std::optional<int> descriptor_named(const std::string& path);
 /// the run ends, so that the run fails even if the writer could not report it, like a destructor.
 void note_write_error(const Error& error) noexcept;
 std::optional<Error> write_error();
-/// For a command that has reported the failure and exits with another program's code.
+/// A command calls it that has reported the failure and exits with another program's code.
 void forget_write_error() noexcept;
 
 }  // namespace emm::run_files

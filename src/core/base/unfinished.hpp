@@ -38,7 +38,7 @@ class Unfinished {
   static void remove_all() noexcept;
 
   const std::string path_;
-  int lock_ = -1;  ///< Of a temporary folder.
+  int lock_ = -1;  ///< The file whose lock a temporary folder has; else -1.
   const pid_t maker_;
   bool whole_ = false;
 };

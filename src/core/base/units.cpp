@@ -11,6 +11,7 @@ namespace {
 
 using Unit = std::pair<std::string_view, std::uint64_t>;
 
+// As coreutils reads sizes: a letter alone counts in 1024, with a b in 1000, with ib in 1024.
 constexpr std::array<Unit, 14> kByteUnits{{{"", 1},
                                            {"b", 1},
                                            {"k", 1_KiB},

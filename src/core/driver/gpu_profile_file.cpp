@@ -20,7 +20,7 @@ namespace emm {
 namespace {
 
 /// The text of a file, and the profile whose names lie in it.
-struct Kept {
+struct ProfileText {
   std::string path, device;
   std::vector<GpuAttribute> attributes{};
   GpuProfile profile{};
@@ -40,7 +40,7 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-bool read_line(std::string_view line, Kept& kept) {
+bool read_line(std::string_view line, ProfileText& kept) {
   const auto key = take_word(line);
   if (key == "device") {
     kept.device = line;
@@ -57,7 +57,7 @@ bool read_line(std::string_view line, Kept& kept) {
 }
 
 /// The facts that the table of cards has, out of the attributes.
-void complete(Kept& kept) {
+void complete(ProfileText& kept) {
   std::sort(kept.attributes.begin(), kept.attributes.end(),
             [](const auto& a, const auto& b) { return a.number < b.number; });
   auto& profile = kept.profile;
@@ -97,14 +97,14 @@ class DriverLibrary {
 
 Result<const GpuProfile*> read_gpu_profile(const std::string& path) {
   static std::mutex one_at_a_time;
-  static auto& all = *new std::deque<Kept>;
+  static auto& all = *new std::deque<ProfileText>;
   const std::lock_guard lock(one_at_a_time);
   for (const auto& kept : all) {
     if (kept.path == path) return &kept.profile;
   }
   std::ifstream file(path);
   if (!file) return fail(Errc::usage, "{}: {}", path, std::strerror(errno));
-  Kept kept{.path = path, .device = {}};
+  ProfileText kept{.path = path, .device = {}};
   std::size_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;

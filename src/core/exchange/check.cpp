@@ -27,9 +27,9 @@ std::string said(const Id& id) {
 /// rules itself.
 class Checker final : public OperationSink {
  public:
-  enum class Of { trace, recording };
+  enum class Input { trace, recording };
 
-  Checker(const std::string& source, CheckReport& report, std::size_t limit, Of of, bool streams)
+  Checker(const std::string& source, CheckReport& report, std::size_t limit, Input of, bool streams)
       : source_(source), report_(report), limit_(limit), of_(of) {
     trace_.set_source(source);
     if (streams) trace_.keep_window(0);
@@ -382,7 +382,7 @@ class Checker final : public OperationSink {
                       context.empty() ? "without name" : context);
       }
     }
-    if (of_ == Of::recording) return;
+    if (of_ == Input::recording) return;
     if (header_.has_complete && header_.complete && !ended_) {
       warn_by_order(last_line_,
                     "no end in a trace that says it is complete: expected the operation end");
@@ -404,7 +404,7 @@ class Checker final : public OperationSink {
   const std::string& source_;
   CheckReport& report_;
   std::size_t limit_;
-  Of of_;
+  Input of_;
   Trace trace_;
   Header header_;
   std::vector<Finding> errors_, by_order_, others_;
@@ -444,7 +444,7 @@ class Checker final : public OperationSink {
 Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options, std::size_t limit,
                           bool streams) {
   CheckReport report;
-  Checker checker(source.name(), report, limit, Checker::Of::trace, streams);
+  Checker checker(source.name(), report, limit, Checker::Input::trace, streams);
   auto tolerant = options;
   tolerant.on_fault = [&](std::uint32_t line, const Error& fault) {
     checker.leave_out(line, fault);
@@ -474,7 +474,7 @@ Result<CheckReport> check(format::ByteSource& source, const ReadOptions& options
 Result<CheckReport> check(format::ByteSource& source, const Importer& importer,
                           const ImportOptions& options, std::size_t limit) {
   CheckReport report;
-  Checker checker(source.name(), report, limit, Checker::Of::recording, false);
+  Checker checker(source.name(), report, limit, Checker::Input::recording, false);
   auto counts = importer.read(source, checker, options);
   if (counts) {
     report.summary.torn = !checker.ended();  // importers write `end` only for a whole file

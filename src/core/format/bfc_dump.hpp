@@ -20,8 +20,8 @@ struct BfcLine {
   } what = Meaning::bin;
   std::uint64_t address = 0, size = 0;
   bool is_free = false;
-  std::string_view printed{};    ///< Of a request: "1.00GiB".
-  std::string_view allocator{};  ///< Of a request: "GPU_0_bfc".
+  std::string_view printed{};    ///< A request's size: "1.00GiB".
+  std::string_view allocator{};  ///< What a request was made of: "GPU_0_bfc".
 };
 std::optional<BfcLine> parse_bfc_line(std::string_view text);
 

@@ -91,6 +91,7 @@ class BlockRow {
 
  private:
   static constexpr std::size_t kBlockBytes = kBlock * sizeof(T);
+  /// The most blocks that are cut from one piece.
   static constexpr std::size_t kBlocksOfPiece =
       kBlockBytes < PieceBytes ? PieceBytes / kBlockBytes : 1;
 

@@ -14,7 +14,7 @@ struct Brief {
 
   std::vector<std::string> answer;  ///< At most three sentences. Empty ones are left out.
   std::string command;              ///< To paste into a shell. Empty if there is nothing to do.
-  std::string sides;                ///< Of columns().
+  std::string sides;                ///< As columns() takes them.
   std::vector<std::vector<std::string>> rows;
   std::string more;  ///< Names what --more shows besides.
 };

@@ -23,7 +23,7 @@ class RowWriter {
     put(std::string_view("0x"));
     end_ = std::to_chars(end_, limit(), value, 16).ptr;
   }
-  /// As printf's %p.
+  /// Writes what printf's %p writes.
   void pointer(std::uint64_t value) noexcept {
     if (value == 0) {
       put(std::string_view("(nil)"));
@@ -31,7 +31,7 @@ class RowWriter {
       hex(value);
     }
   }
-  /// As std::ostream << const void*.
+  /// Writes what std::ostream << const void* writes.
   void streamed_pointer(std::uint64_t value) noexcept {
     if (value == 0) {
       put('0');

@@ -37,7 +37,7 @@ static_assert(sizeof(Record) == 64);
 /// The state after an event, in bytes, for the log formats that have columns for it. It is that of
 /// the device of the event's context.
 struct Gauges {
-  std::uint64_t live_bytes = 0;  ///< Of device and managed memory, like live_count.
+  std::uint64_t live_bytes = 0;  ///< In device and managed memory, like live_count.
   std::uint64_t live_count = 0;
   std::uint64_t reserved_bytes = 0;
   std::uint64_t free_bytes = 0;  ///< 0 if not known.

@@ -70,12 +70,12 @@ std::optional<std::uint64_t> known(std::uint64_t value) noexcept {
   return value == EMM_NOT_KNOWN ? std::nullopt : std::optional(value);
 }
 
-struct Parts {
+struct SpecParts {
   std::string_view name, options;
 };
 
 /// Splits a spec at the last colon, unless the whole spec names a file.
-Parts split(std::string_view spec) {
+SpecParts split(std::string_view spec) {
   const auto colon = spec.rfind(':');
   if (colon == std::string_view::npos || access(std::string(spec).c_str(), F_OK) == 0)
     return {spec, {}};

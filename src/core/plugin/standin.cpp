@@ -10,6 +10,7 @@
 namespace emm::plugin {
 namespace {
 
+// Beside the program: in a build folder, and as installed.
 constexpr std::array kPlaces{"../standin/", "../lib/emmctl/standin/"};
 
 }  // namespace

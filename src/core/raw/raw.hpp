@@ -14,6 +14,7 @@
 /// are little-endian.
 namespace emm::record {
 
+/// A copy in text mode changes the last two bytes, so that it is seen.
 inline constexpr char kMagic[8] = {'e', 'm', 'm', 'r', 'a', 'w', '\r', '\n'};
 inline constexpr std::uint32_t kVersion = 2;  ///< Version 1 had no FileHeader::full.
 /// Two pages: FileHeader fits, and a block begins at a page.
@@ -144,7 +145,7 @@ enum class Call : std::uint16_t {
 /// memory, a stream or a handle takes its place after the driver has answered; a call that ends
 /// one takes it before it calls the driver. In this order no address is live twice, and none is
 /// freed while it is not live. `seq` is written last, so a record that has one is complete.
-struct Record {
+struct CallRecord {
   std::uint64_t seq;
   std::uint64_t ticks;     ///< When the call began, in FileHeader's ticks.
   std::uint32_t duration;  ///< Ticks that it took; the largest number if it took longer.
@@ -159,7 +160,7 @@ struct Record {
                          ///< default stream.
   std::uint64_t extra;
 };
-static_assert(sizeof(Record) == 64 && std::is_trivially_copyable_v<Record>);
+static_assert(sizeof(CallRecord) == 64 && std::is_trivially_copyable_v<CallRecord>);
 
 namespace record_flag {
 /// `emmctl run` failed the call before it reached the driver.
@@ -181,10 +182,10 @@ struct BlockHeader {
   std::uint64_t number;   ///< Its place in the file, from 1.
   std::uint64_t reserved[2];
 };
-static_assert(sizeof(BlockHeader) == sizeof(Record));
+static_assert(sizeof(BlockHeader) == sizeof(CallRecord));
 inline constexpr std::uint64_t kBlockMagic = 0x6b636f6c62776172;  // "rawblock"
 // One place is the BlockHeader's.
-inline constexpr std::size_t kBlockRecords = kBlockBytes / sizeof(Record) - 1;
+inline constexpr std::size_t kBlockRecords = kBlockBytes / sizeof(CallRecord) - 1;
 
 /// The first page of a file.
 struct FileHeader {

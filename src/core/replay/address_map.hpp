@@ -28,6 +28,7 @@ class AddressMap {
   void clear() noexcept;
 
  private:
+  /// The begins of a leaf fill eight cache lines, and six halvings find one.
   static constexpr std::size_t kLeafSize = 64;
   struct Leaf {
     std::size_t count = 0;

@@ -28,6 +28,7 @@ class AddressShards {
   void erase(std::uint64_t begin, std::uint64_t size, std::uint32_t number);
 
  private:
+  /// 256 MiB: a smaller allocation lies in one window or two, and takes as many locks.
   static constexpr unsigned kWindowBits = 28;
   /// Neighbouring windows have different maps. Distant parts of the address space share no map, so
   /// that a thread with memory in one part has its maps' cache lines for itself.

@@ -4,8 +4,8 @@
 
 namespace emm::replay {
 
-ContextSet::ContextSet(ReplayState& state, ReplayClock& clock, Stack& stack, order::Checker* order,
-                       const LiveSet& live, bool logged)
+ContextSet::ContextSet(ReplayState& state, ReplayClock& clock, Stack& stack,
+                       stream_order::Checker* order, const LiveSet& live, bool logged)
     : state_(state), clock_(clock), stack_(stack), live_(live), logged_(logged) {
   for (const auto& context : state.trace.contexts()) {
     contexts_.push_back(std::make_unique<ContextState>(context.device, reports_, order));

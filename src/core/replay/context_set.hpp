@@ -16,7 +16,7 @@ class ContextSet {
  public:
   /// `order` may be null. With `logged`, a context measures its device's capacity when it opens.
   /// All arguments must outlive this, except `live`, which must live while threads replay.
-  ContextSet(ReplayState& state, ReplayClock& clock, Stack& stack, order::Checker* order,
+  ContextSet(ReplayState& state, ReplayClock& clock, Stack& stack, stream_order::Checker* order,
              const LiveSet& live, bool logged);
 
   ContextState& operator[](ContextId id) noexcept { return *contexts_[index(id)]; }

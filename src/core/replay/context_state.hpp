@@ -7,11 +7,11 @@
 
 #include "emm/context.hpp"
 #include "emm/manager_observer.hpp"
-#include "order/checker.hpp"
 #include "replay/address_map.hpp"
 #include "replay/address_shards.hpp"
 #include "replay/engine.hpp"
 #include "replay/manager_reports.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::replay {
 
@@ -44,7 +44,7 @@ struct DeviceState {
 class ContextState final : public ManagerObserver {
  public:
   /// `order` learns the names of streams and watches the driver; it may be null.
-  ContextState(std::uint32_t device, ManagerReports& reports, order::Checker* order) noexcept
+  ContextState(std::uint32_t device, ManagerReports& reports, stream_order::Checker* order) noexcept
       : device_(device), reports_(reports), order_(order) {}
   ContextState(const ContextState&) = delete;
   ContextState& operator=(const ContextState&) = delete;
@@ -103,7 +103,7 @@ class ContextState final : public ManagerObserver {
 
   std::uint32_t device_;
   ManagerReports& reports_;
-  order::Checker* order_;
+  stream_order::Checker* order_;
   std::vector<std::unique_ptr<Context>> destroyed_;
   std::unique_ptr<Context> context_;
   Driver* driver_ = nullptr;

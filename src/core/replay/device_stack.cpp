@@ -192,7 +192,7 @@ int DeviceStack::place_of(std::uint32_t ordinal) const {
 
 Result<std::unique_ptr<Context>> DeviceStack::make_context(std::uint32_t device,
                                                            ManagerObserver* observer,
-                                                           order::Checker* order) {
+                                                           stream_order::Checker* order) {
   auto opened = platform_->open(place_of(device));
   if (!opened) return std::move(opened).error();
   if (order != nullptr) *opened = order->watch(std::move(*opened), device);

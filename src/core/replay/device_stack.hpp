@@ -49,7 +49,7 @@ class DeviceStack final : public replay::Stack {
   ~DeviceStack() override;
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order = nullptr) override;
+                                                stream_order::Checker* order = nullptr) override;
   Clock& clock() override { return platform_->clock(); }
   Result<std::unique_ptr<replay::Peer>> start_peer(std::uint32_t device) override;
   std::string describe_manager() const override { return options_.manager.name; }

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "log/summary_bytes.hpp"
-#include "replay/kept.hpp"
+#include "replay/kept_header.hpp"
 #include "replay/replay_run.hpp"
 
 namespace emm::replay {
@@ -21,14 +21,16 @@ struct Engine::State {
 std::unique_ptr<Engine::State, Engine::End> Engine::begin(const trace::Trace& trace, Stack& stack,
                                                           ReplayOptions options,
                                                           log::RecordSink* log) {
-  static_assert(sizeof(State) <= Kept::kRunBytes && sizeof(Kept) <= Kept::kRunBytes);
+  static_assert(sizeof(State) <= KeptHeader::kRunBytes &&
+                sizeof(KeptHeader) <= KeptHeader::kRunBytes);
   const auto kept = options.kept;
   if (kept.empty()) {
     return {new State(trace, stack, std::move(options), log), End{}};
   }
   EMM_ASSERT(kept.size() == kKeptBytes);
-  new (kept.data()) Kept;
-  auto* state = new (kept.data() + Kept::kRunBytes) State(trace, stack, std::move(options), log);
+  new (kept.data()) KeptHeader;
+  auto* state =
+      new (kept.data() + KeptHeader::kRunBytes) State(trace, stack, std::move(options), log);
   return {state, End{.in_place = true}};
 }
 
@@ -50,16 +52,17 @@ Result<log::Summary> Engine::run() { return state_->run.run(); }
 std::optional<log::Summary> found_so_far(std::span<const std::byte> kept, const trace::Trace& trace,
                                          log::Abnormal how) {
   // Only numbers of the run are read: its pointers are invalid without its process.
-  const auto& header = *reinterpret_cast<const Kept*>(kept.data());
-  if (header.phase.load() == Kept::Phase::none) return std::nullopt;
+  const auto& header = *reinterpret_cast<const KeptHeader*>(kept.data());
+  if (header.phase.load() == KeptHeader::Phase::none) return std::nullopt;
   const auto which = header.current.load() % 2;
-  const auto size = std::min<std::uint64_t>(header.sizes[which], Kept::kSummaryBytes);
-  const auto bytes = kept.subspan(Kept::summary_at(which), static_cast<std::size_t>(size));
+  const auto size = std::min<std::uint64_t>(header.sizes[which], KeptHeader::kSummaryBytes);
+  const auto bytes = kept.subspan(KeptHeader::summary_at(which), static_cast<std::size_t>(size));
   auto summary =
       log::summary_from_bytes({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!summary) return std::nullopt;
-  const auto& run = reinterpret_cast<const Engine::State*>(kept.data() + Kept::kRunBytes)->run;
-  if (header.phase.load() == Kept::Phase::running) {
+  const auto& run =
+      reinterpret_cast<const Engine::State*>(kept.data() + KeptHeader::kRunBytes)->run;
+  if (header.phase.load() == KeptHeader::Phase::running) {
     run.add_numbers(*summary);
     if (run.has_threads()) {
       summary->notes.emplace_back(

@@ -13,8 +13,8 @@
 #include "emm/manager_observer.hpp"
 #include "log/record.hpp"
 #include "log/summary.hpp"
-#include "order/checker.hpp"
 #include "replay/peer.hpp"
+#include "stream_order/checker.hpp"
 #include "trace/trace.hpp"
 
 namespace emm {
@@ -68,7 +68,7 @@ class Stack {
   /// is given, it observes the driver calls below all else. The Stack must outlive the context.
   virtual Result<std::unique_ptr<Context>> make_context(std::uint32_t device,
                                                         ManagerObserver* observer,
-                                                        order::Checker* order = nullptr) = 0;
+                                                        stream_order::Checker* order = nullptr) = 0;
   virtual Clock& clock() = 0;
   /// The simulated device's clock if clock() is another one; else null.
   virtual const Clock* model_clock() { return nullptr; }

@@ -74,13 +74,14 @@ Outcome outcome_of(const Error& error) noexcept {
   return Outcome::error;
 }
 
-void keep_summary(std::span<std::byte> memory, Kept::Phase phase, const log::Summary& summary) {
+void keep_summary(std::span<std::byte> memory, KeptHeader::Phase phase,
+                  const log::Summary& summary) {
   if (memory.empty()) return;
-  auto& kept = *reinterpret_cast<Kept*>(memory.data());
+  auto& kept = *reinterpret_cast<KeptHeader*>(memory.data());
   const auto bytes = log::to_bytes(summary);
-  if (bytes.size() > Kept::kSummaryBytes) return;
+  if (bytes.size() > KeptHeader::kSummaryBytes) return;
   const auto other = 1 - kept.current.load();
-  std::memcpy(memory.data() + Kept::summary_at(other), bytes.data(), bytes.size());
+  std::memcpy(memory.data() + KeptHeader::summary_at(other), bytes.data(), bytes.size());
   kept.sizes[other] = bytes.size();
   kept.current.store(other);
   kept.phase.store(phase);
@@ -122,7 +123,7 @@ void Judge::count_against_recording(const Event& event, Outcome outcome) noexcep
 
 void Judge::set_first_failure(Outcome outcome, const std::string& words) {
   summary.first_failure = capture(outcome, words);
-  keep(Kept::Phase::running);
+  keep(KeptHeader::Phase::running);
 }
 
 void Judge::judge(const Event& event, Outcome outcome, const Error* error) {
@@ -189,7 +190,7 @@ void Judge::add_violation(log::Violation::Kind kind, const std::string& words) {
   const auto at = state_.at;
   const auto line = state_.trace.holds(at) ? state_.trace[at].line : 0;
   summary.violations.push_back({.kind = kind, .event = at, .line = line, .words = words});
-  keep(Kept::Phase::running);
+  keep(KeptHeader::Phase::running);
 }
 
 void Judge::count_declined(Op op, const std::string& why) {
@@ -199,7 +200,7 @@ void Judge::count_declined(Op op, const std::string& why) {
       std::find_if(declined.begin(), declined.end(), [&](const auto& one) { return one.op == op; });
   if (found == declined.end()) found = declined.insert(found, {.op = op, .count = 0, .why = why});
   ++found->count;
-  keep(Kept::Phase::running);
+  keep(KeptHeader::Phase::running);
 }
 
 void Judge::judge_reports(log::Pass& pass) {

@@ -7,7 +7,7 @@
 #include "replay/accounts.hpp"
 #include "replay/context_set.hpp"
 #include "replay/holdings.hpp"
-#include "replay/kept.hpp"
+#include "replay/kept_header.hpp"
 #include "replay/record_log.hpp"
 #include "replay/replay_clock.hpp"
 #include "replay/replay_state.hpp"
@@ -65,7 +65,7 @@ class Judge {
   /// Describes the event being executed, and the state before it.
   log::Failure capture(trace::Outcome outcome, std::string error);
   /// Stores the findings so far where another process can read them.
-  void keep(Kept::Phase phase) { keep_summary(state_.options.kept, phase, summary); }
+  void keep(KeptHeader::Phase phase) { keep_summary(state_.options.kept, phase, summary); }
 
  private:
   bool is_expected_failure(const trace::Event& event, trace::Outcome outcome) const noexcept;

@@ -6,7 +6,7 @@ namespace emm {
 
 Result<std::unique_ptr<Context>> MeasuredStack::make_context(std::uint32_t device,
                                                              ManagerObserver* observer,
-                                                             order::Checker* order) {
+                                                             stream_order::Checker* order) {
   return of_.make_context(device, observer, order);
 }
 

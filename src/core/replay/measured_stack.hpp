@@ -9,13 +9,13 @@ namespace emm {
 class MeasuredStack final : public replay::Stack {
  public:
   /// Wall time, or the processor time of this process.
-  enum class Of : std::uint8_t { time, processors };
-  explicit MeasuredStack(replay::Stack& of, Of what = Of::time) : of_(of), what_(what) {}
+  enum class Measure : std::uint8_t { time, processors };
+  explicit MeasuredStack(replay::Stack& of, Measure what = Measure::time) : of_(of), what_(what) {}
 
   Result<std::unique_ptr<Context>> make_context(std::uint32_t device, ManagerObserver* observer,
-                                                order::Checker* order) override;
+                                                stream_order::Checker* order) override;
   Clock& clock() override {
-    return what_ == Of::time ? static_cast<Clock&>(clock_) : processor_clock_;
+    return what_ == Measure::time ? static_cast<Clock&>(clock_) : processor_clock_;
   }
   const Clock* model_clock() override {
     return of_.clock().kind() == "simulated" ? &of_.clock() : nullptr;
@@ -28,7 +28,7 @@ class MeasuredStack final : public replay::Stack {
 
  private:
   replay::Stack& of_;
-  Of what_;
+  Measure what_;
   SteadyClock clock_;
   ProcessorClock processor_clock_;
 };

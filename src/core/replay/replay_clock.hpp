@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
-#include "order/checker.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::replay {
 
@@ -62,7 +62,7 @@ class ExcludedTime {
 
 /// For driver calls of the engine itself: excludes the time, and the calls order nothing for the
 /// checker.
-struct EngineWork : ExcludedTime, order::Quiet {
+struct EngineWork : ExcludedTime, stream_order::Quiet {
   using ExcludedTime::ExcludedTime;
 };
 

@@ -25,7 +25,7 @@ struct ReplayCore {
   ReplayState state;
   ReplayClock clock;
   Accounts accounts;
-  const std::unique_ptr<order::Checker> checker;  ///< Null if all work is on one stream.
+  const std::unique_ptr<stream_order::Checker> checker;  ///< Null if all work is on one stream.
   ContextSet contexts;
   Holdings held;
   RecordLog log;

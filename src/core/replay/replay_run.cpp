@@ -22,7 +22,7 @@ Result<log::Summary> ReplayRun::run() {
   auto& state = core_.state;
   const CurrentEvent current(state.at);
   describe_run();
-  core_.judge.keep(Kept::Phase::running);
+  core_.judge.keep(KeptHeader::Phase::running);
   if (state.has_threads) {
     if (auto begun = begin_threads(); !begun) return begun.error();
   }
@@ -391,7 +391,7 @@ void ReplayRun::finish() {
   core_.contexts.for_each_open([&](ContextState& context) {
     summary.reports += context.context().memory_manager().report();
   });
-  core_.judge.keep(Kept::Phase::over);
+  core_.judge.keep(KeptHeader::Phase::over);
   // A manager frees its memory when it ends, which may fail.
   for (const auto& context : core_.contexts.all()) context->end();
   core_.judge.judge_reports(summary.pass);

@@ -35,13 +35,13 @@ std::optional<StreamId> find_per_thread(const trace::Trace& trace) {
   return static_cast<StreamId>(found - names.begin());
 }
 
-std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
-                                                   const ReplayOptions& options) {
+std::unique_ptr<stream_order::Checker> make_order_checker(const trace::Trace& trace,
+                                                          const ReplayOptions& options) {
   if (!options.checks || !has_several_streams(trace)) return nullptr;
-  auto checker = std::make_unique<order::Checker>(&current_event);
+  auto checker = std::make_unique<stream_order::Checker>(&current_event);
   if (trace.is_window()) {  // a hazard's events may have left the window when it is found
     checker->tell_of_each(
-        [&trace](std::uint32_t id, bool ended, order::AllocationDescription& description) {
+        [&trace](std::uint32_t id, bool ended, stream_order::AllocationDescription& description) {
           const auto at = current_event();
           const auto* event = at < trace.size() ? &trace[at] : nullptr;
           const auto line = event != nullptr ? event->line : 0;
@@ -144,7 +144,7 @@ void StreamOrder::finish_all_work() {
   });
 }
 
-std::string StreamOrder::describe(const order::Hazard& hazard) const {
+std::string StreamOrder::describe(const stream_order::Hazard& hazard) const {
   const auto& trace = state_.trace;
   if (trace.is_window()) {
     const auto& description = hazard.description;
@@ -176,7 +176,7 @@ void StreamOrder::report_hazards() {
     return tag < trace.streams().size() ? text::format("stream {}", trace.streams()[tag])
                                         : std::string("a stream of the manager's");
   };
-  using How = order::Hazard::How;
+  using How = stream_order::Hazard::How;
   for (const auto& hazard : checker_->take_found()) {
     ++accounts_.pass.hazards;
     const auto work = text::format("the work on {} of {}", stream(hazard.stream), describe(hazard));

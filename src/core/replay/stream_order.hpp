@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "order/checker.hpp"
 #include "replay/context_set.hpp"
 #include "replay/holdings.hpp"
 #include "replay/judge.hpp"
 #include "replay/replay_clock.hpp"
 #include "replay/replay_state.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::replay {
 
@@ -20,8 +20,8 @@ namespace emm::replay {
 std::optional<StreamId> find_per_thread(const trace::Trace& trace);
 
 /// A checker of stream order for the trace; null if all its work is on one stream.
-std::unique_ptr<order::Checker> make_order_checker(const trace::Trace& trace,
-                                                   const ReplayOptions& options);
+std::unique_ptr<stream_order::Checker> make_order_checker(const trace::Trace& trace,
+                                                          const ReplayOptions& options);
 
 /// Tells the checker what the trace does with memory on streams, and reports the hazards. Before
 /// each free it adds the ordering that the recorded program must have had. One thread at a time.
@@ -36,7 +36,7 @@ class StreamOrder {
 
   /// `checker` may be null; then only the functions of the first group may be called.
   StreamOrder(ReplayState& state, ReplayClock& clock, Accounts& accounts, ContextSet& contexts,
-              Holdings& held, Judge& judge, order::Checker* checker)
+              Holdings& held, Judge& judge, stream_order::Checker* checker)
       : state_(state),
         clock_(clock),
         accounts_(accounts),
@@ -47,7 +47,7 @@ class StreamOrder {
         per_thread_(find_per_thread(state.trace)) {}
 
   bool is_checked() const noexcept { return checker_ != nullptr; }
-  order::Checker& checker() noexcept { return *checker_; }
+  stream_order::Checker& checker() noexcept { return *checker_; }
   Stream stream_of(const trace::Event& event) const noexcept {
     return {event.stream, event.stream == per_thread_ ? event.thread : ThreadId{}};
   }
@@ -77,7 +77,7 @@ class StreamOrder {
   bool is_of_other_thread(const Stream& stream) const noexcept;
   void make_wait(ContextState& context, StreamHandle stream, StreamHandle other);
   void make_owner_wait(const Live& live, StreamHandle stream);
-  std::string describe(const order::Hazard& hazard) const;
+  std::string describe(const stream_order::Hazard& hazard) const;
 
   ReplayState& state_;
   ReplayClock& clock_;
@@ -85,7 +85,7 @@ class StreamOrder {
   ContextSet& contexts_;
   Holdings& held_;
   Judge& judge_;
-  order::Checker* const checker_;
+  stream_order::Checker* const checker_;
   const std::optional<StreamId> per_thread_;
   std::map<AllocId, std::vector<Stream>> users_;
   std::uint64_t refused_ = 0;

@@ -18,6 +18,7 @@ constexpr Field words(std::string_view Operation::*at) {
   return {.type = FieldType::text, .text = at};
 }
 constexpr Field id(Id Operation::*at) { return {.type = FieldType::id, .id = at}; }
+/// A member that readers and writers treat by its name.
 constexpr Field kSpecial{};
 
 // In the order of Member.

@@ -9,6 +9,7 @@ namespace {
 
 using enum Member;
 
+// Any operation may have these.
 constexpr Members kCommon(seq, enter, exit, time_ns, duration_ns, process, thread, context, device,
                           layer, api, parent, site, label, result, expect, extension);
 constexpr Members kNone;

@@ -258,7 +258,7 @@ class Trace final : public OperationSink {
   // Fewer are a state, not a recording of a program.
   static constexpr std::uint32_t kRequestsMin = 2;
   std::size_t beginning_ = 0;
-  std::uint32_t requests_ = 0;  ///< Of the program, counted up to kRequestsMin.
+  std::uint32_t requests_ = 0;  ///< The program's, counted up to kRequestsMin.
   bool in_beginning_ = true;
   FaultHandler on_fault_;
   std::unique_ptr<Building> building_;

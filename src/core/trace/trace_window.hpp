@@ -91,12 +91,12 @@ struct Trace::Window {
   std::vector<Detail> passing;  ///< The details of the events in the window, a ring.
   std::uint32_t passing_next = 0;
 
-  // As in judge():
+  // judge() has these for a whole trace:
   std::vector<std::uint64_t> resets, live_there, deferred;
   std::vector<ContextId> exported;
   std::uint64_t live = 0, asked = 0;
   bool any_reset = false;
-  // As in make_times_relative():
+  // make_times_relative() has these for a whole trace:
   std::optional<std::uint64_t> start;
   std::uint64_t last_time = 0;
 

@@ -24,6 +24,7 @@
 namespace emm::cli {
 namespace {
 
+// What programs open: the soname, and the name of a development package.
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr const char* kOtherName = "libcuda.so";
 
@@ -87,6 +88,7 @@ void wake(int signal, siginfo_t*, void*) {
   errno = before;
 }
 
+// What a scheduler or a user sends to emmctl and means for the program.
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT};
 
 /// Installs our own signal handlers while the program runs.

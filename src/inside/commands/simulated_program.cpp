@@ -36,9 +36,11 @@
 namespace emm::cli {
 namespace {
 
+// Beside each library that is made here: how often each function was called, and their names.
 constexpr std::string_view kCounts = ".counts", kNames = ".names";
 constexpr const char* kFolderVariable = "EMM_STANDIN_FOLDER";
 
+// All that <cuda.h> declares: a program that is bound when it is loaded finds each that it names.
 constexpr std::string_view kDriverFunctions[] = {
 #include "commands/driver_functions.def"
 };

@@ -121,7 +121,7 @@ class AddressedMemory {
   static constexpr auto kNoLimit = std::numeric_limits<std::uint64_t>::max();  // bytes
   std::mutex limits_;  ///< Guards the next two. Held while a request with a limit enters a shard.
   std::uint64_t limit_ = kNoLimit;
-  std::uint64_t expected_bytes_ = 0;  ///< Of requests that are not in the shards yet.
+  std::uint64_t expected_bytes_ = 0;  ///< What requests take that are not in the shards yet.
 
   std::mutex waits_;  ///< Guards the next one, and kWaits.
   std::deque<DeferredFree> waiting_;

@@ -94,7 +94,7 @@ class HeldMemory {
     /// match.
     std::atomic<std::uint32_t> generation{0};
     std::uint32_t number = 0;
-    Slot* next = nullptr;  ///< Of the idle slots; the holder's of the list.
+    Slot* next = nullptr;  ///< The next idle slot; while it is held, the next of the holder's list.
   };
   /// Idle slots of the thread `owner`. No other thread touches them until that one has ended and
   /// has a successor of the same address. `first` is stored and loaded in order for that successor.

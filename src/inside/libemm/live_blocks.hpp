@@ -129,7 +129,7 @@ class LiveBlocks {
   std::size_t mask_ = 0;
   std::vector<LiveBlock> blocks_;  ///< Half as many.
   std::vector<std::uint32_t>
-      idle_;  ///< Of blocks_; those before count_ are in use, and stale here.
+      idle_;  ///< Numbers in blocks_. The first count_ are in use, so that these entries are stale.
   std::size_t count_ = 0;
   std::atomic<std::uint64_t> bytes_{0};
 };

@@ -26,7 +26,7 @@ Code in_context(MakeCall call) {
   return answer ? Machine::kSuccess : answer.error().native;
 }
 
-/// Likewise for a call that returns a value; passes that to `take`.
+/// Makes a call that returns a value, and passes the value to `take`.
 template <class MakeCall, class Take>
 Code in_context(MakeCall call, Take take) {
   return in_context([&](Driver& driver) {
@@ -36,7 +36,7 @@ Code in_context(MakeCall call, Take take) {
   });
 }
 
-/// Likewise for a query. False becomes the code "not ready".
+/// Makes a query. False becomes the code "not ready".
 template <class MakeCall>
 Code ask(MakeCall call) {
   bool yes = false;

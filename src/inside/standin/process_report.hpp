@@ -9,7 +9,7 @@ namespace emm::standin {
 
 struct DeviceReport {
   std::uint64_t total = 0;    ///< Bytes of the device.
-  std::uint64_t context = 0;  ///< Of these, never free.
+  std::uint64_t context = 0;  ///< Bytes of total that are never free.
   std::uint64_t peak = 0;     ///< The most that the process held at a time.
   std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
   std::uint64_t first_refused_size = 0;
@@ -24,7 +24,7 @@ struct CommunicatorReport {
 };
 
 struct ProcessReport {
-  // Of the layout: another emmctl's report is left out.
+  // Changes with the layout: a report of another version is left out.
   static constexpr std::uint64_t kVersion = 5;
   static constexpr int kMostDevices = 64;  // a report has a fixed size, as it lies in shared memory
   // Those beyond are counted and not described.
@@ -37,11 +37,11 @@ struct ProcessReport {
   std::uint64_t unread = 0;   ///< Bytes that came to the device and were not kept.
   std::uint64_t tables = 0;   ///< Questions of a static cudart that were not answered.
   std::uint64_t waited = 0;   ///< Bytes that a loop read again and again; it was ended.
-  std::uint64_t ranks = 0;    ///< Of the program; 0: it is none of several.
+  std::uint64_t ranks = 0;    ///< How many the program has; 0: it is none of several.
   std::uint64_t rank = 0;     ///< That of the process among them.
   std::uint64_t copies = 0;   ///< Collectives that got its own values for those of absent ranks.
   std::uint64_t nothing = 0;  ///< Receives and roots of which absent ranks had the values.
-  std::uint64_t communicators = 0;  ///< Of several ranks; those beyond the most are only counted.
+  std::uint64_t communicators = 0;  ///< Those with several ranks; below, the first of them.
   std::uint64_t channels = 0;       ///< NCCL_MAX_NCHANNELS; 0: NCCL chooses.
   CommunicatorReport communicator[kMostCommunicators];
   char command[64] = {};  ///< The name of the program.
@@ -52,7 +52,7 @@ struct ProcessReport {
 inline constexpr const char* kProgramFolder = "EMM_STANDIN_PROGRAM";
 /// A copy to the device that is larger than this keeps no content: the device reads as zero there.
 inline constexpr std::uint64_t kKeptContent = std::uint64_t{1} << 20;
-/// Likewise each copy while the devices' content takes more of the host than this.
+/// No copy keeps content while the devices' content takes more of the host than this.
 inline constexpr std::uint64_t kMostContent = std::uint64_t{1} << 30;
 
 /// A program that reads the same small piece this often, while nothing is written, waits in a loop

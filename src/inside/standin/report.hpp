@@ -16,7 +16,7 @@ class Report {
  public:
   /// Null unless the environment names a folder of reports, and a file can be made there.
   static Report* of_this_process() noexcept;
-  /// In a forked child: the parent's is not its own.
+  /// A forked child calls it, because the parent's report is not its own.
   static void forget() noexcept;
 
   /// A hook that notes in the report what the calls of device `ordinal` came to. `driver` is that

@@ -14,9 +14,9 @@
 #include "driver/call.hpp"
 #include "driver/decorate/call_log.hpp"
 #include "format/json_writer.hpp"
-#include "order/watch.hpp"
 #include "plugin/imported_manager.hpp"
 #include "plugin/running_call.hpp"
+#include "stream_order/watch.hpp"
 
 namespace emm::conformance {
 namespace {
@@ -243,11 +243,11 @@ StreamHandle Bench::stream() {
   return *made;
 }
 
-order::Checker& Bench::watch_order() {
+stream_order::Checker& Bench::watch_order() {
   EMM_ASSERT(!manager_);
-  order_ = std::make_unique<order::Checker>([]() noexcept -> std::uint64_t { return 0; });
+  order_ = std::make_unique<stream_order::Checker>([]() noexcept -> std::uint64_t { return 0; });
   ordered_ = order_->watch(watched_device(), 0);
-  tapped_order_ = std::make_unique<order::Watch>(*order_, 0);
+  tapped_order_ = std::make_unique<stream_order::Watch>(*order_, 0);
   tapped_.set_order_hook(*tapped_order_);
   return *order_;
 }
@@ -746,7 +746,6 @@ void Bench::judge_extent(const BenchMemory& block) {
     return;
   }
   while (at < end) {
-    constexpr std::int32_t kIllegalAddress = 700;
     const auto range = opened_.driver->mem_get_address_range({at});
     if (!range && range.error().native == kIllegalAddress) return;  // the context is lost
     if (!range) break;
@@ -1142,8 +1141,8 @@ Verdict Bench::verdict() const {
   return {.kind = Verdict::Kind::pass};
 }
 
-std::string describe(const order::Hazard& hazard) {
-  using How = order::Hazard::How;
+std::string describe(const stream_order::Hazard& hazard) {
+  using How = stream_order::Hazard::How;
   const auto end = hazard.how == How::handed_out
                        ? text::format("was handed out as block {}", hazard.to)
                    : hazard.how == How::unmapped ? std::string("was unmapped")

@@ -16,6 +16,7 @@
 #include "base/prng.hpp"
 #include "base/text_format.hpp"
 #include "conformance/bench_memory.hpp"
+#include "conformance/cuda_results.hpp"
 #include "conformance/stub_driver.hpp"
 #include "conformance/subject.hpp"
 #include "conformance/verdict.hpp"
@@ -23,7 +24,7 @@
 #include "driver/call.hpp"
 #include "emm/defer_cleanup.hpp"
 #include "emm/memory_pointer.hpp"
-#include "order/checker.hpp"
+#include "stream_order/checker.hpp"
 
 namespace emm::conformance {
 
@@ -191,7 +192,7 @@ class Bench {
   // The device.
 
   Driver& driver() noexcept { return watched_; }  ///< The device as the manager sees it.
-  /// Without the watch and the stub, for the check's own use.
+  /// The device without the watch and the stub, for the check's own calls.
   Driver& device() noexcept { return *opened_.driver; }
   Runtime* runtime() noexcept { return runtime_ ? &*runtime_ : nullptr; }
   Platform& platform() noexcept { return *platform_; }
@@ -203,7 +204,7 @@ class Bench {
   StreamHandle stream();  ///< Makes a stream that lives as long as the bench.
   /// Checks stream order from here on. Must be called before the manager is made. The checker hears
   /// the driver calls of the manager and of ordered(); the check tells it about memory.
-  order::Checker& watch_order();
+  stream_order::Checker& watch_order();
   /// The driver that the checker hears. Requires watch_order().
   Driver& ordered() noexcept { return *ordered_.driver; }
   bool is_simulated() const noexcept;
@@ -398,7 +399,7 @@ class Bench {
   Tapped tapped_;
   ForwardingDriver watched_;
   std::optional<ForwardingRuntime> runtime_;
-  std::unique_ptr<order::Checker> order_;
+  std::unique_ptr<stream_order::Checker> order_;
   std::unique_ptr<CallHook> tapped_order_;
   OpenedDevice ordered_;
   RecordingObserver observer_;
@@ -451,6 +452,6 @@ inline bool is_kept(std::optional<std::uint64_t> before, std::optional<std::uint
 }
 
 /// What happened to the memory of a block before the work on it was known to be done.
-std::string describe(const order::Hazard& hazard);
+std::string describe(const stream_order::Hazard& hazard);
 
 }  // namespace emm::conformance

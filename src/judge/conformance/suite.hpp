@@ -61,10 +61,10 @@ using Judge = std::function<Verdict(const Clause&, const Subject&)>;
 Report run_suite(const Subject& subject, const Selection& selection, const Judge& with = judge,
                  const std::function<bool(const Clause&)>& before = {});
 
-/// For a person: shows failures in full, then what was not judged and why, then the counts.
+/// Shows a person failures in full, then what was not judged and why, then the counts.
 std::string to_text(const Report& report);
-/// For a person, in no more than 120 words if a clause failed: what is wrong, once for each cause,
-/// and the command that shows it again.
+/// Tells a person, in no more than 120 words if a clause failed, what is wrong, once for each
+/// cause, and the command that shows it again.
 std::string to_brief_text(const Report& report);
 /// With `times` it includes how long each clause took, which differs between runs.
 std::string to_json(const Report& report, bool times = false);  ///< "emmctl.conformance/1"

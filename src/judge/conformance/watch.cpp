@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/text_format.hpp"
+#include "conformance/cuda_results.hpp"
 #include "driver/call.hpp"
 #include "plugin/running_call.hpp"
 
@@ -77,13 +78,11 @@ namespace {
 
 /// Answers whether the driver may return this error to a correct manager.
 bool may_fail(const CallEvent& event) {
-  // CUresults.
-  constexpr std::int32_t kInvalidValue = 1, kOutOfMemory = 2, kNotReady = 600, kRegistered = 712,
-                         kNotSupported = 801;
+  constexpr std::int32_t kNotSupported = 801;  // the device has no such memory or call
   switch (event.native) {
     case kOutOfMemory:
     case kNotReady:
-    case kRegistered:
+    case kAlreadyRegistered:
     case kNotSupported:
       return true;
     case kInvalidValue:
@@ -155,7 +154,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> Watch::places(std::uint64_t
                                                                    std::uint64_t size) const {
   std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
   const std::lock_guard lock(mutex_);
-  extents_.for_each(address, size, [&](const order::PhysicalExtents::Extent& at) {
+  extents_.for_each(address, size, [&](const stream_order::PhysicalExtents::Extent& at) {
     found.emplace_back(at.place, at.place + at.size);
   });
   return found;

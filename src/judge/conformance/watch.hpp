@@ -17,7 +17,7 @@
 
 #include "driver/call.hpp"
 #include "driver/decorate/call_ledger.hpp"
-#include "order/physical_extents.hpp"
+#include "stream_order/physical_extents.hpp"
 
 namespace emm::conformance {
 
@@ -104,7 +104,7 @@ class Watch final : public CallHook {
   friend class Bench;  // which forks
   mutable std::mutex mutex_;
   CallLedger ledger_;
-  order::PhysicalExtents extents_;
+  stream_order::PhysicalExtents extents_;
   std::vector<CallEvent> events_;
   std::map<Call, std::deque<std::int32_t>> answers_;
   std::map<Call, std::int32_t> always_;

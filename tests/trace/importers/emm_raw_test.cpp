@@ -20,7 +20,7 @@ namespace emm::trace {
 namespace {
 
 using record::Call;
-using record::Record;
+using record::CallRecord;
 
 /// A recording of one thread.
 class Raw {
@@ -30,13 +30,13 @@ class Raw {
     header_.version = record::kVersion;
     header_.header_bytes = record::kHeaderBytes;
     header_.block_bytes = record::kBlockBytes;
-    header_.record_bytes = sizeof(Record);
+    header_.record_bytes = sizeof(CallRecord);
     header_.later_ticks = header_.later_ns = 1'000'000;
     add(record::kNoPlace, Call::thread).address = 77;
   }
 
-  Record& add(std::uint64_t seq, Call call) {
-    Record made{};
+  CallRecord& add(std::uint64_t seq, Call call) {
+    CallRecord made{};
     made.seq = seq;
     made.ticks = seq == record::kNoPlace ? 0 : 100 * seq;
     made.call = call;
@@ -44,7 +44,7 @@ class Raw {
     records_.push_back(made);
     return records_.back();
   }
-  Record& last() { return records_.back(); }
+  CallRecord& last() { return records_.back(); }
   void memory(std::uint64_t seq, std::uint64_t address, std::uint64_t size) {
     auto& made = add(seq, Call::mem_alloc);
     made.address = address;
@@ -96,7 +96,7 @@ class Raw {
         last_block = out.size();
         out.append(reinterpret_cast<const char*>(&block), sizeof block);
       }
-      out.append(reinterpret_cast<const char*>(&records_[i]), sizeof(Record));
+      out.append(reinterpret_cast<const char*>(&records_[i]), sizeof(CallRecord));
     }
     if (copies_last_block_) {
       out.resize(last_block + record::kBlockBytes);
@@ -107,7 +107,7 @@ class Raw {
 
  private:
   record::FileHeader header_{};
-  std::vector<Record> records_;
+  std::vector<CallRecord> records_;
   bool copies_last_block_ = false;
 };
 
@@ -397,7 +397,7 @@ TEST(RawRecording, AProgramMayMakeMoreStreamsThanATraceHasNames) {
 TEST(RawRecording, MemoryIsOnItsOwnDeviceAndNotOnThatOfTheContext) {
   Raw raw;
   raw.context(1, 0xc0, 0);
-  const auto in_context = [&](std::uint64_t seq, Call call, std::uint64_t address) -> Record& {
+  const auto in_context = [&](std::uint64_t seq, Call call, std::uint64_t address) -> CallRecord& {
     auto& made = raw.add(seq, call);
     made.address = address;
     made.device = 0;

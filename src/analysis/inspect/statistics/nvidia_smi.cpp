@@ -110,8 +110,8 @@ SmiCell cell_kind(std::string_view cell) {
 /// can be told by the order of their kinds; of a GPU it cannot: the used memory looks like the
 /// free.
 struct SmiHeadless {
-  std::optional<SmiColumns> at{};  ///< Of a process.
-  std::string header{};            ///< Of a GPU: the line that most likely is missing.
+  std::optional<SmiColumns> at{};  ///< The columns of a process.
+  std::string header{};            ///< For a GPU: the line that most likely is missing.
 };
 
 SmiHeadless smi_headless(std::string_view line) {

@@ -39,6 +39,7 @@ std::string host() {
              : text::format("{}-{}", out, number.substr(from + 1, to - from - 1));
 }
 
+// The first line of sweep.jsonl begins so.
 constexpr std::string_view kPlan = R"({"format":"emmctl-sweep")";
 constexpr std::string_view kWho = "the sweep's";
 
@@ -74,6 +75,7 @@ std::string figure(const format::JsonValue& json, std::string_view name) {
   return std::string(value->as_string().value_or(""));
 }
 
+// The columns of the table behind those of the matrix: what any of the commands answers.
 constexpr std::string_view kFigures[] = {
     "peak_live_bytes", "peak_reserved_bytes", "capacity_bytes", "fit_bytes", "failures", "hazards",
     "leaked",          "ns_per_event",        "events",         "served"};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kCellsMost = 1'000'000;  // each is a file: more are a slip of the hand
 
-// Of a file's bytes that its stamp is made from; of a larger one its time stands in.
+// Bytes: a larger file's stamp is its time, not a hash of what it holds.
 constexpr std::uint64_t kHashedMost = std::uint64_t{64} << 20;
 
 class Hash {
@@ -35,6 +35,7 @@ class Hash {
   std::uint64_t hash_ = 0xcbf29ce484222325;
 };
 
+/// Which dimensions of a matrix mean something to a command.
 struct Takes {
   std::string_view command;
   bool manager, capacity, device;

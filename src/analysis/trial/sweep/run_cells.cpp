@@ -195,11 +195,11 @@ Status run_cells(const Folder& folder, const std::vector<Cell>& cells, const Run
   return {};
 }
 
-Result<Said> ask(const std::vector<std::string>& command) {
+Result<ProgramAnswer> ask(const std::vector<std::string>& command) {
   auto folder = Unfinished::temporary_folder("ask");
   if (!folder) return std::move(folder).error();
   const auto out = (*folder)->path() + "/out", err = (*folder)->path() + "/err";
-  Said said;
+  ProgramAnswer said;
   Status started;
   {
     Child child;

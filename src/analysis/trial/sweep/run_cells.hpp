@@ -26,10 +26,10 @@ Status run_cells(const Folder& folder, const std::vector<Cell>& cells, const Run
 
 /// The output of a program, and how it ended: its exit code, or 128 + the signal. Error: it could
 /// not be started.
-struct Said {
+struct ProgramAnswer {
   int status = 0;
   std::string out, err;
 };
-Result<Said> ask(const std::vector<std::string>& command);
+Result<ProgramAnswer> ask(const std::vector<std::string>& command);
 
 }  // namespace emm::sweep

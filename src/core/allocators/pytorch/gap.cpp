@@ -96,10 +96,10 @@ std::optional<Gap> gap_at(const Recording& recording, const Settings& settings,
                           std::uint64_t event) {
   const Requests requests(recording);
   std::optional<Gap> found;
-  const Look look{.event = event,
-                  .at = [&](const Step& step, const Heap& heap, const Wanted& wanted) {
-                    found = requests.gap(settings, step, heap, wanted);
-                  }};
+  const HeapProbe look{.event = event,
+                       .at = [&](const Step& step, const Heap& heap, const Wanted& wanted) {
+                         found = requests.gap(settings, step, heap, wanted);
+                       }};
   check_one_step(recording, settings, &look);
   return found;
 }
@@ -107,9 +107,10 @@ std::optional<Gap> gap_at(const Recording& recording, const Settings& settings,
 void each_gap(const Recording& recording, const Settings& settings,
               const std::function<void(const Gap&)>& found) {
   const Requests requests(recording);
-  const Look look{.event = {}, .at = [&](const Step& step, const Heap& heap, const Wanted& wanted) {
-                    found(requests.gap(settings, step, heap, wanted));
-                  }};
+  const HeapProbe look{.event = {},
+                       .at = [&](const Step& step, const Heap& heap, const Wanted& wanted) {
+                         found(requests.gap(settings, step, heap, wanted));
+                       }};
   check_one_step(recording, settings, &look);
 }
 

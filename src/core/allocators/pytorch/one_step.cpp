@@ -51,7 +51,7 @@ bool covers(const Ranges& ranges, std::uint64_t address) {
 class Walk {
  public:
   Walk(const Recording& recording, const Settings& settings, const SegmentPools& pools,
-       const Look* look, std::uint64_t unexplained_most)
+       const HeapProbe* look, std::uint64_t unexplained_most)
       : recording_(recording),
         settings_(settings),
         pools_(pools),
@@ -637,7 +637,7 @@ class Walk {
   const Recording& recording_;
   const Settings settings_;
   const SegmentPools& pools_;
-  const Look* look_;
+  const HeapProbe* look_;
   const std::uint64_t unexplained_most_;
   std::uint64_t unexplained_ = 0;
   Heap heap_;
@@ -652,7 +652,7 @@ class Walk {
 
 }  // namespace
 
-OneStep check_one_step(const Recording& recording, const Settings& settings, const Look* look,
+OneStep check_one_step(const Recording& recording, const Settings& settings, const HeapProbe* look,
                        std::uint64_t unexplained_most) {
   constexpr int kRounds = 30;  // each round may learn a segment's pool; recordings need a few
   SegmentPools pools(recording, settings);

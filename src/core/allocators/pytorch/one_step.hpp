@@ -69,7 +69,8 @@ struct OneStep {
   std::vector<SegmentPool> segment_pools;
 };
 
-struct Look {
+/// Looks at the heap where a request is served.
+struct HeapProbe {
   /// The request's index in the trace. If it is empty, `at` sees every request.
   std::optional<std::uint64_t> event{};
   /// Gets the heap after memory was released for the request of `step`, and before the request is
@@ -86,7 +87,7 @@ constexpr std::uint64_t looks_most(std::uint64_t steps) noexcept { return 1'000'
 /// what it would do. `settings` are those of the recording. `look` may be null. It gives up after
 /// `unexplained_most` releases that no rule explains.
 OneStep check_one_step(const Recording& recording, const Settings& settings,
-                       const Look* look = nullptr,
+                       const HeapProbe* look = nullptr,
                        std::uint64_t unexplained_most = std::numeric_limits<std::uint64_t>::max());
 
 /// Estimates the limit of a recording that lacks the memory fraction. PyTorch collects garbage when

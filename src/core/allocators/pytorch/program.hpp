@@ -42,7 +42,7 @@ struct Call {
 struct Program {
   std::vector<Call> calls;
   std::uint32_t allocations = 0;
-  Settings settings;  ///< Of the recording.
+  Settings settings;  ///< Those of the recording.
   OneStep recorded;
   /// What existed before the first row. A run begins with it, whatever its settings: it lies where
   /// the recording found it, and no setting of today can have laid it out.

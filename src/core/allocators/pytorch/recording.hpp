@@ -88,8 +88,9 @@ class Recording final : public trace::OperationSink {
   std::uint64_t events_ = 0;
   std::uint32_t allocations_ = 0, segments_ = 0;
   std::vector<Step> steps_;
-  std::vector<std::uint32_t> device_of_;             // Of each step, until finish().
-  std::vector<std::pair<std::uint32_t, Step>> all_;  // Of all devices, if there are several.
+  std::vector<std::uint32_t> device_of_;  // By step, until finish().
+  std::vector<std::pair<std::uint32_t, Step>>
+      all_;  // The steps of all devices, if there are several.
   ById<Live> live_;
   Settings settings_;
   bool limit_is_inferred_ = false;

@@ -81,9 +81,9 @@ SegmentPools::SegmentPools(const Recording& recording, const Settings& settings)
 }
 
 std::uint64_t SegmentPools::inferred() const noexcept {
-  return static_cast<std::uint64_t>(
-      std::count_if(segments_.begin(), segments_.end(),
-                    [this](const Part& part) { return !groups_[part.group].known; }));
+  return static_cast<std::uint64_t>(std::count_if(
+      segments_.begin(), segments_.end(),
+      [this](const GroupedSegment& segment) { return !groups_[segment.group].known; }));
 }
 
 bool SegmentPools::set_apart(const Pairs& apart) {

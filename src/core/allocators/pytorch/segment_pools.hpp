@@ -29,7 +29,7 @@ class SegmentPools {
   bool set_apart(const Pairs& apart);
 
  private:
-  struct Part {
+  struct GroupedSegment {
     std::uint32_t group = 0;
     bool small = false;
   };
@@ -40,7 +40,7 @@ class SegmentPools {
   };
   void infer();
 
-  std::vector<Part> segments_;
+  std::vector<GroupedSegment> segments_;
   std::vector<Group> groups_;
   std::vector<PoolId> known_;
   Pairs apart_;

@@ -320,6 +320,7 @@ Status read_snapshot_settings(std::string_view json, Settings& settings) {
 
 namespace {
 
+// The settings of PYTORCH_ALLOC_CONF that decide how device memory is laid out.
 constexpr std::string_view kConf[] = {"max_split_size_mb",        "max_non_split_rounding_mb",
                                       "large_segment_size_mb",    "garbage_collection_threshold",
                                       "roundup_power2_divisions", "expandable_segments"};

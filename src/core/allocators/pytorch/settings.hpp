@@ -14,6 +14,7 @@
 
 namespace emm::allocators::pytorch {
 
+/// No size is too large, as where PyTorch is given no max_split_size_mb.
 inline constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 // PyTorch's CUDACachingAllocator: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
 // kRoundLarge. Bytes.
@@ -42,7 +43,7 @@ struct Settings {
   std::array<std::uint64_t, 16> roundup_power2_divisions{};
   bool expandable_segments = false;
   std::optional<double> fraction{};  ///< per_process_memory_fraction. Empty if not set or unknown.
-  std::uint64_t total = 0;           ///< Of the device; 0 if unknown. Address ranges are 9/8 of it.
+  std::uint64_t total = 0;  ///< Bytes of the device; 0 if unknown. Address ranges are 9/8 of it.
   HostSettings host{};
 
   /// The limit in bytes. Used if the fraction or the total is unknown.

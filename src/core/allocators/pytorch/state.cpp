@@ -67,13 +67,13 @@ class Follow {
   }
 
  private:
-  State::Held segment_of(const Step& step) const {
-    State::Held held{.address = step.address,
-                     .size = step.size,
-                     .stream = step.stream,
-                     .pool = step.pool,
-                     .small = step.small,
-                     .mapped = step.mapped};
+  State::SegmentRange segment_of(const Step& step) const {
+    State::SegmentRange held{.address = step.address,
+                             .size = step.size,
+                             .stream = step.stream,
+                             .pool = step.pool,
+                             .small = step.small,
+                             .mapped = step.mapped};
     if (step.allocation < found_.segment_pools.size()) {
       held.pool = found_.segment_pools[step.allocation].id;
       held.small = found_.segment_pools[step.allocation].small;
@@ -89,18 +89,18 @@ class Follow {
 
   const Settings& settings_;
   const OneStep& found_;
-  std::map<std::uint64_t, State::Held> segments_;
+  std::map<std::uint64_t, State::SegmentRange> segments_;
   std::map<std::uint32_t, State::Used> blocks_;
   std::uint64_t event_ = 0;
 };
 
 /// An allocator that begins with a state.
-struct Begun {
+struct AllocatorInState {
   MadeUpMemory source;
   Allocator allocator;
   bool fits;
 
-  Begun(const State& state, const Settings& settings, std::uint64_t capacity)
+  AllocatorInState(const State& state, const Settings& settings, std::uint64_t capacity)
       : source(Addresses::first_fit, capacity, nullptr),
         allocator(settings, source),
         fits(begin(state)) {}
@@ -168,7 +168,7 @@ State state_at_end(const Recording& recording, const OneStep& found) {
 }
 
 std::vector<Inactive> inactive(const State& state, const Settings& settings) {
-  const Begun begun(state, settings, kNoLimit);
+  const AllocatorInState begun(state, settings, kNoLimit);
   std::vector<Inactive> out;
   for (const auto& [key, pool] : begun.allocator.heap().pools()) {
     std::map<std::uint64_t, Inactive> by_stream;
@@ -194,7 +194,7 @@ std::vector<Inactive> inactive(const State& state, const Settings& settings) {
 
 bool serves(const State& state, const Settings& settings, std::uint64_t capacity,
             std::uint64_t size, std::uint64_t stream) {
-  Begun begun(state, settings, capacity);
+  AllocatorInState begun(state, settings, capacity);
   return begun.fits && begun.allocator.allocate(size, stream) != nullptr;
 }
 
@@ -203,7 +203,7 @@ bool serves(const State& state, const Settings& settings, std::uint64_t capacity
 // splitting decide in the end, the largest that the model serves is the answer.
 std::optional<Largest> largest_request(const State& state, const Settings& settings,
                                        std::uint64_t capacity) {
-  Begun begun(state, settings, capacity);
+  AllocatorInState begun(state, settings, capacity);
   if (!begun.fits) return std::nullopt;
   struct Candidate {
     std::uint64_t size = 0, stream = 0;

@@ -13,7 +13,7 @@ struct OneStep;
 
 /// What the allocator holds at one moment: its segments, and the blocks in them that are in use.
 struct State {
-  struct Held {
+  struct SegmentRange {
     std::uint64_t address = 0, size = 0, stream = 0;
     PoolId pool{};
     bool small = false;
@@ -25,9 +25,9 @@ struct State {
     std::uint32_t allocation = 0;  ///< Its number in the recording.
     bool pending = false;          ///< Freed, but waiting for work on other streams.
   };
-  std::vector<Held> segments;  ///< By address; none overlap.
-  std::vector<Used> blocks;    ///< By address.
-  std::uint64_t event = 0;     ///< The last event that tells of it.
+  std::vector<SegmentRange> segments;  ///< By address; none overlap.
+  std::vector<Used> blocks;            ///< By address.
+  std::uint64_t event = 0;             ///< The last event that tells of it.
 
   std::uint64_t reserved() const noexcept;
 };

@@ -32,6 +32,8 @@ struct Cost {
 
 constexpr bool kOrOfNothing = true;
 
+// Nanoseconds by size in bytes, the medians of an H200 that latency.hpp names. A cost of one point
+// is the same at any size.
 constexpr Cost kMemAlloc({{2_MiB, 39'000}, {32_MiB, 47'500}, {256_MiB, 78'600}, {2_GiB, 204'000}},
                          kOrOfNothing);
 constexpr Cost kMemFree({{2_MiB, 33'500}, {32_MiB, 50'800}, {256_MiB, 143'400}, {2_GiB, 921'000}},

@@ -15,7 +15,7 @@ namespace emm::sim {
 /// mappings that may be accessed. A refused access changes nothing.
 class MemoryAccess {
  public:
-  /// For one address, or for two.
+  /// Looks at the memory that lies at one address, or at two.
   MemoryAccess(SimPlatform& platform, DevicePtr first, DevicePtr second);
   MemoryAccess(SimPlatform& platform, DevicePtr only) : MemoryAccess(platform, only, only) {}
 

@@ -114,8 +114,8 @@ Status TorchPickleWriter::on_operation(const Operation& operation) {
 }
 
 /// Reads the "x-" members in which the torch importers keep facts about rows.
-TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) const {
-  Said said;
+TorchPickleWriter::ExtensionFields TorchPickleWriter::said_by(const Operation& operation) const {
+  ExtensionFields said;
   if (operation.has(Member::label)) said.more.label = operation.label;
   if (!operation.has(Member::extension)) return said;
   const auto members = format::parse_json(text::format("{}{}}", "{", operation.extension));
@@ -138,7 +138,7 @@ TorchPickleWriter::Said TorchPickleWriter::said_by(const Operation& operation) c
   return said;
 }
 
-std::uint32_t TorchPickleWriter::keep(const More& more) {
+std::uint32_t TorchPickleWriter::keep(const RareFields& more) {
   if (more.label.empty() && more.compile_context.empty() && !more.has_pool) return 0;
   auto key = text::format("{}\n{}\n", more.label, more.compile_context);
   if (more.has_pool) key += text::format("{},{}", more.pool[0], more.pool[1]);
@@ -289,7 +289,7 @@ Error TorchPickleWriter::no_address(const Operation& operation) const {
               operation.line, operation.size);
 }
 
-Status TorchPickleWriter::make(const Operation& operation, const Said& said) {
+Status TorchPickleWriter::make(const Operation& operation, const ExtensionFields& said) {
   auto outcome = operation.result.outcome != Outcome::none ? operation.result.outcome
                                                            : operation.expect.outcome;
   if (outcome == Outcome::none) outcome = default_expect_;
@@ -332,7 +332,7 @@ Status TorchPickleWriter::make(const Operation& operation, const Said& said) {
   return {};
 }
 
-void TorchPickleWriter::refused(const Operation& operation, const Said& said) {
+void TorchPickleWriter::refused(const Operation& operation, const ExtensionFields& said) {
   auto row = row_of(operation, Action::oom, device_of(operation));
   row.size = operation.size;
   row.has_address = said.has_device_free;
@@ -341,7 +341,7 @@ void TorchPickleWriter::refused(const Operation& operation, const Said& said) {
   add(row);
 }
 
-Status TorchPickleWriter::hold(const Operation& operation, const Said& said) {
+Status TorchPickleWriter::hold(const Operation& operation, const ExtensionFields& said) {
   const auto found = ids_.find_or_add(operation.id);
   if (!found.added) return {};
   const auto device = device_of(operation);
@@ -387,7 +387,7 @@ Status TorchPickleWriter::hold(const Operation& operation, const Said& said) {
   return {};
 }
 
-void TorchPickleWriter::end(const Operation& operation, const Said& said) {
+void TorchPickleWriter::end(const Operation& operation, const ExtensionFields& said) {
   const auto found = ids_.find_or_add(operation.id);
   if (found.added) {  // its allocation was not written
     memory_.push_back({});
@@ -437,7 +437,8 @@ void TorchPickleWriter::complete(const Operation& operation, Memory& memory, std
   memory.state = Memory::State::ended;
 }
 
-void TorchPickleWriter::release(const Operation& operation, Memory& memory, const Said& said) {
+void TorchPickleWriter::release(const Operation& operation, Memory& memory,
+                                const ExtensionFields& said) {
   memory.state = Memory::State::ended;
   held_[memory.device].remove(memory.address);
   auto& last = last_unmap_[memory.device];
@@ -465,7 +466,7 @@ void TorchPickleWriter::end_context(const Operation& operation) {
   }
 }
 
-void TorchPickleWriter::mark(const Operation& operation, const Said& said) {
+void TorchPickleWriter::mark(const Operation& operation, const ExtensionFields& said) {
   if (!said.action.empty()) {
     const auto is_snapshot = said.action == kActions[static_cast<std::size_t>(Action::snapshot)];
     auto row = row_of(operation, is_snapshot ? Action::snapshot : Action::user_defined,
@@ -594,7 +595,7 @@ Status TorchPickleWriter::put_row(const TraceRow& row, Action action, std::uint6
   return batch();
 }
 
-void TorchPickleWriter::put_pool(const More& more) {
+void TorchPickleWriter::put_pool(const RareFields& more) {
   pickle_.number(more.pool[0]);
   pickle_.number(more.pool[1]);
   pickle_.pair();
@@ -734,11 +735,11 @@ Status TorchPickleWriter::put_segment(const Segment& segment,
                                       std::vector<Memory>::const_iterator last) {
   const auto& memory = segment.memory;
   const auto end = memory.address + memory.size;
-  struct Part {
+  struct SegmentBlock {
     const Memory* block;
     std::uint64_t size;
   };
-  std::vector<Part> parts;
+  std::vector<SegmentBlock> parts;
   std::uint64_t allocated = 0, active = 0, requested = 0;
   for (; block != last && block->address < end; ++block) {
     if (block->address < memory.address)

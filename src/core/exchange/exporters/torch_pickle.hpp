@@ -91,13 +91,13 @@ class TorchPickleWriter final : public ExportSink {
     std::vector<std::uint32_t> born;  // indices into memory_
   };
   /// Fields that few rows have.
-  struct More {
+  struct RareFields {
     std::string label, compile_context;
     bool has_pool = false;
     std::uint64_t pool[2] = {0, 0};
   };
-  struct Said {  // from the "x-" members of an operation
-    More more;
+  struct ExtensionFields {  // from the "x-" members of an operation
+    RareFields more;
     bool no_row = false;
     std::string action;      // mark: the action of the row that it was
     std::uint64_t size = 0;  // mark: the size of that row
@@ -116,20 +116,20 @@ class TorchPickleWriter final : public ExportSink {
   };
 
   Error no_address(const Operation& operation) const;
-  Status make(const Operation& operation, const Said& said);
-  Status hold(const Operation& operation, const Said& said);
-  void end(const Operation& operation, const Said& said);
+  Status make(const Operation& operation, const ExtensionFields& said);
+  Status hold(const Operation& operation, const ExtensionFields& said);
+  void end(const Operation& operation, const ExtensionFields& said);
   void request_end(const Operation& operation, std::uint32_t which, bool has_row,
                    std::uint32_t more);
   void complete(const Operation& operation, Memory& memory, std::uint32_t more);
-  void release(const Operation& operation, Memory& memory, const Said& said);
+  void release(const Operation& operation, Memory& memory, const ExtensionFields& said);
   void end_context(const Operation& operation);
-  void mark(const Operation& operation, const Said& said);
-  void refused(const Operation& operation, const Said& said);
+  void mark(const Operation& operation, const ExtensionFields& said);
+  void refused(const Operation& operation, const ExtensionFields& said);
   void define(const Operation& operation);
 
-  Said said_by(const Operation& operation) const;
-  std::uint32_t keep(const More& more);
+  ExtensionFields said_by(const Operation& operation) const;
+  std::uint32_t keep(const RareFields& more);
   std::uint32_t context_of(const Operation& operation);
   std::uint8_t device_of(const Operation& operation);
   std::uint32_t stream_of(const Operation& operation);
@@ -151,7 +151,7 @@ class TorchPickleWriter final : public ExportSink {
                      std::vector<Memory>::const_iterator last);
   void put_block(std::uint64_t address, std::uint64_t size, std::uint64_t requested,
                  std::string_view state, std::uint32_t site);
-  void put_pool(const More& more);
+  void put_pool(const RareFields& more);
   void put_settings();
   void put_json(const format::JsonValue& value);
   Status put_annotations();
@@ -169,7 +169,7 @@ class TorchPickleWriter final : public ExportSink {
   std::map<std::string, std::uint32_t, std::less<>> context_places_;
   std::vector<FrameTable::Stack> sites_;
   FrameTable site_frames_;
-  std::vector<More> more_{{}};
+  std::vector<RareFields> more_{{}};
   std::map<std::string, std::uint32_t, std::less<>> more_places_;
   std::vector<Annotation> annotations_;
   std::map<std::uint8_t, AddressBook> live_, held_;   // by device: requests; segments

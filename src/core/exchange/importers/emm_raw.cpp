@@ -20,8 +20,8 @@ namespace {
 using namespace trace;
 using record::BlockHeader;
 using record::Call;
+using record::CallRecord;
 using record::FileHeader;
-using record::Record;
 
 int sniff_emm_raw(std::string_view prefix) {
   return prefix.starts_with(std::string_view(record::kMagic, sizeof record::kMagic)) ? 100 : 0;
@@ -48,7 +48,7 @@ class RawFile {
       if (more->empty()) break;
       auto bytes = *more;
       while (!bytes.empty()) {
-        const auto wanted = !header_read_ ? record::kHeaderBytes : sizeof(Record);
+        const auto wanted = !header_read_ ? record::kHeaderBytes : sizeof(CallRecord);
         const auto taken = std::min(wanted - held_.size(), bytes.size());
         held_.append(bytes.substr(0, taken));
         bytes.remove_prefix(taken);
@@ -69,7 +69,7 @@ class RawFile {
     if (has_copies_) {
       // A reader of a file that is still written to may take part of a block for another thread's.
       const auto copy = [](const RawCall& a, const RawCall& b) {
-        return std::memcmp(&a.record, &b.record, sizeof(Record)) == 0;
+        return std::memcmp(&a.record, &b.record, sizeof(CallRecord)) == 0;
       };
       calls_.erase(std::unique(calls_.begin(), calls_.end(), copy), calls_.end());
     }
@@ -96,7 +96,7 @@ class RawFile {
     header_read_ = true;
     if (header_.version < 1 || header_.version > record::kVersion ||
         header_.header_bytes != record::kHeaderBytes ||
-        header_.block_bytes != record::kBlockBytes || header_.record_bytes != sizeof(Record)) {
+        header_.block_bytes != record::kBlockBytes || header_.record_bytes != sizeof(CallRecord)) {
       return fail(
           Errc::parse_error,
           "{}: a recording of version {}: expected version 1 to {}, which this program reads",
@@ -154,7 +154,7 @@ class RawFile {
   // Limits, since a damaged file may have any value.
   static constexpr std::uint32_t kTextMost = 256, kFramesMost = 128;
 
-  void take_text(const Record& record) {
+  void take_text(const CallRecord& record) {
     constexpr std::size_t kPiece = 32;  // bytes of a text in a record
     const auto at = record.flags * std::uint64_t{kPiece};
     if (record.duration > kTextMost || at >= record.duration) return;
@@ -162,7 +162,7 @@ class RawFile {
     if (text.size() != record.duration) text.assign(record.duration, '?');
     std::memcpy(text.data() + at, &record.address, std::min(kPiece, record.duration - at));
   }
-  void take_stack(const Record& record) {
+  void take_stack(const CallRecord& record) {
     constexpr std::size_t kPiece = 8;  // frames of a stack in a record
     const auto at = record.flags * std::uint64_t{kPiece};
     if (record.duration > kFramesMost || at >= record.duration) return;

@@ -18,6 +18,7 @@ namespace {
 
 using namespace trace;
 
+// The first bytes of any file of SQLite 3, with their NUL.
 constexpr std::string_view kMagic("SQLite format 3\0", 16);
 constexpr std::string_view kExpected =
     "an export of Nsight Systems to SQLite, of a profile with --cuda-memory-usage=true";
@@ -25,6 +26,7 @@ constexpr std::string_view kExpected =
 int sniff_nsys_sqlite(std::string_view prefix) { return prefix.starts_with(kMagic) ? 90 : 0; }
 
 enum NsysColumn { start, process, device, address, bytes, kind, operation, stream };
+// In the order of NsysColumn, as the export spells them.
 constexpr std::string_view kColumnNames[] = {
     "start",   "globalPid",           "deviceId", "address", "bytes",
     "memKind", "memoryOperationType", "streamId"};

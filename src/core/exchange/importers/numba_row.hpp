@@ -28,6 +28,7 @@ enum class NumbaCall : std::uint8_t {
   pending_flush,
   unknown,
 };
+/// As the recorder of Numba spells them, in the order of NumbaCall.
 inline constexpr std::array<std::string_view, 13> kNumbaCallNames{
     "initialize", "memory_info", "alloc",       "managed",   "hostalloc",   "pin",          "unpin",
     "ipc_export", "reset",       "defer_begin", "defer_end", "pending_add", "pending_flush"};

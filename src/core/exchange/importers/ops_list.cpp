@@ -16,7 +16,7 @@ namespace {
 using namespace trace;
 
 struct OpsLine {
-  enum class What { comment, allocate, free } what = What::comment;
+  enum class Kind { comment, allocate, free } kind = Kind::comment;
   std::string_view id{};
   std::uint64_t size = 0;
 };
@@ -30,7 +30,7 @@ std::optional<BadField> parse_ops_line(std::string_view text, OpsLine& line) {
     words.refuse("the operation", "a or f");
     return words.bad();
   }
-  line.what = what == "a" ? OpsLine::What::allocate : OpsLine::What::free;
+  line.kind = what == "a" ? OpsLine::Kind::allocate : OpsLine::Kind::free;
   line.id = words.take();
   if (line.id.empty()) words.refuse("the id", "a name");
   if (what == "a") line.size = words.number("size", "a count of bytes");
@@ -46,7 +46,7 @@ int sniff_ops_list(std::string_view prefix) {
     ++seen;
     const auto bad = parse_ops_line(text, line);
     good += bad ? 0 : 1;
-    operations += !bad && line.what != OpsLine::What::comment ? 1 : 0;
+    operations += !bad && line.kind != OpsLine::Kind::comment ? 1 : 0;
   });
   return operations > 0 && good == seen ? 80 : 0;
 }
@@ -60,17 +60,17 @@ class OpsList {
   Status line(const OpsLine& line) {
     Operation op;
     const auto known = live_.find(line.id);
-    switch (line.what) {
-      case OpsLine::What::comment:
+    switch (line.kind) {
+      case OpsLine::Kind::comment:
         ++comments_;
         run_.other();
         return {};
-      case OpsLine::What::allocate: {
+      case OpsLine::Kind::allocate: {
         const auto place = known != live_.end() ? known->second : ++last_;
         if (known == live_.end()) live_.emplace(line.id, place);
         return pairs_.allocate(op, place, line.size);
       }
-      case OpsLine::What::free: {
+      case OpsLine::Kind::free: {
         if (known == live_.end()) return pairs_.free(op, ~std::uint64_t{0});
         const auto place = known->second;
         live_.erase(known);

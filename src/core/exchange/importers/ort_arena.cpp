@@ -21,7 +21,7 @@ using namespace trace;
 
 /// A line of bfc_arena.cc.
 struct ArenaRow {
-  enum class What { other, created, extends, memory, reserves, shrinks, fails } what = What::other;
+  enum class Kind { other, created, extends, memory, reserves, shrinks, fails } kind = Kind::other;
   std::string_view arena{};  ///< "Cuda"
   std::uint64_t address = 0, size = 0;
 };
@@ -41,30 +41,30 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
 }
 
 ArenaRow arena_row(std::string_view line) {
-  using enum ArenaRow::What;
+  using enum ArenaRow::Kind;
   const auto text = format::without_prefix(line).text;
   const auto name = [](std::string_view from) { return from.substr(0, from.find_first_of(". ")); };
   if (const auto made = behind(text, "Creating BFCArena for "); !made.empty())
-    return {.what = created, .arena = name(made)};
+    return {.kind = created, .arena = name(made)};
   if (const auto grows = behind(text, "Extending BFCArena for "); !grows.empty()) {
     auto asked = number_of(behind(grows, "num_bytes:"));
     if (!asked) asked = number_of(behind(grows, "rounded_bytes:"));
-    return {.what = extends, .arena = name(grows), .size = asked.value_or(0)};
+    return {.kind = extends, .arena = name(grows), .size = asked.value_or(0)};
   }
   if (const auto at = behind(text, "Allocated memory at "); !at.empty()) {
     const auto from = number_of<16>(at), to = number_of<16>(behind(at, " to "));
-    if (from && to && *to > *from) return {.what = memory, .address = *from, .size = *to - *from};
+    if (from && to && *to > *from) return {.kind = memory, .address = *from, .size = *to - *from};
   }
   if (const auto what = behind(text, "Reserving memory in BFCArena for "); !what.empty())
-    return {.what = reserves,
+    return {.kind = reserves,
             .arena = name(what),
             .size = number_of(behind(what, "size:")).value_or(0)};
   if (const auto by = behind(text, "BFC Arena shrunk by "); !by.empty())
-    return {.what = shrinks, .arena = name(text), .size = number_of(by).value_or(0)};
+    return {.kind = shrinks, .arena = name(text), .size = number_of(by).value_or(0)};
   for (const std::string_view words :
        {"Failed to allocate memory for requested buffer of size ",
         "is smaller than requested bytes of ", "BFC Arena ran out of memory trying to allocate "}) {
-    if (const auto size = number_of(behind(text, words))) return {.what = fails, .size = *size};
+    if (const auto size = number_of(behind(text, words))) return {.kind = fails, .size = *size};
   }
   return {};
 }
@@ -73,8 +73,8 @@ int sniff_ort_arena(std::string_view prefix) {
   constexpr std::size_t kLines = 4000;  // a program's log has other lines before the dump
   std::size_t grown = 0;
   first_lines(prefix, kLines, [&](std::string_view line) {
-    const auto what = arena_row(line).what;
-    grown += what == ArenaRow::What::memory || what == ArenaRow::What::extends ? 1 : 0;
+    const auto what = arena_row(line).kind;
+    grown += what == ArenaRow::Kind::memory || what == ArenaRow::Kind::extends ? 1 : 0;
   });
   return grown > 0 ? 85 : 0;
 }
@@ -84,11 +84,11 @@ class ArenaLog {
   explicit ArenaLog(ImportRun& run) noexcept : run_(run) {}
 
   Status row(const ArenaRow& row) {
-    using enum ArenaRow::What;
+    using enum ArenaRow::Kind;
     if (!row.arena.empty()) arena_ = row.arena;
     const bool on_host = arena_.starts_with("Cpu") || arena_.ends_with("Pinned");
-    if (row.what == other || row.what == created || row.what == extends) {
-      asked_ = row.what == extends ? row.size : asked_;
+    if (row.kind == other || row.kind == created || row.kind == extends) {
+      asked_ = row.kind == extends ? row.size : asked_;
       run_.other();
       return {};
     }
@@ -97,7 +97,7 @@ class ArenaLog {
       run_.other();
       return {};
     }
-    switch (row.what) {
+    switch (row.kind) {
       case memory:
         run_.used();
         return make(row.size, row.address);

@@ -16,12 +16,12 @@
 namespace emm::trace {
 
 using record::Call;
-using record::Record;
+using record::CallRecord;
 
 namespace {
 
 constexpr std::uint8_t kNoDevice = 255;  // as the recorder writes it
-/// Record::extra of the calls that get and set a device's pool.
+/// CallRecord::extra of the calls that get and set a device's pool.
 constexpr std::uint64_t kDefaultOfDevice = 1, kOfHost = 2;
 
 /// A row of passed_on.def.
@@ -30,7 +30,7 @@ struct PassedOn {
   struct MemberRow {
     Kind kind = Kind::none;
     std::string_view name{};
-    std::uint64_t Record::*part = nullptr;
+    std::uint64_t CallRecord::*part = nullptr;
   };
   static constexpr std::size_t kMembersMost = 4;  // of a row of passed_on.def
 
@@ -40,19 +40,19 @@ struct PassedOn {
 };
 constexpr PassedOn kPassedOn[] = {
 #define NUMBER(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::number, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::number, name, &CallRecord::from }
 #define HEX(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::hex, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::hex, name, &CallRecord::from }
 #define HANDLE(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::handle, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::handle, name, &CallRecord::from }
 #define NEW_POOL(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::new_pool, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::new_pool, name, &CallRecord::from }
 #define POOL(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::pool, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::pool, name, &CallRecord::from }
 #define POOL_DEVICE(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::pool_device, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::pool_device, name, &CallRecord::from }
 #define STREAM(name, from) \
-  PassedOn::MemberRow { PassedOn::Kind::stream, name, &Record::from }
+  PassedOn::MemberRow { PassedOn::Kind::stream, name, &CallRecord::from }
 #define EMM_PASSED_ON(call, name, ...) {Call::call, name, {__VA_ARGS__}},
 #include "raw/passed_on.def"
 #undef EMM_PASSED_ON
@@ -146,7 +146,7 @@ std::uint64_t RawSession::ns_of(std::uint64_t ticks) const noexcept {
   return ns < kMost ? static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(kMost);
 }
 
-Operation RawSession::common(const Record& record, Op op) {
+Operation RawSession::common(const CallRecord& record, Op op) {
   Operation made{.op = op, .members = Members(Member::time_ns, Member::duration_ns)};
   const auto since = record.ticks > header_.start_ticks ? record.ticks - header_.start_ticks : 0;
   made.time_ns = ns_of(since);
@@ -166,7 +166,7 @@ Operation RawSession::common(const Record& record, Op op) {
   return made;
 }
 
-void RawSession::put_beneath(Operation& operation, const Record& record) const {
+void RawSession::put_beneath(Operation& operation, const CallRecord& record) const {
   operation.seq = record.seq;
   operation.members.add(Member::seq);
   switch (operation.op) {  // order and places are those of the program's own operations
@@ -238,7 +238,7 @@ void RawSession::move_to(Operation& operation, Place place) {
   put_place(operation, place.context, place.device);
 }
 
-RawSession::Place RawSession::place_on(const Record& record, std::uint64_t device) const {
+RawSession::Place RawSession::place_on(const CallRecord& record, std::uint64_t device) const {
   if (device == device_of(record) || device >= kNoDevice) return {record.context, record.device};
   return {.device = static_cast<std::uint8_t>(device)};  // in none of the process's contexts
 }
@@ -262,20 +262,20 @@ std::uint64_t RawSession::number_stream(std::uint64_t handle) {
   return number;
 }
 
-void RawSession::put_stream(Operation& operation, const Record& record) {
+void RawSession::put_stream(Operation& operation, const CallRecord& record) {
   if (record.stream == 0) return;
   stream_text_ = stream_name(record.stream);
   operation.stream = Id::of(std::string_view(stream_text_));
   operation.members.add(Member::stream);
 }
 
-void RawSession::put_result(Operation& operation, const Record& record) const {
+void RawSession::put_result(Operation& operation, const CallRecord& record) const {
   if (record.result == 0) return;
   operation.result = {.outcome = outcome_of(record.result), .code = record.result, .name = {}};
   operation.members.add(Member::result);
 }
 
-void RawSession::put_preexisting(Operation& operation, const Record& record) const {
+void RawSession::put_preexisting(Operation& operation, const CallRecord& record) const {
   if ((record.flags & record::record_flag::preexisting) == 0 || window_ > 1) return;
   operation.preexisting = true;
   operation.members.add(Member::preexisting);
@@ -286,7 +286,7 @@ Status RawSession::emit(Operation& operation) {
   return run_.emit(operation);
 }
 
-Status RawSession::extension(const Record& record, std::string_view name, std::string members) {
+Status RawSession::extension(const CallRecord& record, std::string_view name, std::string members) {
   auto made = common(record, Op::extension);
   members_ = text::format("\"time_ns\":{},\"thread\":{}", made.time_ns, thread_);
   if (record.result != 0) members_ += text::format(",\"code\":{}", record.result);
@@ -309,7 +309,7 @@ std::string RawSession::pool_name(std::uint64_t pool) {
   return text::format("p{}", known.first->second);
 }
 
-std::uint64_t RawSession::device_of(const Record& record) const {
+std::uint64_t RawSession::device_of(const CallRecord& record) const {
   if (record.context != 0 && record.context <= record::kContextsMost)
     return header_.contexts[record.context - 1].device;
   return record.device != kNoDevice ? record.device : 0;
@@ -317,7 +317,7 @@ std::uint64_t RawSession::device_of(const Record& record) const {
 
 /// What a call that is passed on changes for the calls after it: memory, handles and events of
 /// others end without an operation of ours.
-void RawSession::note_foreign(const Record& record) {
+void RawSession::note_foreign(const CallRecord& record) {
   const auto address = record.address;
   switch (record.call) {
     case Call::pool_import:
@@ -348,7 +348,7 @@ void RawSession::note_foreign(const Record& record) {
 
 /// Keeps a call for which the trace format has no operation, with its facts, and its code if it
 /// failed.
-Status RawSession::keep(const Record& record) {
+Status RawSession::keep(const CallRecord& record) {
   const auto row = std::find_if(std::begin(kPassedOn), std::end(kPassedOn),
                                 [&](const PassedOn& one) { return one.call == record.call; });
   if (row == std::end(kPassedOn)) return leave_out();
@@ -402,7 +402,7 @@ Status RawSession::leave_out() {
   return pass_over();
 }
 
-Status RawSession::refused(const Record& record, std::string_view name) {
+Status RawSession::refused(const CallRecord& record, std::string_view name) {
   ++failed_;
   const auto about = record.address != 0 ? record.address : record.stream;
   return extension(record, "x-failed",
@@ -428,7 +428,7 @@ std::uint64_t RawSession::begin_of_overlapped(const Book& book, std::uint64_t ad
   return next != book.end() && next->first - address < size ? next->first : address;
 }
 
-Status RawSession::allocate(const Record& record, Op op, Book& book, std::string_view api) {
+Status RawSession::allocate(const CallRecord& record, Op op, Book& book, std::string_view api) {
   if (record.result == 0 && is_captured(record) && record.call == Call::mem_alloc_async) {
     return extension(
         record, "x-captured_alloc",
@@ -530,7 +530,7 @@ Status RawSession::allocate(const Record& record, Op op, Book& book, std::string
   return emit(made);
 }
 
-Status RawSession::free(const Record& record, Book& book, std::string_view api) {
+Status RawSession::free(const CallRecord& record, Book& book, std::string_view api) {
   if (record.result != 0) return refused(record, api);
   if (record.address == 0) {
     run_.other();
@@ -556,7 +556,7 @@ Status RawSession::free(const Record& record, Book& book, std::string_view api) 
   return emit(made);
 }
 
-Status RawSession::pool_operation(const Record& record, Op op) {
+Status RawSession::pool_operation(const CallRecord& record, Op op) {
   if (record.result != 0) {
     return refused(record, op == Op::pool_create    ? "cuMemPoolCreate"
                            : op == Op::pool_destroy ? "cuMemPoolDestroy"
@@ -603,7 +603,7 @@ Status RawSession::pool_operation(const Record& record, Op op) {
   return emit(made);
 }
 
-Status RawSession::stream_operation(const Record& record, Op op) {
+Status RawSession::stream_operation(const CallRecord& record, Op op) {
   if (record.result != 0) {
     return refused(record, op == Op::stream_create    ? "cuStreamCreate"
                            : op == Op::stream_destroy ? "cuStreamDestroy"
@@ -633,7 +633,7 @@ Status RawSession::stream_operation(const Record& record, Op op) {
   return emit(made);
 }
 
-Status RawSession::event_operation(const Record& record) {
+Status RawSession::event_operation(const CallRecord& record) {
   if (record.result != 0) {
     return refused(record, record.call == Call::event_record        ? "cuEventRecord"
                            : record.call == Call::stream_wait_event ? "cuStreamWaitEvent"
@@ -671,7 +671,7 @@ Status RawSession::event_operation(const Record& record) {
   return emit(made);
 }
 
-Status RawSession::export_handle(const Record& record) {
+Status RawSession::export_handle(const CallRecord& record) {
   if (record.result != 0) return refused(record, "cuIpcGetMemHandle");
   auto after = device_memory_.upper_bound(record.address);
   const auto outside = [&] {
@@ -691,7 +691,7 @@ Status RawSession::export_handle(const Record& record) {
   return emit(made);
 }
 
-Status RawSession::create_physical(const Record& record) {
+Status RawSession::create_physical(const CallRecord& record) {
   if (record.stream >= kNoDevice) {  // the host's, which counts on no device
     if (record.result == 0) foreign_handles_[record.address] = 1;
     return extension(record, "x-mem_create",
@@ -717,7 +717,7 @@ Status RawSession::create_physical(const Record& record) {
 }
 
 /// Ends a handle or a mapping of physical memory. The last of them ends the memory.
-Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
+Status RawSession::end_physical(const CallRecord& record, std::uint64_t handle) {
   const auto found = physical_.find(handle);
   if (found == physical_.end()) {
     if (const auto foreign = foreign_handles_.find(handle); foreign != foreign_handles_.end()) {
@@ -740,7 +740,7 @@ Status RawSession::end_physical(const Record& record, std::uint64_t handle) {
   return emit(made);
 }
 
-Status RawSession::reserve(const Record& record) {
+Status RawSession::reserve(const CallRecord& record) {
   if (record.result != 0) return refused(record, "cuMemAddressReserve");
   auto made = common(record, Op::address_reserve);
   ranges_[record.address] = {.number = ++range_count_, .size = record.size};
@@ -769,7 +769,7 @@ bool RawSession::put_range(Operation& operation, std::uint64_t address) {
   return true;
 }
 
-Status RawSession::map(const Record& record) {
+Status RawSession::map(const CallRecord& record) {
   if (record.result != 0) return refused(record, "cuMemMap");
   mappings_[record.address] = {.size = record.size, .handle = record.stream};
   const auto found = physical_.find(record.stream);
@@ -789,7 +789,7 @@ Status RawSession::map(const Record& record) {
 
 /// An unmapped range may hold several mappings. Each becomes an operation; the first one stands for
 /// the row.
-Status RawSession::unmap(const Record& record) {
+Status RawSession::unmap(const CallRecord& record) {
   if (record.result != 0) return refused(record, "cuMemUnmap");
   bool any = false, foreign = false;
   const auto give = [&](Operation& made) -> Status {
@@ -832,7 +832,7 @@ Status RawSession::unmap(const Record& record) {
   return {};
 }
 
-Status RawSession::graph_operation(const Record& record, Op op, std::uint64_t graph) {
+Status RawSession::graph_operation(const CallRecord& record, Op op, std::uint64_t graph) {
   auto made = common(record, op);
   put_stream(made, record);
   graph_text_ = text::format("g{}", graph);
@@ -841,7 +841,7 @@ Status RawSession::graph_operation(const Record& record, Op op, std::uint64_t gr
   return emit(made);
 }
 
-Status RawSession::peer_operation(const Record& record, Op op) {
+Status RawSession::peer_operation(const CallRecord& record, Op op) {
   if (record.result != 0) return refused(record, "cuCtxEnablePeerAccess");
   auto made = common(record, op);
   made.peer = record.stream;
@@ -863,7 +863,7 @@ std::uint8_t RawSession::primary_context(std::uint64_t device) const {
 }
 
 /// Handles a reset or the end of a context, which ends all memory of the context.
-Status RawSession::end_context(const Record& record, Op op, std::uint8_t context) {
+Status RawSession::end_context(const CallRecord& record, Op op, std::uint8_t context) {
   if (context == 0 || context > record::kContextsMost) {  // no operation used the context
     run_.other();
     return {};
@@ -895,7 +895,7 @@ Status RawSession::end_context(const Record& record, Op op, std::uint8_t context
   return {};
 }
 
-Status RawSession::begin_window(const Record& record) {
+Status RawSession::begin_window(const CallRecord& record) {
   run_.other();
   window_ = record.address;
   retained_.clear();  // the records that follow list it again
@@ -947,7 +947,7 @@ Status RawSession::begin_window(const Record& record) {
 }
 
 /// Memory that a call gives or takes back, and how much there is.
-std::optional<Status> RawSession::take_memory(const Record& record) {
+std::optional<Status> RawSession::take_memory(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::mem_alloc:
@@ -991,7 +991,7 @@ std::optional<Status> RawSession::take_memory(const Record& record) {
 }
 
 /// Pools of stream-ordered memory.
-std::optional<Status> RawSession::take_pool(const Record& record) {
+std::optional<Status> RawSession::take_pool(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::pool_create:
@@ -1018,7 +1018,7 @@ std::optional<Status> RawSession::take_pool(const Record& record) {
 }
 
 /// Physical memory, address ranges, and mappings of one to the other.
-std::optional<Status> RawSession::take_physical(const Record& record) {
+std::optional<Status> RawSession::take_physical(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::mem_create:
@@ -1060,7 +1060,7 @@ std::optional<Status> RawSession::take_physical(const Record& record) {
 }
 
 /// Streams, events, host functions and kernels: what orders work.
-std::optional<Status> RawSession::take_stream_order(const Record& record) {
+std::optional<Status> RawSession::take_stream_order(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::stream_create:
@@ -1099,7 +1099,7 @@ std::optional<Status> RawSession::take_stream_order(const Record& record) {
 }
 
 /// Captures and graphs.
-std::optional<Status> RawSession::take_graph(const Record& record) {
+std::optional<Status> RawSession::take_graph(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::capture_begin:
@@ -1153,7 +1153,7 @@ std::optional<Status> RawSession::take_graph(const Record& record) {
 }
 
 /// Contexts, and what one device or process opens to another.
-std::optional<Status> RawSession::take_context(const Record& record) {
+std::optional<Status> RawSession::take_context(const CallRecord& record) {
   const bool failed = record.result != 0;
   switch (record.call) {
     case Call::ctx_retain:

@@ -17,7 +17,7 @@
 namespace emm::trace {
 
 struct RawCall {
-  record::Record record;
+  record::CallRecord record;
   std::uint32_t thread = 0;
   std::uint32_t site = 0;     ///< The number of the call stack in the recording; 0: none.
   std::uint64_t request = 0;  ///< The number of the request that caused the call; 0: none.
@@ -60,61 +60,61 @@ class RawSession {
   using Book = std::map<std::uint64_t, Live>;
 
   std::uint64_t ns_of(std::uint64_t ticks) const noexcept;
-  Operation common(const record::Record& record, Op op);
+  Operation common(const record::CallRecord& record, Op op);
   void put_place(Operation& operation, std::uint8_t context, std::uint8_t device);
   /// Where memory is, not who asked for it.
   struct Place {
     std::uint8_t context = 0, device = 0;
   };
   void move_to(Operation& operation, Place place);
-  Place place_on(const record::Record& record, std::uint64_t device) const;
-  void put_stream(Operation& operation, const record::Record& record);
-  void put_result(Operation& operation, const record::Record& record) const;
-  void put_beneath(Operation& operation, const record::Record& record) const;
+  Place place_on(const record::CallRecord& record, std::uint64_t device) const;
+  void put_stream(Operation& operation, const record::CallRecord& record);
+  void put_result(Operation& operation, const record::CallRecord& record) const;
+  void put_beneath(Operation& operation, const record::CallRecord& record) const;
   Status define_site(std::uint32_t number);
-  void put_preexisting(Operation& operation, const record::Record& record) const;
+  void put_preexisting(Operation& operation, const record::CallRecord& record) const;
   Status emit(Operation& operation);
   /// Emits an operation of a kind that only this recorder knows.
-  Status extension(const record::Record& record, std::string_view name, std::string members);
+  Status extension(const record::CallRecord& record, std::string_view name, std::string members);
 
   // Each takes the calls of one kind, and returns nothing of a call of another kind.
-  std::optional<Status> take_memory(const record::Record& record);
-  std::optional<Status> take_pool(const record::Record& record);
-  std::optional<Status> take_physical(const record::Record& record);
-  std::optional<Status> take_stream_order(const record::Record& record);
-  std::optional<Status> take_graph(const record::Record& record);
-  std::optional<Status> take_context(const record::Record& record);
-  Status keep(const record::Record& record);
-  void note_foreign(const record::Record& record);
+  std::optional<Status> take_memory(const record::CallRecord& record);
+  std::optional<Status> take_pool(const record::CallRecord& record);
+  std::optional<Status> take_physical(const record::CallRecord& record);
+  std::optional<Status> take_stream_order(const record::CallRecord& record);
+  std::optional<Status> take_graph(const record::CallRecord& record);
+  std::optional<Status> take_context(const record::CallRecord& record);
+  Status keep(const record::CallRecord& record);
+  void note_foreign(const record::CallRecord& record);
   Status pass_over();
   Status leave_out();
   /// The name of a pool; "default" for a device's default pool.
   std::string pool_name(std::uint64_t pool);
   std::string stream_or_legacy(std::uint64_t handle);
-  std::uint64_t device_of(const record::Record& record) const;
+  std::uint64_t device_of(const record::CallRecord& record) const;
 
   static std::uint64_t begin_of_overlapped(const Book& book, std::uint64_t address,
                                            std::uint64_t size);
-  Status allocate(const record::Record& record, Op op, Book& book, std::string_view api);
-  Status free(const record::Record& record, Book& book, std::string_view api);
-  Status pool_operation(const record::Record& record, Op op);
-  Status stream_operation(const record::Record& record, Op op);
-  Status event_operation(const record::Record& record);
-  Status export_handle(const record::Record& record);
-  Status create_physical(const record::Record& record);
-  Status end_physical(const record::Record& record, std::uint64_t handle);
-  Status unmap(const record::Record& record);
-  Status reserve(const record::Record& record);
-  Status map(const record::Record& record);
+  Status allocate(const record::CallRecord& record, Op op, Book& book, std::string_view api);
+  Status free(const record::CallRecord& record, Book& book, std::string_view api);
+  Status pool_operation(const record::CallRecord& record, Op op);
+  Status stream_operation(const record::CallRecord& record, Op op);
+  Status event_operation(const record::CallRecord& record);
+  Status export_handle(const record::CallRecord& record);
+  Status create_physical(const record::CallRecord& record);
+  Status end_physical(const record::CallRecord& record, std::uint64_t handle);
+  Status unmap(const record::CallRecord& record);
+  Status reserve(const record::CallRecord& record);
+  Status map(const record::CallRecord& record);
   /// Sets the reserved range of the address, and its offset there. Returns false if no range has
   /// it.
   bool put_range(Operation& operation, std::uint64_t address);
-  Status graph_operation(const record::Record& record, Op op, std::uint64_t graph);
-  Status peer_operation(const record::Record& record, Op op);
-  Status end_context(const record::Record& record, Op op, std::uint8_t context);
+  Status graph_operation(const record::CallRecord& record, Op op, std::uint64_t graph);
+  Status peer_operation(const record::CallRecord& record, Op op);
+  Status end_context(const record::CallRecord& record, Op op, std::uint8_t context);
   /// Handles a new start of the recording, which lists all live memory again.
-  Status begin_window(const record::Record& record);
-  Status refused(const record::Record& record, std::string_view name);
+  Status begin_window(const record::CallRecord& record);
+  Status refused(const record::CallRecord& record, std::string_view name);
   std::uint8_t primary_context(std::uint64_t device) const;
 
   std::string stream_name(std::uint64_t handle);
@@ -122,11 +122,11 @@ class RawSession {
   std::uint64_t number_stream(std::uint64_t handle);
   /// The stream of a call. A thread's own default stream has one handle in all threads, so the
   /// thread stands for it: no handle is so large a number.
-  std::uint64_t lane_of(const record::Record& record) const noexcept {
+  std::uint64_t lane_of(const record::CallRecord& record) const noexcept {
     constexpr std::uint64_t kPerThread = 2;  // CU_STREAM_PER_THREAD
     return record.stream == kPerThread ? ~thread_ : record.stream;
   }
-  bool is_captured(const record::Record& record) const {
+  bool is_captured(const record::CallRecord& record) const {
     return !capturing_.empty() && capturing_.count(lane_of(record)) != 0;
   }
 

@@ -13,7 +13,7 @@ using format::Pickle;
 using format::PickleValue;
 
 /// The allocator's memory by address, while the rows are undone from last to first.
-class Held {
+class MemoryByAddress {
  public:
   void add(const TorchMemory& memory) { memory_.emplace(memory.address, memory); }
   void remove(std::uint64_t address) { memory_.erase(address); }
@@ -94,7 +94,7 @@ void TorchBaseline::finish() {
     for (auto& memory : allocations_)
       memory.pending = memory.pending && memory.granted != 0;  // the state shows it
   }
-  Held held;
+  MemoryByAddress held;
   for (const auto& segment : segments_) held.add(segment);
   for (auto at = segment_rows_.rbegin(); at != segment_rows_.rend(); ++at) {
     const auto& [action, memory] = *at;

@@ -30,7 +30,7 @@ struct MemoryRow {
   std::uint64_t address = 0;
   std::int64_t bytes = 0;  ///< Below 0: freed.
   std::uint64_t allocated = 0, reserved = 0;
-  std::uint64_t id = 0;  ///< Of the memory that it allocates or frees, once that is known.
+  std::uint64_t id = 0;  ///< Names the memory that it allocates or frees, once that is known.
   std::uint32_t line = 0;
   std::uint8_t device = 0;
   bool has_address = false, has_allocated = false, has_reserved = false;

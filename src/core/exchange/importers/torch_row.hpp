@@ -24,6 +24,7 @@ enum class TorchAction : std::uint8_t {
   snapshot,
   user_defined,
 };
+/// As PyTorch spells them in a snapshot, in the order of TorchAction.
 inline constexpr std::array<std::string_view, 10> kTorchActionNames{
     "alloc",        "free_requested", "free_completed", "segment_alloc",
     "segment_free", "segment_map",    "segment_unmap",  "oom",

@@ -331,6 +331,7 @@ void BlockDecoder::add_up(FixedColumn column, std::uint64_t from) noexcept {
 
 /// Prepares the fast path if all values of the shape are numbers and there are few.
 void BlockDecoder::make_quick(Shape& shape, Quick& quick) noexcept {
+  // The fast path copies this for a value that the shape does not have.
   static constexpr std::uint64_t kNothing = 0;
   quick.id_at = &kNothing;
   quick.id_to = &unread_;

@@ -58,7 +58,7 @@ class BlockEncoder {
 
   Predictor before_, now_;  ///< At the block's beginning, and after the last operation.
   std::vector<Shape> shapes_;
-  std::array<std::size_t, kOpCount> last_shape_{};  ///< Of each op: the next is likely the same.
+  std::array<std::size_t, kOpCount> last_shape_{};  ///< By op: the next likely has the same.
   std::vector<std::vector<std::uint64_t>> columns_;
   std::size_t used_columns_ = kFixedColumns;
   std::unordered_map<std::string, std::uint64_t, Hash, std::equal_to<>>

@@ -19,8 +19,9 @@ inline constexpr std::string_view kMagic(
     "\x89"
     "EMMB\r\n\x1a",
     8);
+/// A file that was cut does not end with this.
 inline constexpr std::string_view kEndMagic("EMMB.end", 8);
-// Of the form; a reader refuses another major version.
+// The version of the form. A reader refuses another major version.
 inline constexpr std::uint16_t kMajor = 1, kMinorVersion = 0;
 /// Magic, u16 major, u16 minor, and the low 32 bits of hash64() of the bytes before it.
 inline constexpr std::size_t kFileHeadBytes = 16;
@@ -29,7 +30,7 @@ inline constexpr std::size_t kFileHeadBytes = 16;
 struct ChunkHead {
   std::array<char, 4> tag{};
   std::uint32_t check = 0;  ///< The low 32 bits of hash64() of the 32 bytes after it.
-  std::uint64_t bytes = 0;  ///< Of payload.
+  std::uint64_t bytes = 0;  ///< The payload's bytes.
   std::uint64_t hash = 0;   ///< hash64() of the payload.
   std::uint64_t first = 0;  ///< OPER, LIVE: the number of operations in the file before this chunk.
   std::uint64_t operations = 0;  ///< OPER: in it. INDX: 1 if LIVE chunks are incomplete.
@@ -37,6 +38,7 @@ struct ChunkHead {
 static_assert(sizeof(ChunkHead) == 40);
 inline constexpr std::size_t kChecked = 8;  ///< The offset of the bytes that `check` covers.
 
+/// The kinds of chunks, as letters that a hex dump shows.
 inline constexpr std::array<char, 4> kHeaderTag{'H', 'E', 'A', 'D'};
 inline constexpr std::array<char, 4> kBlockTag{'O', 'P', 'E', 'R'};
 inline constexpr std::array<char, 4> kLiveTag{'L', 'I', 'V', 'E'};

@@ -143,12 +143,12 @@ constexpr Handle on_stream(Handle stream, bool own) noexcept {
 std::uint64_t context_device(Handle context) noexcept;
 inline std::uint64_t context_number(Handle context) noexcept { return number_of_context(context); }
 /// Records the device and the number of `context`, which need not be the thread's current one.
-inline void put_context(Record& record, Handle context) noexcept {
+inline void put_context(CallRecord& record, Handle context) noexcept {
   if (const auto number = context_number(context); number != 0)
     record.context = static_cast<std::uint8_t>(number);
 }
 /// Records the bytes that a node allocates and the address that it allocates or frees.
-inline void put_node(Record& record, const GraphNode* node, bool ok) noexcept {
+inline void put_node(CallRecord& record, const GraphNode* node, bool ok) noexcept {
   record.stream = node != nullptr ? static_cast<unsigned>(node->type) : 0;
   if (record.stream == kAllocNode) {
     record.size = node->alloc.size;
@@ -157,7 +157,7 @@ inline void put_node(Record& record, const GraphNode* node, bool ok) noexcept {
     record.address = node->free;
   }
 }
-inline void put_arrays(Record& record, const ArrayMapInfo* list, unsigned count) noexcept {
+inline void put_arrays(CallRecord& record, const ArrayMapInfo* list, unsigned count) noexcept {
   record.size = count;
   if (list == nullptr || count == 0) return;
   record.address = list->array;

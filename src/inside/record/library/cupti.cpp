@@ -20,7 +20,7 @@ namespace {
 #define EMM_BIND(name) [[maybe_unused]] const auto& name = given.name;
 #define EMM_BINDS(...) EMM_EACH(EMM_BIND, __VA_ARGS__)
 #define EMM_FILL(symbol, own, of, args, ...)                                                  \
-  void fill_##symbol([[maybe_unused]] const void* params_of, [[maybe_unused]] Record& r,      \
+  void fill_##symbol([[maybe_unused]] const void* params_of, [[maybe_unused]] CallRecord& r,  \
                      [[maybe_unused]] bool ok) {                                              \
     [[maybe_unused]] constexpr bool kOwn = own;                                               \
     if (params_of == nullptr) return; /* where CUPTI publishes no structure */                \
@@ -49,7 +49,7 @@ struct Function {
   const char* name;
   Call call;
   OrderPoint point;
-  void (*fill)(const void* params, Record& record, bool ok);
+  void (*fill)(const void* params, CallRecord& record, bool ok);
 };
 constexpr Function kFunctions[] = {
 #define EMM_WRAP(symbol, call, point, ...) {#symbol, Call::call, OrderPoint::point, fill_##symbol},
@@ -104,7 +104,7 @@ void enter(Thread& thread, const Function& function, std::uint32_t id,
   if (function.point != OrderPoint::enter) return;
   if (records) flight.seq = take_moment().seq;
   if (!keeps) return;
-  Record asked{};
+  CallRecord asked{};
   asked.call = function.call;
   asked.device = thread.device;
   asked.context = thread.context;
@@ -117,7 +117,7 @@ void leave(Thread& thread, const Function& function, std::uint32_t id,
   if (!flight.under_way || flight.id != id || flight.correlation != data.correlation_id) return;
   flight.under_way = false;
   const auto code = data.result != nullptr ? *static_cast<const Code*>(data.result) : 0;
-  Record made{};
+  CallRecord made{};
   made.ticks = flight.begun;
   made.call = function.call;
   made.device = thread.device;
@@ -151,7 +151,7 @@ void on_call(void*, int domain, std::uint32_t id, const void* about) {
     const bool worked = data.site == cupti::kExit && data.result != nullptr &&
                         *static_cast<Code*>(data.result) == 0;
     if (!worked || thread.inside) return;
-    Record launched{};
+    CallRecord launched{};
     function.fill(data.params, launched, true);
     return count_kernel(launched.stream);
   }
@@ -169,6 +169,7 @@ void say(const char* words, const char* what) noexcept {
   if (size > 0 && ::write(STDERR_FILENO, line, std::strlen(line)) < 0) return;
 }
 
+// The newest toolkit first; the last is the link of a development package.
 constexpr const char* kNames[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so"};
 
 /// Looks for CUPTI beside NVIDIA's other wheels when one of them is loaded.

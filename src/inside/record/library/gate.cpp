@@ -178,7 +178,7 @@ void count_uncounted() noexcept {
 
 /// Returns the name by which faults select the call. Records show a query as a wait and pool memory
 /// as device memory; faults tell them apart.
-unsigned fault_kind(Call call, bool asks, const Record& record) noexcept {
+unsigned fault_kind(Call call, bool asks, const CallRecord& record) noexcept {
   if (call == Call::mem_alloc_async && record.extra != 0) return kFaultAllocFromPool;
   if (call == Call::stream_synchronize && asks) return kFaultStreamQuery;
   if (call == Call::event_synchronize && asks) return kFaultEventQuery;
@@ -263,13 +263,13 @@ std::uint64_t counted_size(Call call, std::uint64_t size) noexcept {
 
 /// Returns the size of what the call asks for that counts. What a pool in host memory gives does
 /// not.
-std::uint64_t wanted_size(Call call, Size wants, const Record& record) noexcept {
+std::uint64_t wanted_size(Call call, Size wants, const CallRecord& record) noexcept {
   const bool is_hosts = call == Call::mem_alloc_async && find(kHostPool, record.extra) != nullptr;
   return is_hosts ? 0 : counted_size(call, wants);
 }
 
 /// Returns the device that a call takes memory from. mem_create names its own.
-std::size_t device_of(Call call, const Record& record) noexcept {
+std::size_t device_of(Call call, const CallRecord& record) noexcept {
   return (call == Call::mem_create ? record.stream : record.device) & 255;
 }
 
@@ -489,7 +489,7 @@ void gate_report_use() noexcept {
 
 RunReport* run_report() noexcept { return report; }
 
-Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept {
+Code gate_before(Call call, Size wants, bool asks, const CallRecord& record) noexcept {
   const auto kind = fault_kind(call, asks, record);
   const Lock lock;
   ++counted_all;
@@ -534,7 +534,7 @@ Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcep
   return 0;
 }
 
-Code gate_after(Call call, Size wants, const Record& record) noexcept {
+Code gate_after(Call call, Size wants, const CallRecord& record) noexcept {
   if (capacity == 0 || (record.flags & record_flag::injected) != 0) return 0;
   const auto device = static_cast<std::uint8_t>(device_of(call, record));
   const bool succeeded = record.result == 0;

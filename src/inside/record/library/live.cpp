@@ -23,7 +23,7 @@ enum Kind : std::uint64_t { kMemory, kPhysical, kMapping, kRange, kHostPool };
 
 struct LiveEntry {
   std::uint64_t key = 0;  ///< 0: the place is empty.
-  Record record{};        ///< The record of the call that made it.
+  CallRecord record{};    ///< The record of the call that made it.
   std::uint64_t mappings = 0;
   std::uint64_t handles = 1;  ///< How many releases physical memory needs.
 };
@@ -115,7 +115,7 @@ void keep(const LiveEntry& made) noexcept {
   *entry = made;
 }
 
-void give(Kind kind, const Record& record) noexcept {
+void give(Kind kind, const CallRecord& record) noexcept {
   const auto key = key_of(kind, record.address);
   if (key != 0) keep({.key = key, .record = record, .mappings = 0, .handles = 1});
 }
@@ -131,7 +131,7 @@ bool take(Kind kind, std::uint64_t address, LiveEntry* as_it_was = nullptr) noex
   erase(shard, entry);
   return true;
 }
-bool look_up(Kind kind, std::uint64_t address, Record& made) noexcept {
+bool look_up(Kind kind, std::uint64_t address, CallRecord& made) noexcept {
   const auto key = key_of(kind, address);
   if (key == 0 || shards == nullptr) return false;
   auto& shard = shard_of(key);
@@ -169,11 +169,11 @@ void change_physical(std::uint64_t handle, int mappings, int handles) noexcept {
 
 void unmap(std::uint64_t begin, std::uint64_t size) noexcept {
   const auto size_at = [](std::uint64_t address) {
-    Record mapping{};
+    CallRecord mapping{};
     return look_up(kMapping, address, mapping) ? mapping.size : 0;
   };
   end_mappings(begin, size, size_at, [](std::uint64_t address) {
-    Record mapping{};
+    CallRecord mapping{};
     if (look_up(kMapping, address, mapping) && take(kMapping, address))
       change_physical(mapping.stream, -1, 0);
   });
@@ -197,7 +197,7 @@ void take_all(Ends ends) noexcept {
 
 /// Answers whether the memory ends with its context. Physical memory, address ranges and pool
 /// memory belong to the device and live on (H200, driver 580).
-bool ends_with_context(const Record& one) noexcept {
+bool ends_with_context(const CallRecord& one) noexcept {
   switch (one.call) {
     case Call::mem_alloc:
     case Call::mem_alloc_pitch:
@@ -212,7 +212,7 @@ bool ends_with_context(const Record& one) noexcept {
 }
 void end_context(std::uint64_t number) noexcept {
   if (number == 0) return;
-  take_all([&](const Record& one) { return one.context == number && ends_with_context(one); });
+  take_all([&](const CallRecord& one) { return one.context == number && ends_with_context(one); });
 }
 /// Ends the memory of a device's primary context. A library may have retained that context through
 /// calls that are not seen here; its number is then unknown, and the memory of all contexts of the
@@ -220,7 +220,7 @@ void end_context(std::uint64_t number) noexcept {
 void end_primary(std::uint64_t device) noexcept {
   const auto context = primaries[device & 255].context.load(std::memory_order_relaxed);
   if (context != 0) return end_context(number_of_context(context));
-  take_all([&](const Record& one) { return one.device == device && ends_with_context(one); });
+  take_all([&](const CallRecord& one) { return one.device == device && ends_with_context(one); });
 }
 bool is_primary_active(std::uint64_t device) noexcept {
   unsigned flags = 0;
@@ -241,7 +241,7 @@ void begin_live() noexcept {
   shards = static_cast<Shard*>(table);
 }
 
-void live_before(const Record& record) noexcept {
+void live_before(const CallRecord& record) noexcept {
   switch (record.call) {
     case Call::mem_free:
     case Call::mem_free_async:
@@ -265,7 +265,7 @@ void live_before(const Record& record) noexcept {
 
 // What a call ends was taken before the call, so that another thread may be given the same address
 // meanwhile; a call that failed gets it back here. What a call makes is noted here.
-void live_after(const Record& record) noexcept {
+void live_after(const CallRecord& record) noexcept {
   if (record.result != 0) return restore_taken();
   taken.key = 0;
   switch (record.call) {
@@ -317,12 +317,12 @@ void live_after(const Record& record) noexcept {
   }
 }
 
-void live_dump(void (*put)(Record record)) noexcept {
+void live_dump(void (*put)(CallRecord record)) noexcept {
   if (shards == nullptr) return;
   // Every retain is recorded, so that a reader can tell which release is the last.
   for (std::size_t device = 0; device < std::size(primaries); ++device) {
     auto& primary = primaries[device];
-    Record retain{};
+    CallRecord retain{};
     retain.call = Call::ctx_retain;
     retain.device = static_cast<std::uint8_t>(device);
     retain.address = primary.context.load(std::memory_order_relaxed);

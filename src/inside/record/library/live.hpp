@@ -11,11 +11,11 @@ namespace emm::record {
 void begin_live() noexcept;
 /// Called before a call that frees something. The memory is forgotten now, because the driver may
 /// hand out its address again before the call returns.
-void live_before(const Record& record) noexcept;
+void live_before(const CallRecord& record) noexcept;
 /// Called after each call with its result. Undoes live_before() when the call failed.
-void live_after(const Record& record) noexcept;
+void live_after(const CallRecord& record) noexcept;
 /// Passes a record of everything that lives to `put`. Other threads wait meanwhile.
-void live_dump(void (*put)(Record record)) noexcept;
+void live_dump(void (*put)(CallRecord record)) noexcept;
 /// A forked child has no device memory.
 void reset_live_in_child() noexcept;
 

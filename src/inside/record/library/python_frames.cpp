@@ -33,6 +33,7 @@ struct Layout {
     return minor < 11 ? 120 : static_cast<std::size_t>(first_traceable) + 8;
   }
 };
+// One for each minor version of Python 3; another version is not walked.
 constexpr Layout kLayouts[] = {
     {8, 24, -1, 32, 24, 104, 1, -1, 40, 104, 112, 0, -1, 48, 72},
     {9, 24, -1, 32, 24, 104, 1, -1, 40, 104, 112, 0, -1, 48, 72},

@@ -176,7 +176,7 @@ void describe_process(FileHeader& header) noexcept {
   header.version = kVersion;
   header.header_bytes = kHeaderBytes;
   header.block_bytes = kBlockBytes;
-  header.record_bytes = sizeof(Record);
+  header.record_bytes = sizeof(CallRecord);
   header.pid = static_cast<std::uint64_t>(getpid());
   header.parent = static_cast<std::uint64_t>(getppid());
   header.start_ticks = ticks();
@@ -626,7 +626,7 @@ void describe_devices() noexcept {
   note_clocks(header);
 }
 
-Record* take_block(Thread& thread) noexcept {
+CallRecord* take_block(Thread& thread) noexcept {
   if (!open_if_needed()) return nullptr;
   if (thread.next != nullptr) {
     auto* const full = block_of(thread);
@@ -637,7 +637,7 @@ Record* take_block(Thread& thread) noexcept {
   if (block == nullptr && std::atomic_ref<int>(file.header->stopped).load() == 0)
     block = new_block();
   if (block == nullptr) return nullptr;
-  auto* const first = reinterpret_cast<Record*>(block + 1);
+  auto* const first = reinterpret_cast<CallRecord*>(block + 1);
   thread.next = first + block->used;
   thread.end = first + kBlockRecords;
   block->used = 0;
@@ -687,7 +687,7 @@ void look_up_context(Thread& thread) noexcept {
 
 namespace {
 
-void put_record(Record record) noexcept {
+void put_record(CallRecord record) noexcept {
   auto& thread = self;
   auto* const made = make_room(thread);
   if (made == nullptr) return count_lost();
@@ -702,7 +702,7 @@ void put_record(Record record) noexcept {
 
 namespace {
 
-void put_definition(const Record& record) noexcept {
+void put_definition(const CallRecord& record) noexcept {
   auto& thread = self;
   auto* const made = make_room(thread);
   if (made == nullptr) return;
@@ -722,7 +722,7 @@ void annotate(Thread& thread, Call call, const void* caller) noexcept {
   // Both records must be in one block, so that a reader finds one directly after the other.
   if (make_room(thread) == nullptr) return;
   if (thread.end - thread.next < 2 && take_block(thread) == nullptr) return;
-  Record about{};
+  CallRecord about{};
   about.call = Call::about;
   about.address = site;
   about.size = thread.request;
@@ -737,7 +737,7 @@ void begin_window(Thread& thread, std::uint32_t window) noexcept {
   while (before < window && !window_begun.compare_exchange_weak(before, window)) continue;
   // This thread dumps what lives; the others wait for the short time that it takes
   if (before < window) {
-    Record first{};
+    CallRecord first{};
     first.call = Call::window;
     first.address = window;
     first.device = 255;
@@ -853,7 +853,7 @@ extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
   using namespace emm::record;
   // The rounds are short, so that some of them run without interruption.
   constexpr std::size_t kCalls = 10'240;
-  static Record room_for[1024];
+  static CallRecord room_for[1024];
   find_clock();
   auto& thread = self;
   const auto before = thread;
@@ -874,7 +874,7 @@ extern "C" [[gnu::visibility("default")]] double emm_record_cost() {
       }
       recorded<Call::mem_alloc_async, OrderPoint::exit>(
           0, [] { return Code{0}; },
-          [&](Record& record, bool) {
+          [&](CallRecord& record, bool) {
             record.address = i;
             record.size = 4096;
             record.stream = 0;

@@ -26,9 +26,9 @@ enum class OrderPoint : std::uint8_t {
 
 /// A thread's state. All zero before the thread has recorded anything.
 struct Thread {
-  Record* next;
-  Record* end;
-  Record* kernels;  ///< The newest record, if it counts kernels.
+  CallRecord* next;
+  CallRecord* end;
+  CallRecord* kernels;  ///< The newest record, if it counts kernels.
   std::uint8_t device, context;
   bool context_known;
   bool inside;  ///< In a wrapper: calls that the driver itself makes are not the program's.
@@ -100,7 +100,7 @@ const char* setting(const char* name) noexcept;
 /// Opens the file and describes the devices. Called after cuInit.
 void describe_devices() noexcept;
 /// Takes a block when the thread needs room for a record. Returns null when there is none.
-Record* take_block(Thread& thread) noexcept;
+CallRecord* take_block(Thread& thread) noexcept;
 /// Finds out which context is current in the thread.
 void look_up_context(Thread& thread) noexcept;
 /// Counts a call that found no room. What describes a call, such as its stack, does not count.
@@ -119,22 +119,22 @@ void forget_context(Handle context) noexcept;
 /// Returns the number that records use for a context, or 0 when it has none.
 std::uint64_t number_of_context(Handle context) noexcept;
 
-inline Record* make_room(Thread& thread) noexcept {
+inline CallRecord* make_room(Thread& thread) noexcept {
   if (thread.next != thread.end) [[likely]]
     return thread.next;
   return take_block(thread);
 }
-inline void publish(Thread& thread, Record& record, std::uint64_t seq) noexcept {
+inline void publish(Thread& thread, CallRecord& record, std::uint64_t seq) noexcept {
   std::atomic_ref<std::uint64_t>(record.seq).store(seq, std::memory_order_release);
   thread.next = &record + 1;
 }
 
 /// Decides for `emmctl run` whether a call may reach the driver. Returns 0 when it may, else the
 /// error for the program. `asks`: the call is a query, which is recorded as the matching wait.
-Code gate_before(Call call, Size wants, bool asks, const Record& record) noexcept;
+Code gate_before(Call call, Size wants, bool asks, const CallRecord& record) noexcept;
 /// Updates the account after a call. Frees memory again when the capacity turns out to be too small
 /// for it, and then returns the error for the program; else returns 0.
-Code gate_after(Call call, Size wants, const Record& record) noexcept;
+Code gate_after(Call call, Size wants, const CallRecord& record) noexcept;
 /// Reduces the figures to what `emmctl run` lets the program see.
 void gate_memory_info(Size* free, Size* total) noexcept;
 Size gate_total(Size total) noexcept;
@@ -145,8 +145,8 @@ struct RunReport;
 /// What `emmctl run` reads at the end. Null before cuInit, and if it cannot be written to.
 RunReport* run_report() noexcept;
 
-void live_before(const Record& record) noexcept;
-void live_after(const Record& record) noexcept;
+void live_before(const CallRecord& record) noexcept;
+void live_after(const CallRecord& record) noexcept;
 
 /// The real function behind the wrapper `index`.
 extern void* real_functions[];
@@ -154,7 +154,7 @@ extern void* real_functions[];
 /// Prefetches the lines of the next records while the program does other things; otherwise the next
 /// locked instruction in the driver would wait for them. Prefetching past the block causes no
 /// fault.
-inline void fetch_ahead([[maybe_unused]] const Record* record) noexcept {
+inline void fetch_ahead([[maybe_unused]] const CallRecord* record) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(record[2]));
 #endif
@@ -202,7 +202,7 @@ template <Call kCall, OrderPoint kOrderPoint, class Make, class Fill>
   Code code = 0;
   std::uint32_t flags = 0;
   if (gates) {
-    Record asked{};
+    CallRecord asked{};
     asked.call = kCall;
     asked.device = thread.device;
     asked.context = thread.context;

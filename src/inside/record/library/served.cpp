@@ -577,7 +577,7 @@ Code serve_cuIpcGetMemHandle(IpcHandle* out, Address ptr) {
     return kInvalidValue;
   return kInvalidValue;  // as the driver answers for memory that cannot be shared
 }
-/// As for all memory of cuMemAlloc.
+/// Refuses memory of the manager, as the driver refuses all memory of cuMemAlloc.
 Code serve_cuMemRetainAllocationHandle(Handle* out, Address ptr) {
   BEHIND(cuMemRetainAllocationHandle, (Handle*, Address));
   Block block{};

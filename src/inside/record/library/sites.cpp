@@ -17,7 +17,7 @@
 namespace emm::record {
 namespace {
 
-// Of each table, in address space: only pages with entries take memory.
+// Entries of each table. They take address space, and memory only where a page has entries.
 constexpr std::size_t kSlots = std::size_t{1} << 18;
 constexpr std::size_t kTextMost = 256;  // bytes of a frame's text, which is cut there
 constexpr std::size_t kPayload = 4 * sizeof(std::uint64_t);  // address, size, stream and extra
@@ -132,9 +132,9 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
 
 /// Writes a definition in pieces. A reader can assemble them in any order.
 void define(Call what, std::uint32_t number, const void* data, std::size_t size, std::size_t units,
-            void (*put)(const Record&)) noexcept {
+            void (*put)(const CallRecord&)) noexcept {
   for (std::size_t at = 0, piece = 0; at < size || piece == 0; at += kPayload, ++piece) {
-    Record record{};
+    CallRecord record{};
     record.call = what;
     record.ticks = number;
     record.duration = static_cast<std::uint32_t>(units);
@@ -151,7 +151,7 @@ void define(Call what, std::uint32_t number, const void* data, std::size_t size,
 }
 
 std::uint32_t define_text(std::uint32_t number, const char* text,
-                          void (*put)(const Record&)) noexcept {
+                          void (*put)(const CallRecord&)) noexcept {
   const auto size = strnlen(text, kTextMost);
   define(Call::frame_text, number, text, size, size, put);
   return number;
@@ -159,7 +159,7 @@ std::uint32_t define_text(std::uint32_t number, const char* text,
 
 /// Defines "libfoo.so:0 function", which is how PyTorch writes a native frame without a known line.
 std::uint32_t native_frame(Table& frames, std::uint64_t address,
-                           void (*put)(const Record&)) noexcept {
+                           void (*put)(const CallRecord&)) noexcept {
   return frames.find_or_define(mix(1, address), [&](std::uint32_t number) -> std::uint32_t {
     char text[kTextMost];
     Dl_info about{};
@@ -184,7 +184,7 @@ struct Stack {
   std::size_t count = 0;
   std::uint64_t hash = 2;
   Tables* in = nullptr;
-  void (*put)(const Record&) = nullptr;
+  void (*put)(const CallRecord&) = nullptr;
 
   void add(std::uint32_t frame) noexcept {
     if (frame == 0 || frame == kOurs) return;
@@ -218,7 +218,7 @@ void walk_native(Stack& stack) noexcept {
 /// Defines the frame of a code object. The object is kept for ever, so that its address stays its
 /// own and Python keeps its names. The interpreter's lock must be held.
 std::uint32_t python_frame(Table& frames, void* code, int line,
-                           void (*put)(const Record&)) noexcept {
+                           void (*put)(const CallRecord&)) noexcept {
   const auto hash = mix(mix(3, reinterpret_cast<std::uint64_t>(code)), static_cast<unsigned>(line));
   return frames.find_or_define(hash, [&](std::uint32_t number) {
     python.hold(code);  // one more reference for each definition
@@ -331,7 +331,7 @@ void begin_sites() noexcept {
   shared.mode |= mode::annotating;
 }
 
-std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept {
+std::uint32_t current_site(const void* caller, void (*put)(const CallRecord&)) noexcept {
   if (tables[1].stacks.slots == nullptr) return 0;
   Stack stack;
   stack.in = &tables[epoch.load(std::memory_order_acquire) % 2];

@@ -13,7 +13,7 @@ void begin_sites() noexcept;
 /// Returns the number of the calling thread's stack, or 0 when it is not known. `caller` is the
 /// address that the driver's function returns to. Passes definitions of new stacks and frames to
 /// `put`.
-std::uint32_t current_site(const void* caller, void (*put)(const Record&)) noexcept;
+std::uint32_t current_site(const void* caller, void (*put)(const CallRecord&)) noexcept;
 /// Called when definitions have been overwritten. Every stack and frame is defined again when it
 /// next occurs.
 void forget_sites() noexcept;

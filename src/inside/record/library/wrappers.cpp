@@ -62,7 +62,7 @@ Function real_function(int index) noexcept {
     (void)kOwn;                                                                       \
     const auto code = recorded<Call::call, OrderPoint::point>(                        \
         wants, [=] { return real_function<Code(*) params>(index) args; },             \
-        [=](Record& r, bool ok) {                                                     \
+        [=](CallRecord& r, bool ok) {                                                 \
           (void)ok;                                                                   \
           __VA_ARGS__;                                                                \
         });                                                                           \
@@ -143,7 +143,7 @@ Code wrap_cuMemGetInfo_v2(Size* free, Size* total) {
         if (code == 0 && (shared.mode & mode::gating) != 0) gate_memory_info(free, total);
         return code;
       },
-      [=](Record& r, bool ok) {
+      [=](CallRecord& r, bool ok) {
         r.address = GIVEN(free);
         r.size = GIVEN(total);
       });

@@ -97,7 +97,7 @@ struct Descriptor {
     std::vector<std::byte> bytes{};
   };
   std::map<int, Value> values{};
-  std::int64_t workspace = 0;  ///< Of the plan of this graph, or of what this was made of.
+  std::int64_t workspace = 0;  ///< Bytes of the plan of this graph, or of what this was made of.
 
   template <class T>
   std::vector<T> all(int name) const {

@@ -6,7 +6,7 @@
 namespace emm::standin {
 namespace {
 
-// Of a filter of 7 x 7: from it on, other workspaces were measured on an H200.
+// A filter of 7 x 7 has so many: from there on, an H200 was measured to take other workspaces.
 constexpr std::int64_t kManyTaps = 49;
 constexpr std::int64_t kProcessors = 132;     // of an H200
 constexpr std::int64_t kChannelsAligned = 8;  // that tensor cores read at once, of 16 bits

@@ -114,7 +114,7 @@ Group& group() {
 thread_local std::shared_ptr<Ticket> current_ticket;
 thread_local std::int32_t current_level = kKnown;
 
-/// Those of one communicator and stream go together.
+/// Carries the calls out. Those of one communicator and stream go together.
 Status put(std::vector<Group::Call> calls) {
   Status status = kSuccess;
   std::vector<std::shared_ptr<Batch>> batches;

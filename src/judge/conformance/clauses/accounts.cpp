@@ -207,7 +207,7 @@ void refuse_one_of_several(Bench& b) {
   struct Act {
     std::string_view words;
     void (*act)(Bench& bench);
-    bool is_of_live = false;  ///< Of memory that is alive.
+    bool is_of_live = false;  ///< It is about memory that is alive.
   };
   static constexpr Act kActs[] = {
       {"flush()", [](Bench& on) { static_cast<void>(on.manager().flush().has_value()); }},
@@ -265,6 +265,7 @@ void refuse_one_of_several(Bench& b) {
   }
 }
 
+// Every call by which device memory goes back to the driver: a manager makes one of them.
 constexpr auto kDeviceMemoryFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
                                      Call::mem_unmap, Call::mem_release};
 
@@ -356,6 +357,8 @@ struct PendingKind {
   Result<BenchMemory> (*make)(Bench& b, std::uint64_t size);
 };
 
+// Sizes that are no multiple of a page, so that bytes that were rounded show; device memory is
+// larger than what managers keep for small blocks, so that its free may wait at all.
 constexpr PendingKind kPendingKinds[] = {
     {"managed memory", 300'000, [](Bench& b, std::uint64_t size) { return b.try_managed(size); }},
     {"mapped memory", 70'000,
@@ -364,6 +367,7 @@ constexpr PendingKind kPendingKinds[] = {
     {"device memory", 24_MiB, [](Bench& b, std::uint64_t size) { return b.try_memalloc(size); }},
 };
 
+// Powers of two above the rounding, for which most_pending() allows the least more.
 constexpr PendingKind kExactPendingKinds[] = {
     {"managed memory", 4_MiB, kPendingKinds[0].make},
     {"mapped memory", 4_MiB, kPendingKinds[1].make},
@@ -530,6 +534,8 @@ void free_odd_sizes(Bench& b) {
   blocks.clear();
 }
 
+// A few frees of odd sizes, hundreds of small ones (a count that a queue of fixed length would
+// lose), and three of 3 GiB, whose sum no number of 32 bits holds.
 constexpr PendingKind kManyPendingKinds[] = {
     {"managed memory", 300'000, kPendingKinds[0].make},
     {"mapped memory", 70'000, kPendingKinds[1].make},
@@ -596,7 +602,6 @@ std::size_t count_threads() {
 /// Leaves frees and idle memory to a thread of the manager's own, if it has one. What that thread
 /// does is told and counted like the rest.
 void judge_own_thread(Bench& b) {
-  constexpr std::int32_t kIllegalAddress = 700;
   constexpr int kPatience = 60;  // naps in which the thread has to act
   b.untraceable();
   b.expect(true, {}, {}, {});
@@ -783,7 +788,6 @@ void leave_managed_idle(Bench& on) {
 
 /// Asks for memory of every kind where the driver has none.
 void refuse_everything(Bench& on) {
-  constexpr std::int32_t kOutOfMemory = 2;
   constexpr std::array kCalls{Call::mem_alloc,         Call::runtime_malloc,
                               Call::mem_create,        Call::mem_alloc_async,
                               Call::mem_host_alloc,    Call::mem_alloc_managed,
@@ -830,7 +834,6 @@ void leave_many_idle(Bench& on, std::uint64_t least) {
 
 /// Makes requests while the driver refuses to order them after the work of another stream.
 void leave_idle_after_refused_waits(Bench& on) {
-  constexpr std::int32_t kIllegalAddress = 700;
   constexpr std::array kWaits{Call::ctx_synchronize,   Call::stream_synchronize,
                               Call::event_synchronize, Call::stream_wait_event,
                               Call::event_query,       Call::stream_query};
@@ -851,7 +854,6 @@ void leave_idle_after_refused_waits(Bench& on) {
 /// Frees many blocks of two streams, and has the manager wait for their work where the driver
 /// refuses that.
 void leave_idle_after_a_refused_wait(Bench& on, const std::function<void(Bench&)>& wait) {
-  constexpr std::int32_t kIllegalAddress = 700, kNotReady = 600;
   constexpr std::array kWaits{Call::ctx_synchronize, Call::stream_synchronize,
                               Call::event_synchronize};
   for (const auto call : {Call::event_query, Call::stream_query})
@@ -1067,6 +1069,7 @@ void check_heap(Bench& b) {
   }
 }
 
+// Every call by which device memory comes from the driver.
 constexpr std::array kDriverAllocations{Call::mem_alloc,
                                         Call::runtime_malloc,
                                         Call::mem_create,
@@ -1077,7 +1080,6 @@ constexpr std::array kDriverAllocations{Call::mem_alloc,
 /// Frees a block whose work has not ended. Either its bytes serve at once, at least on its own
 /// stream, or largest_free_bytes must leave them out.
 void judge_largest_while_work_is_pending(Bench& b) {
-  constexpr std::int32_t kNotReady = 600;
   constexpr auto kSize = 24_MiB;  // larger than what managers keep for small blocks
   std::uint64_t largest = 0;
   for (const bool is_exact : {true, false}) {
@@ -1238,7 +1240,6 @@ void judge_largest_with_a_past(Bench& b) {
 /// Expects memory whose free the driver refused to be counted once, however often the manager frees
 /// it again.
 void judge_reserved_after_refused_frees(Bench& b) {
-  constexpr std::int32_t kIllegalAddress = 700;
   constexpr auto kRounding = 8_MiB;  // what a manager may take beside a block of these sizes
   for (const auto size : {64_KiB, 3_MiB, 24_MiB}) {
     { const std::array idle{b.try_memalloc(size), b.try_memalloc(size)}; }

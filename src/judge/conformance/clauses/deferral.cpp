@@ -756,6 +756,7 @@ void check_every_size(Bench& b, Kind kind) {
     std::uint64_t size;
     std::size_t count;
   };
+  // More of each size than the ten frees that the default manager lets wait outside a deferral.
   static constexpr Blocks kBlocks[] = {{64, 40}, {4_KiB, 200}, {300_KiB, 60}, {1_MiB, 20}};
   for (const auto& [size, count] : kBlocks) {
     auto deferred = b.defer();

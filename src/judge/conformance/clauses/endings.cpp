@@ -24,10 +24,9 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kNotInitialized = 3;  // CUDA returns this in a forked child
+// Every call by which device memory goes back to the driver, and every one by which it comes.
 constexpr auto kDeviceFrees = {Call::mem_free, Call::runtime_free, Call::mem_free_async,
                                Call::mem_unmap};
-
 constexpr auto kDeviceAllocations = {Call::mem_alloc,         Call::runtime_malloc,
                                      Call::mem_create,        Call::mem_alloc_async,
                                      Call::mem_alloc_managed, Call::mem_alloc_from_pool_async};

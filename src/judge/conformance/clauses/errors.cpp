@@ -35,8 +35,6 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kIllegalAddress = 700;
-
 /// Returns "CUDA_ERROR_ILLEGAL_ADDRESS (700)".
 std::string code(std::int32_t native) {
   return text::format("{} ({})", native_name(native), native);
@@ -122,6 +120,7 @@ void with_failing_driver(Bench& b, std::int32_t native, Judge judge) {
   }
 }
 
+// Every call by which a manager gets memory of any kind: any of them may be the one that it makes.
 constexpr auto kAllocatingCalls = {Call::mem_alloc,         Call::runtime_malloc,
                                    Call::mem_alloc_async,   Call::mem_alloc_from_pool_async,
                                    Call::mem_alloc_managed, Call::mem_host_alloc,
@@ -131,7 +130,6 @@ constexpr auto kAllocatingCalls = {Call::mem_alloc,         Call::runtime_malloc
 /// `tries` times, then another error, and so on. A manager may try as often as it likes. If its
 /// last try ends with the other error, that is the answer.
 void check_last_attempt(Bench& b, const Request& request, Call call, std::uint64_t tries) {
-  constexpr std::int32_t kOutOfMemory = 2;
   b.apart([&](Bench& on) {
     on.manager();
     std::atomic<std::uint64_t> asked{0};
@@ -225,7 +223,7 @@ void check_refused_waits(Bench& b, std::uint64_t size) {
 
 // Frees that the driver refuses.
 
-constexpr std::int32_t kLaunchFailed = 719;
+// Every call by which memory of any kind goes back.
 constexpr auto kMemoryFrees = {Call::mem_free,  Call::runtime_free,  Call::mem_free_async,
                                Call::mem_unmap, Call::mem_free_host, Call::mem_host_unregister};
 
@@ -955,7 +953,6 @@ void ask_for_parts_of_the_state(Bench& b) {
 
 /// Ends a manager whose context has already been destroyed.
 void end_without_context(Bench& b) {
-  constexpr std::int32_t kContextIsDestroyed = 709;
   const auto device = b.try_memalloc(64_KiB);
   const auto managed = b.try_managed(4_KiB);
   const auto hosted = b.try_hosted(100, {.mapped = true});
@@ -993,7 +990,6 @@ constexpr Clause kErrorsClauses[] = {
      .scope = Scope::all,
      .check =
          [](Bench& b) {
-           constexpr std::int32_t kOutOfMemory = 2;
            with_failing_driver(b, kOutOfMemory, [&](std::string_view done, const Error& error) {
              b.expect(error.code == Errc::out_of_memory, done, answer_of(error),
                       code(kOutOfMemory));

@@ -47,9 +47,6 @@ std::vector<unsigned> in_some_order(Bench& b, unsigned count, int round) {
 
 constexpr int kRounds = 4;  // each in another order, by chance
 
-constexpr std::int32_t kInvalidValue = 1;
-constexpr std::int32_t kOutOfMemory = 2;
-
 /// If `refuses`, makes the device refuse the next call of a kind. The manager may make room and try
 /// again.
 class RefusedOnce {
@@ -343,7 +340,6 @@ void check_address_of_region_pinned_again(Bench& b) {
 /// The driver has no more memory, and the work of freed memory has not ended. A manager that waits
 /// for it and hands that memory out must return its device address.
 void check_address_where_memory_is_out(Bench& b) {
-  constexpr std::int32_t kNotReady = 600;
   b.stub().host_to_device = 1_MiB;
   for (const auto size : {4_KiB, std::uint64_t{200'000}}) {
     { const auto freed = b.try_hosted(size, {.mapped = true}); }

@@ -26,12 +26,14 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kOutOfMemory = 2, kNotReady = 600, kIllegalAddress = 700;
+// The calls by which a manager puts new work behind that of another stream: two mark that work, the
+// others wait for a mark, a stream or all.
 constexpr std::array kOrders{Call::event_create,       Call::event_record,
                              Call::stream_wait_event,  Call::event_synchronize,
                              Call::stream_synchronize, Call::ctx_synchronize};
 constexpr std::span kMarks = std::span<const Call>(kOrders).first(2);
 constexpr std::span kWaits = std::span<const Call>(kOrders).subspan(2);
+// Every call by which device memory goes back to the driver, and every one by which it comes.
 constexpr std::array kMemoryFrees{Call::mem_free, Call::mem_free_async, Call::runtime_free,
                                   Call::mem_free_host, Call::mem_unmap};
 constexpr std::array kAllocations{Call::mem_alloc,
@@ -193,7 +195,7 @@ class Course {
   }
   void expect_order(bool may_unmap = false) {
     for (const auto& hazard : order_.take_found()) {
-      if (may_unmap && hazard.how != order::Hazard::How::handed_out) continue;
+      if (may_unmap && hazard.how != stream_order::Hazard::How::handed_out) continue;
       b.expect(false, when, describe(hazard),
                "the new owner's stream waits for that work, or all of the device was waited for");
     }
@@ -235,7 +237,7 @@ class Course {
   bool is_backwards = false;  ///< Blocks are freed the last one first.
 
  private:
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::mutex mutex_;
   std::map<std::uint64_t, StreamHandle> recorded_;
   std::uint32_t ids_ = 0;

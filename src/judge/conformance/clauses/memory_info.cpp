@@ -20,7 +20,7 @@ struct InfoSample {
   MemoryInfo device;       ///< Just before the request. A thread of the manager may free meanwhile.
   MemoryInfo after;        ///< Just after the request.
   std::uint64_t held = 0;  ///< Bytes of the device that the manager held before the request.
-  std::uint64_t asked = 0;  ///< Of these, what it asked of the driver, which gives whole pages.
+  std::uint64_t asked = 0;  ///< What it asked of the driver of these. The driver gives whole pages.
   std::uint64_t live = 0;   ///< Bytes of its live blocks, as requested.
   std::size_t blocks = 0;   ///< How many blocks were live.
 };

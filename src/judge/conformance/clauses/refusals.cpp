@@ -22,8 +22,6 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kOutOfMemory = 2, kIllegalAddress = 700;
-
 struct Kind {
   std::string_view words;
   Call call;

@@ -41,8 +41,7 @@ namespace {
 using namespace emm::conformance;
 using std::chrono::milliseconds;
 
-constexpr std::int32_t kOutOfMemory = 2, kNotInitialized = 3, kNotReady = 600,
-                       kIllegalAddress = 700;
+// Every call by which a manager gets memory of any kind, so that all of them can be refused.
 constexpr std::array kAllocations{Call::mem_alloc,
                                   Call::runtime_malloc,
                                   Call::mem_create,
@@ -117,7 +116,7 @@ class Guest {
   }
   bool is_inside() const { return thread_.joinable(); }
 
-  /// To be called in each driver call.
+  /// The watch calls it in each driver call.
   void attend(milliseconds most, Call call) {
     if (!is_guest || (in_requests_ && !is_request_of_memory(call))) return;
     std::unique_lock lock(mutex_);
@@ -1118,16 +1117,17 @@ class Scene {
   std::vector<unsigned> counted_kinds_;  ///< What allocation.all.current may count, a bit a kind.
   std::array<std::optional<std::uint64_t>, 4> peaks_{};
   bool counts_live_as_state_ = false, counts_reserved_as_state_ = false;
-  std::array<bool, 4> is_total_at_first_{};  ///< Of totalled(): its totals explain what there is.
-  RecordingObserver::Flush told_{};          ///< Of what was told, what is pending.
+  std::array<bool, 4> is_total_at_first_{};  ///< Whether totalled()'s totals explain what there is.
+  RecordingObserver::Flush told_{};          ///< What is pending, by what the manager told.
   bool has_told_ = false, tells_as_state_ = false;
   bool tells_info_ = false, gives_handles_ = false;
   std::optional<bool> refuses_beyond_;
-  std::optional<std::optional<DeviceIdentity>> handle_source_;  ///< Of the first handle.
+  std::optional<std::optional<DeviceIdentity>> handle_source_;  ///< What the first handle says.
   struct TellsPending {
     bool count = false, bytes = false;
   };
-  std::array<std::array<TellsPending, 2>, 5> tells_pending_{};  ///< Of 4 KiB, of kLarge.
+  std::array<std::array<TellsPending, 2>, 5>
+      tells_pending_{};  ///< By kind: of 4 KiB, then of kLarge.
   bool is_known_ = false;
   bool is_asked_ = false, defers_ = false;  ///< Whether it has deferrals.
   bool is_refusing_frees_ = false;
@@ -1145,7 +1145,7 @@ struct State {
   void (*enter)(Scene& scene);
   bool is_full = false;   ///< It needs a device with little left.
   bool may_lose = false;  ///< It calls refuse_frees().
-  bool is_empty = false;  ///< Of the others, only a deferral makes another state of it.
+  bool is_empty = false;  ///< Only a deferral, crossed with it, gives another state.
 };
 constexpr State kStates[] = {
     {"a deferral",
@@ -1484,7 +1484,7 @@ void check_before_initialize(Bench& b) {
   }
 }
 
-// In a forked child.
+// What a forked child does.
 
 /// A step of the child. The parent reads its number, and so knows how far the child is.
 struct ChildStep {

@@ -21,8 +21,6 @@ namespace {
 
 using namespace emm::conformance;
 
-constexpr std::int32_t kNotReady = 600;
-
 /// A random program on several streams. It reuses memory in a few sizes, so that what was freed on
 /// one stream is soon requested on another while its work is pending.
 class StreamProgram {
@@ -76,9 +74,9 @@ class StreamProgram {
     std::vector<StreamHandle> also;  ///< Other streams with work on it.
   };
 
-  void accuse(const order::Hazard& hazard) {
+  void accuse(const stream_order::Hazard& hazard) {
     // A manager that must release memory and cannot wait for its work has no correct choice left.
-    is_over_ = is_faulty_ && hazard.how != order::Hazard::How::handed_out;
+    is_over_ = is_faulty_ && hazard.how != stream_order::Hazard::How::handed_out;
     if (is_over_) return;
     b_.expect(false, text::format("a random program on four streams, seed {}", b_.seed()),
               describe(hazard), "an order between that work and what comes after");
@@ -234,7 +232,7 @@ class StreamProgram {
 
   Bench& b_;
   Prng random_, defers_;
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::list<Deferral> deferrals_;
   bool resets_ = false;  ///< After a reset, little is left that can go wrong.
   bool is_faulty_ = false;
@@ -290,7 +288,7 @@ class OwnStreams {
   OwnStreams(const OwnStreams&) = delete;
   OwnStreams& operator=(const OwnStreams&) = delete;
   StreamHandle operator[](std::size_t at) const noexcept { return streams_[at]; }
-  order::Checker& order() noexcept { return order_; }
+  stream_order::Checker& order() noexcept { return order_; }
   void expect_order(std::string_view done) {
     for (const auto& hazard : order_.take_found())
       b_.expect(false, done, describe(hazard),
@@ -299,7 +297,7 @@ class OwnStreams {
 
  private:
   Bench& b_;
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::array<StreamHandle, 4> streams_{};
 };
 

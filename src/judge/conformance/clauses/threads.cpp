@@ -58,7 +58,7 @@ class ClaimTable {
       std::make_unique<std::atomic<std::uint64_t>[]>(std::size_t{1} << 14);
 };
 
-// Of a race between many threads. Chosen so that a clause ends soon; RaceTime prolongs it.
+// How long many threads race: short, so that a clause ends soon; RaceTime prolongs it.
 constexpr std::chrono::milliseconds kCrowdTime{100};
 
 /// How long threads race. On a busy machine it takes up to four times as long, until this process
@@ -1080,7 +1080,7 @@ class DefaultStreamProgram {
     }
   }
 
-  void accuse(const order::Hazard& hazard) {
+  void accuse(const stream_order::Hazard& hazard) {
     b_.expect(
         false,
         text::format("a random program on the default streams of two threads, seed {}", b_.seed()),
@@ -1127,7 +1127,7 @@ class DefaultStreamProgram {
 
   Bench& b_;
   Prng random_;
-  order::Checker& order_;
+  stream_order::Checker& order_;
   std::vector<StreamHandle> streams_;
   std::vector<Live> live_;
   std::uint32_t ids_ = 0;
@@ -1143,7 +1143,6 @@ class DefaultStreamProgram {
 void follow_an_ended_thread(Bench& b) {
   constexpr std::uint64_t kSize = 64_KiB;
   constexpr int kTimes = 4;  // so that a pthread_t is used again
-  constexpr std::int32_t kNotReady = 600;
   auto& order = b.watch_order();
   b.untraceable();
   b.expect(true, {}, {}, {});

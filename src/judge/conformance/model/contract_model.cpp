@@ -4,12 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "conformance/cuda_results.hpp"
 #include "driver/call.hpp"
 
 namespace emm::model {
-namespace {
-constexpr std::int32_t kOutOfMemory = 2;
-}
+
+using conformance::kOutOfMemory;
 
 Rules Rules::numba() {
   Rules rules;

@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "base/text_format.hpp"
+#include "conformance/cuda_results.hpp"
 #include "driver/call.hpp"
 
 namespace emm::model {
-namespace {
 
-constexpr std::int32_t kInvalidValue = 1;
-constexpr std::int32_t kScriptedOutOfMemory = 2;
-constexpr std::int32_t kAlreadyRegistered = 712;
-constexpr std::int32_t kNotRegistered = 713;
+using conformance::kAlreadyRegistered, conformance::kInvalidValue, conformance::kNotRegistered,
+    conformance::kOutOfMemory;
+
+namespace {
 
 // Apart from each other, so that an address tells its kind.
 constexpr std::uint64_t kDeviceBase = 0x7000'0000'0000;
@@ -79,7 +79,7 @@ std::int32_t ScriptedDevice::make(MemoryKind kind, std::uint64_t size, std::uint
   if (size == 0 && !setup_.accepts_zero) return kInvalidValue;
   auto& used = kind == MemoryKind::device ? used_ : host_used_;
   const auto capacity = kind == MemoryKind::device ? setup_.capacity : setup_.host_capacity;
-  if (size > capacity - used) return kScriptedOutOfMemory;
+  if (size > capacity - used) return kOutOfMemory;
 
   auto index = blocks_.size();
   if (vacant_.empty()) {
@@ -150,7 +150,7 @@ std::int32_t ScriptedDevice::mem_host_register(std::uint64_t address, std::uint6
     result = kInvalidValue;
   if (result == 0 && size == 0 && !setup_.accepts_zero) result = kInvalidValue;
   if (result == 0 && is_registered_[region]) result = kAlreadyRegistered;
-  if (result == 0 && size > setup_.host_capacity - host_used_) result = kScriptedOutOfMemory;
+  if (result == 0 && size > setup_.host_capacity - host_used_) result = kOutOfMemory;
   if (result == 0) {
     is_registered_[region] = true;
     registered_[region] = size;

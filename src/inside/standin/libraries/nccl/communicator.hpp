@@ -126,7 +126,7 @@ int shown_rank(int rank);
 /// The words of the last error.
 const char* last_error() noexcept;
 void set_last_error(const std::string& words);
-/// For emmctl: what ended in an error.
+/// Tells emmctl what ended in an error.
 void tell(const char* kind, const std::string& words);
 /// Runs on a thread of ours, where no signal handler of the program runs.
 void on_own_thread(std::function<void()> call);

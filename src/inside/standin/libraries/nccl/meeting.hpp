@@ -132,7 +132,7 @@ class Meeting {
   std::byte* slot(std::uint64_t number, int rank) const noexcept;
   /// Why the rank will not come; nothing if it still may.
   std::optional<Failure> absence(int rank, const std::string& in_what) const;
-  /// Likewise, of one that has not entered.
+  /// Why a rank that has not entered will not come; nothing if it still may.
   std::optional<Failure> absence_before(const std::string& in_what) const;
 
   std::string name_, path_;

@@ -16,7 +16,7 @@ struct Format {
                       ///< number.
   bool saturates;     ///< What is too large becomes the largest number.
 };
-// Of IEEE 754, bfloat16, and OCP's 8-bit formats.
+// IEEE 754 has the first, Google's bfloat16 is the second, and OCP defines those of 8 bits.
 constexpr Format kHalf{5, 10, true, false}, kBrain{8, 7, true, false}, kE4M3{4, 3, false, true},
     kE5M2{5, 2, true, true};
 
@@ -40,7 +40,7 @@ double decode(unsigned bits, const Format& format) {
   return negative ? -value : value;
 }
 
-/// To the nearest, of two the even one.
+/// Rounds to the nearest number of the format, of two to the even one.
 unsigned encode(double value, const Format& format) {
   const int mantissa_bits = format.mantissa_bits, most = (1 << format.exponent_bits) - 1;
   const int bias = most / 2;
