@@ -136,8 +136,9 @@ def main():
     BATCH = arguments.batch
     torch.manual_seed(0)
     total = torch.cuda.get_device_properties(0).total_memory
+    rest = None
     if arguments.free:
-        rest = torch.empty(torch.cuda.mem_get_info()[0] - arguments.free, dtype=torch.uint8, device=DEVICE)  # noqa: F841: it lives to the end
+        rest = torch.empty(torch.cuda.mem_get_info()[0] - arguments.free, dtype=torch.uint8, device=DEVICE)
     if arguments.limit:
         torch.cuda.set_per_process_memory_fraction(arguments.limit / total)
     failed = None
@@ -145,6 +146,9 @@ def main():
         PROGRAMS[arguments.name]()
     except torch.OutOfMemoryError as error:
         failed = str(error).splitlines()[0]
+    reserved, free = torch.cuda.memory_reserved(), torch.cuda.mem_get_info()[0]
+    TOLD.setdefault("others", total - free - reserved)  # the context, and what libraries and kernels have
+    del rest
     with open("/proc/self/maps", encoding="utf-8") as maps:
         loaded = sorted({line.split()[-1] for line in maps if "libcuda.so" in line or "libcudart" in line})
     print(json.dumps({"reserved": torch.cuda.max_memory_reserved(), "allocated": torch.cuda.max_memory_allocated(), "total": total,

@@ -607,9 +607,14 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
         size_words(capacity),
         wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
   } else if (device.peak <= capacity) {
-    console.say(text::format("it fits: at most {} of the {} of {}; {} are left",
+    const auto left = capacity - device.peak;
+    console.say(text::format("it fits: at most {} of the {} of {}; {} are left{}",
                              size_words(device.peak), units::bytes(capacity), where,
-                             units::bytes(capacity - device.peak)));
+                             units::bytes(left),
+                             SimulatedProgram::is_scarce(left, capacity)
+                                 ? ", and a card's libraries and kernels take some hundred MiB, "
+                                   "which are not counted"
+                                 : ""));
   } else {
     console.say(text::format(
         "{} processes took {} of {} together, each at its own peak, which is more than its {}: "

@@ -37,6 +37,13 @@ struct ServedRequests {
 /// destructor removes the folder, unless leave_to_processes() left it.
 class SimulatedProgram {
  public:
+  /// Is so little left of a card that what libraries and kernels take of it decides? That is not
+  /// counted; with PyTorch it was some hundred MiB of an H200.
+  static bool is_scarce(std::uint64_t left, std::uint64_t capacity) noexcept {
+    constexpr std::uint64_t kLibraries = std::uint64_t{512} << 20;
+    constexpr std::uint64_t kCardLeast = std::uint64_t{4} << 30;  // less is a test's capacity
+    return left < kLibraries && capacity >= kCardLeast;
+  }
   /// `device` is "sim" or "sim:OPTIONS"; `capacity` is that of --capacity, or empty. `program` is
   /// this executable. Errors: usage, io_error, not_supported on this machine.
   static Result<SimulatedProgram> make(const std::string& device, const std::string& capacity,

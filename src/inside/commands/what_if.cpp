@@ -13,6 +13,7 @@
 #include "base/units.hpp"
 #include "commands/named_ranks.hpp"
 #include "commands/program_runs.hpp"
+#include "commands/simulated_program.hpp"
 #include "commands/swept_values.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
@@ -430,8 +431,14 @@ void Sweeping::say_least_card() const {
 }
 
 void Sweeping::say_ranges() const {
+  bool is_scarce = false;
   for (const auto& search : searches_) {
     const auto& range = *search.range;
+    const auto* const cell = range.largest() ? cell_at(search, *range.largest()) : nullptr;
+    is_scarce =
+        is_scarce || (cell != nullptr && range.least_too_large() &&
+                      SimulatedProgram::is_scarce(
+                          cell->capacity - std::min(cell->capacity, cell->peak), cell->capacity));
     const auto where =
         search.settings.empty() ? std::string() : words_of_settings(search.settings) + ": ";
     if (const auto both = range.not_monotone()) {
@@ -444,6 +451,10 @@ void Sweeping::say_ranges() const {
       print(text::format("{}{}={} is the end of the range, and fits", where, range_->name,
                          range_->most));
   }
+  if (is_scarce)
+    print(
+        "A card's libraries and kernels take some hundred MiB besides, which are not counted: "
+        "there, the largest that fits can be less.");
 }
 
 /// The runs that tell nothing of memory, and why; each reason once.
