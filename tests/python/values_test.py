@@ -304,6 +304,15 @@ class Following(unittest.TestCase):
         self.call("convolution", cuda([0.0]))
         self.assertEqual(self.notes.facts, [("cudnn", "")])
 
+    def test_plans_that_a_card_would_time_are_said(self):
+        self.notes.has_cudnn = True
+        self.call("convolution", cuda([0.0]))
+        self.assertEqual(self.notes.facts, [])
+        torch.backends.cudnn.benchmark = True
+        self.addCleanup(setattr, torch.backends.cudnn, "benchmark", False)
+        self.call("convolution", cuda([0.0]))
+        self.assertEqual(self.notes.facts, [("benchmark", "")])
+
     # Loops
 
     def test_generation_ends_where_its_length_says(self):

@@ -6,6 +6,7 @@ tests also shows that the loader was led past them.
 """
 import argparse
 import glob
+import json
 import os
 import re
 import shutil
@@ -356,6 +357,7 @@ if child == 0:
     sys.exit(0)
 os.waitpid(child, 0)
 if "convolve" in sys.argv: _under_sim._notes.fact("cudnn")
+if "benchmark" in sys.argv: _under_sim._notes.fact("benchmark")
 _under_sim._notes.place("size.assumed", "moe.py:31", "nonzero", 256, 0, 1024)
 if "compile" in sys.argv: torch.compile(len)
 if "endless" in sys.argv:
@@ -397,6 +399,12 @@ def test_torch():
     has(off, ["cudnn False modes 1", "cuDNN was switched off: convolutions are PyTorch's own"])
     expect("took the place of cuDNN's" in off.stderr, False, "said of what the user switched off")
     expect("torch.compile was called" in found.stderr, False, "nothing was compiled")
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "benchmark", extra=["--json", "timed.json"], **more),
+        ["at most 2.00 MiB (2,097,152 bytes) of the 22.03 GiB of the simulated NVIDIA L4 were counted", "torch.backends.cudnn.benchmark was on"])
+    with open(folder.name + "/timed.json") as file:
+        answer = json.load(file)
+    expect((answer["fits"], "benchmark" in answer["cut"]), (None, True), "whether it fits, of plans that are timed")
+    has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "benchmark", extra=["--cudnn-workspace", "8MiB"], **more), ["it fits: at most"])
     has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "endless", **more),
         ["the loop at moe.py:40 waits for a value that is not known here, and was ended"], 3)
     has(run("sim:gpu=l4", sys.executable, "-c", ASKS_TORCH, "compile", extra=["--unknown-sizes", "0.25"], **more),

@@ -112,6 +112,7 @@ ProgramValues values_in(const std::string& folder) {
         if (words[1] == "endless") found.endless = words[2];
         if (words[1] == "stopped") found.stopped = words[2];
         if (words[1] == "cudnn") found.without_cudnn = true;
+        if (words[1] == "benchmark") found.times_plans = true;
         if (words[1] == "native") found.native.push_back(words[2]);
         if (words[1] == "compile") found.compiles = true;
         if (words[1] == "compile" && words[2] == "as written") found.compiles_as_written = true;

@@ -26,6 +26,7 @@ struct ProgramValues {
   std::string endless;              ///< The line of a loop that was ended.
   std::string stopped;              ///< Why an operation could not be followed.
   std::vector<std::string> native;  ///< Functions that ran in the place of cuDNN's.
+  bool times_plans = false;         ///< cuDNN's benchmark mode was on.
   bool without_cudnn = false, compiles = false, compiles_as_written = false;
   struct Peak {
     std::uint64_t process = 0, device = 0, reserved = 0, allocated = 0;

@@ -309,6 +309,8 @@ std::string cut_of(const SimulatedProgram::Answer& answer) {
   if (!answer.values.endless.empty())
     return text::format("the loop at {} waits for a value that is not known",
                         answer.values.endless);
+  if (answer.times_plans)
+    return "torch.backends.cudnn.benchmark was on, whose plans' workspaces are not counted";
   return {};
 }
 
@@ -595,7 +597,7 @@ DeviceUse add_up(const std::vector<standin::ProcessReport>& reports, std::uint64
 
 /// Says whether what was taken of a device fits on it. `where` is its name.
 void say_whether_it_fits(Console& console, const SimulatedProgram::Device& device,
-                         const std::string& where) {
+                         const std::string& where, bool is_all_counted) {
   const auto capacity = device.capacity();
   if (device.refused != 0) {
     const auto wanted = device.first_refused_held + device.first_refused;
@@ -606,6 +608,9 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
         size_words(device.first_refused), units::bytes(device.first_refused_held),
         size_words(capacity),
         wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
+  } else if (!is_all_counted) {
+    console.say(text::format("at most {} of the {} of {} were counted", size_words(device.peak),
+                             units::bytes(capacity), where));
   } else if (device.peak <= capacity) {
     const auto left = capacity - device.peak;
     console.say(text::format("it fits: at most {} of the {} of {}; {} are left{}",
@@ -695,14 +700,22 @@ void SimulatedProgram::say_memory(Console& console, const Answer& answer) const 
     say_whether_it_fits(console, device,
                         answer.devices.size() == 1
                             ? text::format("the simulated {}", card_)
-                            : text::format("device {}, a simulated {}", device.device, card_));
+                            : text::format("device {}, a simulated {}", device.device, card_),
+                        !answer.times_plans);
     if (!has_ranks) say_context(console, device, card);
   }
   if (has_ranks && !answer.devices.empty()) say_context(console, answer.devices.front(), card);
   say_nccl(console, answer.ranks);
 }
 
-void SimulatedProgram::say_workspaces(Console& console) const {
+void SimulatedProgram::say_workspaces(Console& console, const Answer& answer) const {
+  if (answer.times_plans) {
+    console.say(
+        "torch.backends.cudnn.benchmark was on, so whether it fits is not known: on a card, cuDNN "
+        "times plans whose workspaces are far larger, which are not counted (an H200 allocated "
+        "9.5 GB for ResNet-50, and 4.5 GB without it); switch it off, or say --cudnn-workspace "
+        "SIZE");
+  }
   if (access((folder() + "/planned.cudnn").c_str(), F_OK) != 0) return;
   console.say(cudnn_workspace_
                   ? text::format("each of cuDNN's plans was taken to have a workspace of {}, as "
@@ -723,6 +736,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
     if (answer.cut.empty()) answer.cut = std::move(words);
   };
   answer.values = values_in(folder());
+  answer.times_plans = answer.values.times_plans && has_cudnn_ && !cudnn_workspace_;
   answer.ranks = ranks_in(folder(), reports, answer.values, ranks_.all, card_);
   if (!answer.used) {
     say_waits(console, answer.ranks);
@@ -774,7 +788,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   if (!has_ranks) say_peaks(console, answer.values);
   answer.endless |= say_values(console, answer.values, unknown_sizes_);
   if (answer.cut.empty()) answer.cut = cut_of(answer);
-  say_workspaces(console);
+  say_workspaces(console, answer);
   say_what_was_skipped(console, answer);
   say_stubs(console, stubs_in(folder()), stubs);
   if (!next.empty()) console.say(text::format("next: {}", next));
@@ -783,7 +797,7 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
 
 std::optional<bool> SimulatedProgram::Answer::fits() const noexcept {
   if (refused) return false;
-  if (!used || needs_tables || ranks.is_cut()) return std::nullopt;
+  if (!used || needs_tables || times_plans || ranks.is_cut()) return std::nullopt;
   for (const auto& device : devices) {
     if (device.peak > device.capacity()) return std::nullopt;  // that of several processes
   }

@@ -81,6 +81,8 @@ class SimulatedProgram {
     bool refused = false;  ///< A request was refused for want of memory.
     /// A static cudart asked for tables that only a driver has, and no memory was taken.
     bool needs_tables = false;
+    /// cuDNN's benchmark mode was on, whose workspaces nobody named.
+    bool times_plans = false;
     bool endless = false;  ///< A loop waited for a value that is not known, and was ended.
     std::uint64_t kernels = 0, unread = 0;
     std::string cut{};  ///< Why it is not that of a whole run: a sentence. Else empty.
@@ -118,7 +120,7 @@ class SimulatedProgram {
   /// Says what was taken of each device, whether it fits, and what a context takes besides.
   void say_memory(Console& console, const Answer& answer) const;
   /// Says how the workspaces of cuDNN's plans were sized, where there were any.
-  void say_workspaces(Console& console) const;
+  void say_workspaces(Console& console, const Answer& answer) const;
 
   std::unique_ptr<Unfinished> folder_;
   std::string standins_, device_, card_, given_, maker_, hooks_;

@@ -664,6 +664,8 @@ class Values:
                 return None
         if operation.is_by_cudnn and not self._notes.has_cudnn:
             self._notes.fact("cudnn")
+        elif operation.name == "convolution" and self._torch.backends.cudnn.benchmark:
+            self._notes.fact("benchmark")
         name = operation.name
         target = operation.given_target(args, kwargs)
         hosts, level = {}, KNOWN
