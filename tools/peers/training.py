@@ -1,9 +1,9 @@
 """Real PyTorch programs whose sizes vary, for tools/peers/programs: the same bits from the same steps, whatever serves their memory.
 
-    training.py NAME [--steps N | --seconds S] [--manager SPEC]
+    training.py NAME [--steps N | --seconds S] [--manager SPEC] [--snapshot FILE]
 
 It prints one line of JSON: the steps, the seconds that they took, a digest of all that was computed, and PyTorch's own figures of memory.
-With --seconds it takes as many steps as fit. --manager serves the memory from a manager of emmctl's (emmctl.torch.use).
+With --seconds it takes as many steps as fit. --snapshot records all requests with PyTorch's own recorder. --manager serves the memory from a manager of emmctl's (emmctl.torch.use).
 """
 import argparse
 import hashlib
@@ -92,16 +92,34 @@ def varying(choose):
     return trained(Llama().to(DEVICE), loss_of, choose)
 
 
+def steady(choose):
+    """The same with batches of one size, as most trainings have them: each step is like the one before."""
+    def loss_of(net, choose):
+        tokens = tokens_of(4, 512, choose)
+        with torch.autocast("cuda", torch.bfloat16):
+            return functional.cross_entropy(net(tokens).flatten(0, 1).float(), tokens.flatten())
+    return trained(Llama().to(DEVICE), loss_of, choose)
+
+
 @torch.no_grad()
-def decoding(choose):
-    """Rows are decoded with caches that grow by each token; new rows come as others end."""
+def decoded(choose, rows, prompt, answer):
     model = Llama().to(DEVICE).bfloat16().eval()
     while True:
-        tokens = tokens_of(choose.choice((4, 8, 16)), choose.randrange(32, 769), choose)
+        tokens = tokens_of(rows(), prompt(), choose)
         caches = [[] for _ in model.layers]
-        for _ in range(choose.randrange(16, 65)):
+        for _ in range(answer()):
             tokens = model(tokens, caches)[:, -1:].argmax(-1)
         yield tokens.float().mean()
+
+
+def decoding(choose):
+    """Rows are decoded with caches that grow by each token; new rows come as others end."""
+    return decoded(choose, lambda: choose.choice((4, 8, 16)), lambda: choose.randrange(32, 769), lambda: choose.randrange(16, 65))
+
+
+def answering(choose):
+    """The same with prompts and answers of one length."""
+    return decoded(choose, lambda: 8, lambda: 256, lambda: 32)
 
 
 def experts(choose):
@@ -226,7 +244,7 @@ def streams(choose):
         yield loss
 
 
-PROGRAMS = {each.__name__: each for each in (varying, decoding, experts, graphs, pictures, streams)}
+PROGRAMS = {each.__name__: each for each in (varying, steady, decoding, answering, experts, graphs, pictures, streams)}
 
 
 def main():
@@ -235,10 +253,13 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--manager")
+    parser.add_argument("--snapshot")
     arguments = parser.parse_args()
     if arguments.manager:
         import emmctl.torch
         emmctl.torch.use(arguments.manager)
+    if arguments.snapshot:
+        torch.cuda.memory._record_memory_history(max_entries=1 << 20, stacks="python")
     torch.manual_seed(7)
     torch.use_deterministic_algorithms(True, warn_only=True)  # what is not deterministic shows in the bits
     program = PROGRAMS[arguments.name](random.Random(7))
@@ -254,6 +275,8 @@ def main():
     torch.cuda.synchronize()
     took = time.monotonic() - begun
     digest.update(torch.stack(losses).double().cpu().numpy().tobytes())
+    if arguments.snapshot:
+        torch.cuda.memory._dump_snapshot(arguments.snapshot)
     memory = torch.cuda.memory_stats()
     print(json.dumps({"steps": steps, "seconds": took, "digest": digest.hexdigest(), "reserved_bytes": memory["reserved_bytes.all.peak"],
                       "allocated_bytes": memory.get("allocated_bytes.all.peak")}))
