@@ -60,6 +60,14 @@ bool is_for_all(const Argument& option) {
          !(option.longest() == "--manager" && option.value.starts_with("NAME["));
 }
 
+/// Of this program, or of the wings that it lacks: one file holds for all programs.
+bool names_command(std::string_view name) {
+  const auto built = bundled_commands();
+  const auto absent = absent_commands();
+  return std::any_of(built.begin(), built.end(), [&](auto* one) { return one->name == name; }) ||
+         std::any_of(absent.begin(), absent.end(), [&](auto& one) { return one.name == name; });
+}
+
 Status add(const std::string& path, const Argument& option, const JsonValue& value,
            Defaults& into) {
   const auto& name = option.longest();
@@ -117,10 +125,7 @@ Result<Defaults> defaults_of(const Page& page) {
   const JsonValue* of_all = nullptr;
   for (const auto& [name, at, value] : root->members) {
     if (name == "schema") continue;
-    const auto commands = bundled_commands();
-    const bool known =
-        name == "all" || std::any_of(commands.begin(), commands.end(),
-                                     [&wanted = name](auto* one) { return one->name == wanted; });
+    const bool known = name == "all" || names_command(name);
     if (!known || value.type != JsonValue::Type::object) {
       return fail(Errc::usage, "{}: \"{}\": expected \"all\" or a command, with an object",
                   found.path, name);

@@ -23,6 +23,6 @@ struct Listing {
 
 namespace emm {
 /// Those that a wing adds: a file that defines `constinit const cli::Listing emm::NAME_listing`,
-/// and its name in EMM_LISTINGS.
+/// and its name in emm_listings() of its CMakeLists.txt.
 std::span<const cli::Listing* const> listings_of_wings();
 }  // namespace emm

@@ -23,6 +23,7 @@
 #include "base/text.hpp"
 #include "base/unfinished.hpp"
 #include "base/units.hpp"
+#include "cli/all_wings.hpp"
 #include "cli/command.hpp"
 #include "cli/defaults.hpp"
 #include "cli/load.hpp"
@@ -198,6 +199,11 @@ std::vector<std::string> input_files(const Arguments& arguments) {
   }
   std::erase_if(paths, [](const std::string& path) { return !has_name(path); });
   return paths;
+}
+
+bool can_be_read_again(const std::string& path) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none);
 }
 
 /// Says what the files are that a command cannot read and another can.
@@ -465,6 +471,7 @@ int run_command(Console& console, OfferedCommand& one) {
   const bool is_other = !code && code.error().code == Errc::unknown_format;
   const auto inputs = is_other ? input_files(one.arguments) : std::vector<std::string>();
   one.run.reset();  // closes what the command left open, which may fail
+  if (std::any_of(inputs.begin(), inputs.end(), can_be_read_again)) continue_with_all_wings();
   if (code) return finish(console, *code);
   console.say(describe(code.error()));
   say_what_they_are(console, inputs);
@@ -472,9 +479,11 @@ int run_command(Console& console, OfferedCommand& one) {
 }
 
 int run(int argc, char** argv) {
+  constexpr std::string_view kVersion = "--version";
+  if (argc < 2 || !(is_command(argv[1]) || argv[1] == kVersion)) continue_with_all_wings();
   Console console(executable_path());
   CLI::App app("", "emmctl");
-  app.set_version_flag("--version", "emmctl " EMM_VERSION);
+  app.set_version_flag(std::string(kVersion), "emmctl " EMM_VERSION);
   app.require_subcommand(1);
   const auto width = console.width();
   app.formatter_fn(

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "base/text.hpp"
+#include "cli/all_wings.hpp"
 #include "managers/unprobed_manager.hpp"
 #include "plugin/child.hpp"
 #include "plugin/python_class.hpp"
@@ -131,6 +132,7 @@ Result<ManagerFactory> choose_manager(const std::string& spec,
                                       const std::vector<std::string>& adaptors,
                                       std::chrono::milliseconds deadline) {
   if (!is_foreign(spec)) return find_manager(spec, adaptors);
+  continue_with_all_wings();  // the stand-ins and the libraries for Python are of the wing inside
   if (plugin::is_python_class(spec)) plugin::preload_python_without_driver();
   // A short first look reports usage errors early. A library that is slow or harmful is left to the
   // run.

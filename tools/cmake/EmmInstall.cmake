@@ -50,7 +50,7 @@ set(EMM_PUBLIC_HEADERS
 # The layers behind these headers as one archive, without the information for debuggers.
 set(public_layers emm_managers emm_allocators emm_trace emm_plugin emm_emm emm_driver emm_format emm_base)
 if(TARGET emm_library)  # EMM_UNITY=merged: has the code of some of them
-  list(APPEND public_layers emm_library)
+  list(APPEND public_layers emm_library emm_library_cold)
 endif()
 set(archive ${PROJECT_BINARY_DIR}/lib/libemmctl.a)
 set(script "create ${archive}\n")

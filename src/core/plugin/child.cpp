@@ -398,7 +398,7 @@ Result<ChildEnd> run_in_child(const ChildOptions& options,
   return end;
 }
 
-void restart_program() {
+void restart_program(const char* program) {
   const Descriptor file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
   std::string line;
   std::array<char, 4096> buffer;
@@ -410,7 +410,7 @@ void restart_program() {
     arguments.push_back(line.data() + at);
   if (arguments.empty()) return;
   arguments.push_back(nullptr);
-  execv("/proc/self/exe", arguments.data());
+  execv(program, arguments.data());
 }
 
 bool enter_heap_checks() {

@@ -96,9 +96,10 @@ class SharedMemory {
   std::size_t size_;
 };
 
-/// Restarts the program with the same arguments and the environment of this moment. Returns only if
-/// the system refuses. Call it before anything is opened or printed.
-void restart_program();
+/// Restarts this program, or starts another in its place, with the same arguments and the
+/// environment of this moment. Returns only if the system refuses. Call it before anything is
+/// opened or printed.
+void restart_program(const char* program = "/proc/self/exe");
 
 /// Puts this process and its children under glibc's heap checks (libc_malloc_debug.so.0,
 /// MALLOC_CHECK_=3). It restarts the program with the same arguments and does not return. In the
