@@ -64,9 +64,11 @@ std::uint64_t walk(Allocator& allocator, const Requests& requests, Slots<Allocat
 /// The same, and a kernel follows each allocation on its stream. Returns the nanoseconds that the
 /// launches took, too.
 template <class Allocator>
-std::pair<std::uint64_t, std::uint64_t> walk_beside(const Kernels& kernels, std::uint64_t kernel_ns,
-                                                    Allocator& allocator, const Requests& requests,
-                                                    Slots<Allocator>& slots) {
+[[gnu::noinline]] std::pair<std::uint64_t, std::uint64_t> walk_beside(const Kernels& kernels,
+                                                                      std::uint64_t kernel_ns,
+                                                                      Allocator& allocator,
+                                                                      const Requests& requests,
+                                                                      Slots<Allocator>& slots) {
   std::uint64_t failed = 0, launches_ns = 0;
   for (const auto& request : requests.all) {
     auto& memory = slots[request.slot];
