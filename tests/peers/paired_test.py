@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """The statistics of tools/peers/paired.py on made-up rounds, and what the peers include: paired_test.py ROOT"""
+import ast
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import itertools
 import pathlib
 import random
@@ -110,13 +113,42 @@ class Judged(unittest.TestCase):
                       "1.050 x the instructions, above 1.02; reserves more |", text)
 
 
+HERE = pathlib.Path(paired.__file__).parent
+
+
+def script(name):
+    """A command of tools/peers as a module."""
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("peers_" + name, str(HERE / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
 class Peers(unittest.TestCase):
+    def test_programs_are_those_of_training(self):
+        tree = ast.parse((HERE / "training.py").read_text())
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        programs = script("programs")
+
+        self.assertLessEqual(set(programs.PROGRAMS), functions)
+
+    def test_a_table_says_which_bits_are_others(self):
+        programs = script("programs")
+        answers = {"PyTorch": {"steps": 5, "seconds": 2.0, "digest": "a", "reserved_bytes": 3 << 30, "allocated_bytes": 1 << 30},
+                   "pool": {"steps": 5, "seconds": 1.0, "digest": "b", "reserved_bytes": 2 << 30, "allocated_bytes": None}}
+        programs.run = lambda arguments, name, way, *more: (answers[way], "")
+        said = io.StringIO()
+
+        with contextlib.redirect_stdout(said):
+            is_right = programs.check(types.SimpleNamespace(seconds=1, rounds=2, plan=False), "varying", ["PyTorch", "pool"])
+
+        self.assertFalse(is_right)
+        self.assertRegex(said.getvalue(), r"varying +pool +5 +1\.00 +0\.500 0\.500-0\.500 +2,048 +-  OTHER")
+
     @unittest.skipUnless(shutil.which("g++"), "no g++")
     def test_what_all_peers_include_is_found(self):
-        loader = importlib.machinery.SourceFileLoader("peers_run", str(pathlib.Path(paired.__file__).parent / "run"))
-        run = importlib.util.module_from_spec(importlib.util.spec_from_loader("peers_run", loader))
-        sys.dont_write_bytecode = True
-        loader.exec_module(run)
+        run = script("run")
 
         done = subprocess.run(["g++", "-std=c++20", "-fsyntax-only", *run.INCLUDES, "-include", "tools/peers/peer_main.hpp", "-xc++", "/dev/null"],
                               capture_output=True, text=True)
