@@ -11,6 +11,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "emm/memory_manager.hpp"
 #include "libemm/answer.hpp"
 #include "libemm/shared_managers.hpp"
 #include "plugin/abi.hpp"

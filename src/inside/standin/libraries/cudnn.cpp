@@ -25,7 +25,7 @@ using namespace emm::standin;
 namespace {
 
 // cudnnStatus_t
-constexpr Status kSuccess = 0, kNotInitialized = 1001, kBadParameter = 2000, kNotSupported = 3000;
+constexpr Status kSuccess = 0, kNotInitialized = 1001, kBadParameter = 2000;
 
 // cudnnBackendDescriptorType_t
 enum Kind : int {
