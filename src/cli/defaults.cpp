@@ -60,7 +60,7 @@ bool is_for_all(const Argument& option) {
          !(option.longest() == "--manager" && option.value.starts_with("NAME["));
 }
 
-/// Of this program, or of the wings that it lacks: one file holds for all programs.
+/// Is it a command of this program, or of a wing that it lacks? One file holds for all programs.
 bool names_command(std::string_view name) {
   const auto built = bundled_commands();
   const auto absent = absent_commands();

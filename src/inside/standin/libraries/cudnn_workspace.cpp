@@ -13,11 +13,14 @@ constexpr std::int64_t kChannelsAligned = 8;  // that tensor cores read at once,
 /// Returns what the copies of a split take at most.
 constexpr std::int64_t split_most(std::int64_t element_bytes) { return element_bytes << 21; }
 
+/// Returns how many pieces of this size hold `count`.
+std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
 std::int64_t tiles(std::int64_t channels) {
   // Channels of a tile; few channels take the small one.
   constexpr std::int64_t kTile = 128, kSmall = 64;
   const auto tile = std::clamp(channels, kSmall, kTile);
-  return (channels + tile - 1) / tile;
+  return pieces(channels, tile);
 }
 
 /// A gradient of weights is summed over batch and space, in float32. Where its tiles leave
@@ -28,7 +31,7 @@ std::int64_t split_bytes(std::int64_t in, std::int64_t out, std::int64_t taps,
   constexpr std::int64_t kTapsSideBySide = 9;
   if (element_bytes == 4 && taps >= kTapsSideBySide && in > kSmall && out > kSmall) {
     // The taps of all channels lie side by side, in whole tiles.
-    const auto whole = (in * taps + kTile - 1) / kTile * ((out + kTile - 1) / kTile);
+    const auto whole = pieces(in * taps, kTile) * pieces(out, kTile);
     const auto parts = kProcessors / whole;
     constexpr auto kTileBytes = kTile * kTile * 4;
     // The last wave is divided, if there is enough to sum.
@@ -44,7 +47,7 @@ std::int64_t split_bytes(std::int64_t in, std::int64_t out, std::int64_t taps,
 std::int64_t copy_bytes(const ConvolutionTensor& of) {
   const auto channels = of.sizes[1];
   if (of.element_bytes != 2) return of.bytes();
-  const auto aligned = (channels + kChannelsAligned - 1) / kChannelsAligned * kChannelsAligned;
+  const auto aligned = pieces(channels, kChannelsAligned) * kChannelsAligned;
   return of.bytes() / channels * aligned;
 }
 
@@ -78,10 +81,10 @@ struct Layer {
     return taps == 1 &&
            std::equal(x.sizes.begin() + 2, x.sizes.end(), y.sizes.begin() + 2, y.sizes.end());
   }
-  /// Of one channel of y.
+  /// Returns the numbers that one channel of y has for one picture.
   std::int64_t pixels() const { return y.bytes() / y.element_bytes / batch / out; }
-  /// A kernel that writes y as it is to be takes the place of a copy where tiles of 32 channels, or
-  /// of 64, are whole, and y is not much larger than x; and for one tap where y is large.
+  /// A kernel that writes y as it is to be takes the place of a copy. That was so for 64 channels,
+  /// a whole tile, where y is not much larger than x; for 48 where y is large; and for one tap.
   bool writes_as_asked() const {
     constexpr std::int64_t kPixelsMost = 56 * 56, kPixelsLarge = 28 * 28, kBatchMost = 32,
                            kBatchOfSmall = 20, kPointsMany = 400'000;
@@ -117,8 +120,8 @@ std::int64_t bytes_with_groups(const Layer& of) {
 std::int64_t split_of_wide_tiles(const Layer& of) {
   constexpr std::int64_t kWide = 256, kTile = 128;
   if (!of.of_weights || of.pixels() < kPixelsOfSeven) return 0;
-  const auto whole = (std::max(of.in, of.out) + kWide - 1) / kWide *
-                     ((std::min(of.in, of.out) + kTile - 1) / kTile);
+  const auto whole =
+      pieces(std::max(of.in, of.out), kWide) * pieces(std::min(of.in, of.out), kTile);
   const auto parts = kProcessors / whole;
   return parts < 2 ? 0 : parts * of.sums;
 }
