@@ -106,14 +106,16 @@ void Shelf::Run::measure() noexcept {
   added = 0;
   first_least = first_most = front.first;
   last_least = last_most = front.last;
-  for (const auto& each : placed) {
-    if (each.begin > end) gap = std::max(gap, each.begin - end);
-    end = std::max(end, each.end);
-    first_least = std::min(first_least, each.first);
-    first_most = std::max(first_most, each.first);
-    last_least = std::min(last_least, each.last);
-    last_most = std::max(last_most, each.last);
-  }
+  for (const auto& each : placed) widen(each);
+}
+
+void Shelf::Run::widen(const Placed& one) noexcept {
+  if (one.begin > end) gap = std::max(gap, one.begin - end);
+  end = std::max(end, one.end);
+  first_least = std::min(first_least, one.first);
+  first_most = std::max(first_most, one.first);
+  last_least = std::min(last_least, one.last);
+  last_most = std::max(last_most, one.last);
 }
 
 // A new item can only shrink the gaps between the others. So `gap` stays an upper bound and need
@@ -122,12 +124,7 @@ void Shelf::Run::add(const Placed& one) {
   if (one.begin < placed.front().begin && one.end < placed.front().begin) {
     gap = std::max(gap, placed.front().begin - one.end);
   }
-  if (one.begin > end) gap = std::max(gap, one.begin - end);
-  end = std::max(end, one.end);
-  first_least = std::min(first_least, one.first);
-  first_most = std::max(first_most, one.first);
-  last_least = std::min(last_least, one.last);
-  last_most = std::max(last_most, one.last);
+  widen(one);
   placed.insert(std::upper_bound(
                     placed.begin(), placed.end(), one.begin,
                     [](std::uint64_t value, const Placed& other) { return value < other.begin; }),

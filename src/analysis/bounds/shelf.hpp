@@ -54,6 +54,8 @@ class Shelf {
 
     void measure() noexcept;
     void add(const Placed& one);
+    /// Takes one into the bounds, and the gap between `end` and it.
+    void widen(const Placed& one) noexcept;
   };
   struct TimeSpan {
     std::vector<Run> runs;  // never shrinks, so that runs keep their buffers
