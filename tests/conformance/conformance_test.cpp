@@ -24,7 +24,7 @@ class EveryBundledManager : public ::testing::TestWithParam<std::string> {};
 TEST_P(EveryBundledManager, FailsNoClause) {
   const auto subject = subject_of(GetParam());
 
-#if defined(__SANITIZE_THREAD__)
+#ifdef EMM_THREAD_SANITIZER
   // The other clauses use one thread, and take minutes under ThreadSanitizer.
   const Selection selection{.globs = {"threads/*", "*/threads", "suite/cross_*", "deferral/*",
                                       "reset/*", "ERR-*", "PD-*", "RST-*"}};
@@ -43,7 +43,7 @@ TEST_P(EveryBundledManager, FailsNoClause) {
 // In this process, for the sanitizers. The test conformance.table judges them all by the command,
 // with their variants.
 std::vector<std::string> all_judged_specs() {
-#if defined(__SANITIZE_THREAD__)
+#ifdef EMM_THREAD_SANITIZER
   std::vector<std::string> all;
   for (const auto* entry : bundled_managers()) all.emplace_back(entry->name);
   return all;

@@ -15,10 +15,8 @@ namespace {
 // The default manager against the model, call by call. EMM_MODEL_SEQUENCES sets how many sequences
 // are played, EMM_MODEL_SEED the first seed.
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(EMM_ADDRESS_SANITIZER) || defined(EMM_THREAD_SANITIZER)
 constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kSanitized = false;
 #endif

@@ -29,7 +29,7 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
   for (const auto& mutant : all_mutants()) {
     SCOPED_TRACE(std::string(mutant.clause) + ", " + std::string(mutant.over) + ": " +
                  std::string(mutant.wrong));
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(EMM_ADDRESS_SANITIZER) || defined(EMM_THREAD_SANITIZER)
     if (mutant.clause == "accounts/host_heap") continue;  // A sanitizer's heap is not counted.
 #endif
     const auto subject = subject_of(mutant);
@@ -42,7 +42,7 @@ TEST(Mutants, EachWrongManagerIsCaughtByItsClause) {
 
 // A sanitizer has seen each clause pass and fail by now, and what follows asks all of them of each
 // manager.
-#if !defined(__SANITIZE_ADDRESS__)
+#ifndef EMM_ADDRESS_SANITIZER
 TEST(Mutants, NoClauseFailsOnARightOne) {
   for (const auto& right : right_managers()) {
     SCOPED_TRACE(std::string(right.over) + ": " + std::string(right.wrong));

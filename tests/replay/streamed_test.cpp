@@ -127,7 +127,7 @@ TEST(Streamed, TheTracesOfTheProjectAreReplayedTheSame) {
 }
 
 // ThreadSanitizer, under which one replay takes as long as thirty, sees the same threads in each.
-#ifdef __SANITIZE_THREAD__
+#ifdef EMM_THREAD_SANITIZER
 const std::vector<std::string> kKinds{"log-uniform"}, kManagers{"pool"};
 #else
 const std::vector<std::string> kKinds{"log-uniform", "generational", "sawtooth"};

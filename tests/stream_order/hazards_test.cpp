@@ -10,14 +10,8 @@
 namespace emm::stream_order {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(EMM_ADDRESS_SANITIZER) || defined(EMM_THREAD_SANITIZER)
 constexpr std::uint64_t kPrograms = 400;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr std::uint64_t kPrograms = 400;
-#else
-constexpr std::uint64_t kPrograms = 10'000;
-#endif
 #else
 constexpr std::uint64_t kPrograms = 10'000;
 #endif

@@ -184,7 +184,7 @@ TEST(Minimize, ATraceThatDoesNotFailSoIsLeftAlone) {
 }
 
 TEST(Minimize, RandomTracesFailInTheSameWayWithLess) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef EMM_ADDRESS_SANITIZER
   constexpr std::uint64_t kSeeds = 3;
 #else
   constexpr std::uint64_t kSeeds = 12;

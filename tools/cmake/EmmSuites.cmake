@@ -4,7 +4,8 @@
 # A process for each suite, not for each test: two thousand processes take longer than what they test.
 function(emm_suites name program labels cost)
   if(NOT EXISTS ${program})
-    add_test(${name} ${program})  # ctest says that it is not built
+    add_test(${name} ${program})  # ctest says that it is not built, unless its labels are left out
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}")
     return()
   endif()
   execute_process(COMMAND ${program} --gtest_list_tests OUTPUT_VARIABLE listed COMMAND_ERROR_IS_FATAL ANY)

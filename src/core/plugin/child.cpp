@@ -29,7 +29,7 @@
 #include "base/sudden_end.hpp"
 #include "plugin/running_call.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef EMM_ADDRESS_SANITIZER
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -317,14 +317,14 @@ SharedMemory::SharedMemory(std::size_t size) noexcept
                -1, 0)),
       size_(size) {
   if (at_ == MAP_FAILED) at_ = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef EMM_ADDRESS_SANITIZER
   if (ok())
     __lsan_register_root_region(at_, size_);  // a child that foreign code ends has its run in here
 #endif
 }
 
 SharedMemory::~SharedMemory() {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef EMM_ADDRESS_SANITIZER
   if (ok()) __lsan_unregister_root_region(at_, size_);
 #endif
   if (ok()) munmap(at_, size_);

@@ -50,7 +50,7 @@ TEST_F(SimTest, LogsShowMemoryOfOthersAsItIs) {
 }
 
 TEST_F(SimTest, HostMemoryRunsOutAtATerabyte) {
-#ifdef __SANITIZE_THREAD__
+#ifdef EMM_THREAD_SANITIZER
   GTEST_SKIP()
       << "ThreadSanitizer leaves 1.5 TiB of addresses, in which a terabyte finds room by luck";
 #endif

@@ -302,9 +302,25 @@ class OwnStreams {
 };
 
 /// A separate manager on the streams' device. Two hooks hear its driver calls: before() when a call
-/// begins, after() when all other hooks have heard its end.
+/// begins, after() when all other hooks have heard its end. A hook uses variables of its clause,
+/// which end before the manager does, so it ends first: with the Hook that is returned. No other
+/// thread may call the manager then.
 class HookedManager {
  public:
+  template <class Heard>
+  class [[nodiscard]] Hook {
+   public:
+    Hook(std::function<Heard>& hook, std::function<Heard> heard) : hook_(hook) {
+      hook_ = std::move(heard);
+    }
+    ~Hook() { hook_ = nullptr; }
+    Hook(const Hook&) = delete;
+    Hook& operator=(const Hook&) = delete;
+
+   private:
+    std::function<Heard>& hook_;
+  };
+
   explicit HookedManager(Bench& bench) : driver_(bench.ordered(), hooks_) {
     auto made = bench.subject().factory.make({.driver = &driver_,
                                               .runtime = bench.runtime(),
@@ -317,8 +333,12 @@ class HookedManager {
   MemoryManager& operator*() noexcept { return *manager_; }
   MemoryManager* operator->() noexcept { return manager_.get(); }
   /// A result other than 0 is the call's answer.
-  std::function<std::int32_t(const CallEvent&)>& before() noexcept { return hooks_.hears_before; }
-  std::function<void(const CallEvent&)>& after() noexcept { return hooks_.hears_after; }
+  auto before(std::function<std::int32_t(const CallEvent&)> heard) {
+    return Hook(hooks_.hears_before, std::move(heard));
+  }
+  auto after(std::function<void(const CallEvent&)> heard) {
+    return Hook(hooks_.hears_after, std::move(heard));
+  }
   /// False if no allocation was heard. The manager then calls the runtime, and its waits are not
   /// heard either.
   bool is_heard() const noexcept { return hooks_.has_heard; }
@@ -343,11 +363,11 @@ class HookedManager {
   std::unique_ptr<MemoryManager> manager_;
 };
 
-/// Runs `act` on another thread, and waits long enough for a manager that holds no lock here. Its
-/// destructor joins the thread.
+/// Runs `act` on another thread, and waits long enough for a manager that holds no lock here.
 class Meanwhile {
  public:
-  ~Meanwhile() {
+  ~Meanwhile() { join(); }
+  void join() {
     if (thread_.joinable()) thread_.join();
   }
   void run(std::function<void()> act) {
@@ -462,18 +482,19 @@ void free_after_a_wait(Bench& b) {
   if (blocks.size() < 4) return;
   Meanwhile meanwhile;
   std::atomic<bool> is_due{true};
-  manager.after() = [&](const CallEvent& event) {
+  const auto hook = manager.after([&](const CallEvent& event) {
     if (!is_wait(event.call) || !is_due.exchange(false)) return;
     meanwhile.run([&] {
       streams.order().ending(0, 2, blocks[1].device_pointer(), streams[0]);
       static_cast<void>(blocks[1].free(streams[0]).has_value());
     });
-  };
+  });
   const auto next = manager->memalloc(kSize, streams[1]);
   is_due = false;
   if (next) allocated(*next, 1);
   streams.expect_order(
       "memalloc where memory is out, and a free on another stream after the manager's wait");
+  meanwhile.join();
 }
 
 /// The manager waits, or asks, for work of another stream on behalf of a third one. Just after
@@ -503,12 +524,12 @@ void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
     streams.order().ending(0, id++, block.device_pointer(), streams[1]);
     if (!block.free(streams[1])) return;
   }
-  manager.before() = [&](const CallEvent& event) {
+  const auto not_ready = manager.before([queries](const CallEvent& event) {
     return !queries && event.call == Call::event_query ? kNotReady : 0;
-  };
+  });
   Meanwhile meanwhile;
   std::atomic<std::size_t> waits{0};
-  manager.after() = [&](const CallEvent& event) {
+  const auto hook = manager.after([&](const CallEvent& event) {
     if (queries ? event.call != Call::event_query : !is_wait(event.call)) return;
     if (++waits != nth) return;
     meanwhile.run([&] {
@@ -518,7 +539,7 @@ void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
       streams.order().ending(0, id, again->device_pointer(), streams[0]);
       static_cast<void>(again->free(streams[0]).has_value());
     });
-  };
+  });
   const auto size = queries ? kSize : 2 * kSize;
   std::vector<MemoryPointer> next;
   while (next.size() < kBlocks) {
@@ -530,6 +551,7 @@ void use_again_after_a_wait(Bench& b, std::size_t nth, bool queries) {
   }
   streams.expect_order(
       "memalloc, and the use and free on another stream of memory that it has just waited for");
+  meanwhile.join();
 }
 
 void use_again_after_waits(Bench& b) {
@@ -553,12 +575,12 @@ void ask_beside_pending_neighbours(Bench& b) {
       if (!manager) return;
       std::mutex mutex;
       std::map<std::uint64_t, StreamHandle> recorded;
-      manager.before() = [&](const CallEvent& event) {
+      const auto hook = manager.before([&](const CallEvent& event) {
         const std::lock_guard lock(mutex);
         if (event.call == Call::event_record) recorded[event.pointer] = event.stream;
         return event.call == Call::event_query && recorded[event.pointer] == streams[1] ? kNotReady
                                                                                         : 0;
-      };
+      });
       std::uint32_t ids = 0;
       const auto allocate = [&](std::uint64_t bytes) {
         auto block = manager->memalloc(bytes, streams[0]);
@@ -644,16 +666,15 @@ void ask_while_a_free_records(Bench& b) {
     streams.order().ending(0, ids, block->device_pointer(), freed_on);
     std::optional<Result<MemoryPointer>> next;
     std::atomic<bool> is_due{true};
-    std::optional<Meanwhile> meanwhile(std::in_place);
-    manager.before() = [&](const CallEvent& event) {
+    Meanwhile meanwhile;
+    const auto hook = manager.before([&](const CallEvent& event) {
       if (event.call == Call::event_record && is_due.exchange(false))
-        meanwhile->run([&] { next = manager->memalloc(64_KiB, streams[2]); });
+        meanwhile.run([&] { next = manager->memalloc(64_KiB, streams[2]); });
       return 0;
-    };
+    });
     const auto freed = block->free(freed_on);
     is_due = false;
-    meanwhile.reset();
-    manager.before() = nullptr;
+    meanwhile.join();
     if (!freed) return;
     if (!next || !*next) continue;
     streams.order().allocated(0, ++ids, (*next)->device_pointer(), 64_KiB, streams[2]);
