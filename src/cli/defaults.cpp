@@ -109,7 +109,8 @@ Result<Defaults> defaults_of(const Page& page) {
     if (!value) return std::move(value).error();
     const auto* schema = value->find("schema");
     if (schema == nullptr || schema->as_string() != kSchema) {
-      found.why += text::format("{} is none: its schema is not {}; ", path, kSchema);
+      found.why +=
+          text::format("{} is not a configuration file: its schema is not {}; ", path, kSchema);
       continue;
     }
     found.path = path;

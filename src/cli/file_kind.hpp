@@ -8,13 +8,6 @@
 
 namespace emm::cli {
 
-/// The importer of the dumps of BFC allocators, which are also logs.
-inline constexpr std::string_view kDumpFormat = "bfc-dump";
-/// Is a file in this format also a log, in which there are messages?
-inline bool is_also_log(std::string_view format) noexcept {
-  return format == kDumpFormat || format == "ort-arena";
-}
-
 /// What a file is, and what can be done with it.
 struct FileAnswer {
   std::string what;     ///< "run.png is a picture (PNG)."

@@ -12,7 +12,8 @@ foreach(wing IN LISTS EMM_WINGS)
   endif()
 endforeach()
 
-# emm_wing(<name>): what follows in this folder and below belongs to the wing. The target emm_wing_<name> is all of it.
+# emm_wing(<name>): what follows in this folder and below belongs to the wing. The target emm_wing_<name> has its rooms; its commands
+# are part of emm_cli (those of the core) and of emm_commands.
 # The folder is left unread where EMM_WINGS does not name the wing, but for its commands, which say so when they are called.
 macro(emm_wing name)
   set(EMM_WING src/${name})

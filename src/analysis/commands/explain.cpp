@@ -185,8 +185,8 @@ class Explain final : public CommandRun {
       describe_states(all.fit_checks, at_end);
     } else {
       console.say(text::format(
-          "{}: more than {} requests, whose blocks have no sizes: what of the inactive memory is "
-          "returnable is not worked out in passes",
+          "{}: more than {} requests, whose blocks have no sizes: how much of the inactive "
+          "memory is returnable is not worked out in passes",
           trace_.path, text::grouped(kRequestsMost)));
     }
     return {};

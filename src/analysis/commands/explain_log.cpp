@@ -13,7 +13,7 @@ namespace emm::cli {
 bool is_log(format::ByteSource& source, std::string_view format) {
   if (!format.empty()) return false;
   const auto importer = trace::detect(source);
-  return !importer || is_also_log((*importer)->name);
+  return !importer || (*importer)->is_also_log;
 }
 
 Result<ExitCode> explain_log(Console& console, format::ByteSource& source,

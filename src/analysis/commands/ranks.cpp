@@ -39,7 +39,8 @@ class Ranks final : public CommandRun {
     arguments.output("--json", json_, "Writes the answer as JSON (emmctl.ranks/1)");
     arguments.footer(
         "Files whose names differ only in a number are the ranks of one run. The number of a rank "
-        "stands after \"rank\" or before \"of\"; else it is the number that differs. The tightest "
+        "stands after \"rank\" or before \"of\"; where neither word stands, it is the number that "
+        "differs. The tightest "
         "rank is the one where a request failed; if none failed, the one with the least room; if "
         "no room is known, the one whose device held most. A JSON beside a recording, of the same "
         "name, may tell what the device held outside of the allocator "

@@ -207,9 +207,9 @@ FileAnswer of_messages(const message::Messages& messages, const std::string& pat
   std::vector<Suggestion> asked{
       {text::format("explain {}", shown), "Says why memory ran out, and what to record next."}};
   if (first.chunks) {
-    asked.push_back({text::format("inspect {} --from {}", shown, kDumpFormat),
-                     "Shows the allocator's chunks."});
-    asked.push_back({text::format("report {} --from {} -o page.html", shown, kDumpFormat),
+    asked.push_back(
+        {text::format("inspect {} --from bfc-dump", shown), "Shows the allocator's chunks."});
+    asked.push_back({text::format("report {} --from bfc-dump -o page.html", shown),
                      "Makes a page for a browser, with their map."});
   }
   return listed(text::format("{} is a log of {} with {}, the first "
@@ -266,7 +266,7 @@ Result<FileAnswer> what_is(const std::string& path) {
   if (!opened) return std::move(opened).error();
   auto source = std::make_unique<Beginning>(*std::move(opened));
   const auto importer = trace::detect(*source);
-  if (importer && !is_also_log((*importer)->name)) return of_recording(path, **importer, *source);
+  if (importer && !(*importer)->is_also_log) return of_recording(path, **importer, *source);
   if (importer) {
     // Without a message in it, it is a recording like others.
     auto messages = message::find_messages(*source);

@@ -31,8 +31,8 @@ class LiveWalk final : public Walk, public trace::OperationSink {
   void begin_in_the_middle();
   void go_on_at(std::uint32_t event) noexcept { events_ = event; }
 
-  /// What is known of the trace so far is in trace(). Of its events that has only the last one that
-  /// was passed.
+  /// What is known of the trace so far is in trace(), which has only the last event that was
+  /// passed.
   bool needs_memory() const noexcept { return needs_memory_ || read_.needs_memory(); }
 
   bool has_row() const override;

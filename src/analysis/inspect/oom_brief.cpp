@@ -82,7 +82,7 @@ std::string growth_words(const trace::Trace& trace, const Growth& growth) {
 void add_table(format::Brief& out, const trace::Trace& trace, const HeldMemory& held,
                std::string_view when, const Shown& shown) {
   if (held.count == 0) return;
-  constexpr std::size_t kRows = 3;  // of each table; --all has the rest
+  constexpr std::size_t kRows = 3;  // of each table; --more has the rest
   const auto rows = std::min(shown.top, kRows);
   const bool has_sites = sited(held.by_site);
   out.sides = "rrl";

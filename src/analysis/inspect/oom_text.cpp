@@ -287,14 +287,14 @@ std::string would_it_fail(const trace::Trace& trace, const FitCheck& of) {
   if (of.verdict == Verdict::fails && of.live_overrun->size == 0) {
     out = format(
         "With {} it fails, whichever manager serves it: {} were live before the first row, {} more "
-        "than that. At the peak, {}, {} are: no device with less serves the trace.",
+        "than the capacity. At the peak, {}, {} are: no device with less serves the trace.",
         whole, bytes_in_full(of.live_overrun->held), units::bytes(of.live_overrun->held - capacity),
         place_of(trace, of.live.event), bytes_in_full(of.live.bytes));
   } else if (of.verdict == Verdict::fails) {
     const auto& first = *of.live_overrun;
     out = format(
         "With {} it fails, whichever manager serves it: with the request of {} at {}, {} are live, "
-        "{} more than that. At "
+        "{} more than the capacity. At "
         "the peak, {}, {} are: no device with less serves the trace.",
         whole, bytes_in_full(first.size), at(first), bytes_in_full(first.held),
         units::bytes(first.held - capacity), place_of(trace, of.live.event),
@@ -540,9 +540,9 @@ std::string to_text(const trace::Trace& trace, const Moments& moments,
   }
   if (!history) {
     out += format::wrapped(
-        "This recording is a state without history: it has what was held as it was taken, and not "
-        "the requests before. Which "
-        "request failed, if one did, and how it came to that, it does not say.",
+        "This recording is a state without history: it has what was held when it was taken, and "
+        "not "
+        "the requests before. It does not say which request failed, if one did, nor why.",
         kWidth);
   }
   for (const auto& each : fit_checks) {

@@ -294,19 +294,19 @@ class Judge {
                    speaker_ == Speaker::nccl       ? "NCCL"
                    : speaker_ == Speaker::tensorrt ? "TensorRT"
                                                    : "cuBLAS or a like library"),
-            "That allocator is not to blame, but what it holds idle is what is missing here.",
+            "That allocator is not to blame, but its idle memory is what is missing here.",
             "Leave room for it: a memory fraction, or empty_cache() before its first use."};
         break;
       case Speaker::sglang:
         out_.cause = Cause::limit;
         out_.lead = {"The limit is SGLang's own: the share of the device that it may use.",
-                     "Weights leave nothing of it for the KV cache.",
+                     "Weights leave nothing of that share for the KV cache.",
                      "Raise --mem-fraction-static, or use a smaller model or more devices."};
         break;
       case Speaker::tgi:
         out_.cause = Cause::limit;
         out_.lead = {"The limit is the server's own: the share of the device that it may use.",
-                     "Weights leave too little of it for the tokens of one prefill.",
+                     "Weights leave too little of that share for the tokens of one prefill.",
                      "Lower --max-batch-prefill-tokens, or use a smaller model or more devices."};
         break;
       case Speaker::vllm:
@@ -319,19 +319,19 @@ class Judge {
           break;
         }
         out_.cause = Cause::limit;
-        out_.lead = {
-            "The limit is vLLM's own: the share of the device that it may use.",
-            message_.wording->trigger.starts_with("islarger")
-                ? "What weights and activations leave of it holds fewer tokens than asked for."
-                : "Weights and activations leave nothing of it for the KV cache.",
-            "Raise gpu_memory_utilization, or use a smaller max_model_len or model."};
+        out_.lead = {"The limit is vLLM's own: the share of the device that it may use.",
+                     message_.wording->trigger.starts_with("islarger")
+                         ? "What weights and activations leave of that share holds fewer tokens "
+                           "than asked for."
+                         : "Weights and activations leave nothing of that share for the KV cache.",
+                     "Raise gpu_memory_utilization, or use a smaller max_model_len or model."};
         break;
       case Speaker::rmm:
         if (message_.wording->trigger.ends_with("poolsizeexceeded")) {
           // RMM before 25.04 says so, too, of a device that refused.
           out_.lead = {
               "RMM's pool could not grow: its maximum size is reached, or the device is full.",
-              "Which of them, what was asked for and what is idle is not told.",
+              "The message tells neither which, nor what was asked for, nor what is idle.",
               "See `nvidia-smi`: if the device has room, raise maximum_pool_size."};
           break;
         }
@@ -625,7 +625,7 @@ class Judge {
                                      : std::string("Hold less, or raise it"),
                                setting));
     if (!out_.idle)
-      out_.not_told.emplace_back("what of that is idle: holes and need look the same");
+      out_.not_told.emplace_back("how much of that is idle: holes and need look the same");
     if (total_ && allowed_ && total_->least > 0) {
       out_.notes.push_back(format(
           "The limit is {} of the device: a memory fraction.",

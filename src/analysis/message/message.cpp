@@ -15,9 +15,15 @@ namespace {
 constexpr std::size_t kLongest = std::size_t{8} << 10;
 // Words in front of the trigger that belong to the message.
 constexpr std::size_t kBefore = 160;
+// The longest of wording.cpp, with room: a trigger may be cut by the end of what was read so far.
 constexpr std::size_t kLongestTrigger = 64;
+// Ranks and processes whose lines are told apart; those of further ones count as nobody's.
 constexpr std::size_t kWritersMost = 4096;
+// The largest free blocks that an answer lists.
 constexpr std::size_t kFreeListed = 8;
+// Characters within which a second trigger is of the same message: an exception repeats what the
+// allocator said, and RMM's has its name and then its reason.
+constexpr std::size_t kSameMessage = 300, kNameAndReason = 200;
 // Lines between an allocator's message and the exception of its framework, a dump apart.
 constexpr std::uint64_t kApart = 2000;
 // A terminal that wraps a line puts no prefix in front of the rest of it.
@@ -348,17 +354,17 @@ class Finder {
         // once more.
         if (stream.open->is_specific && at < stream.begin + stream.open->trigger.size()) continue;
         if (!wording->is_specific && stream.open->is_specific) continue;
-        if (wording->is_specific && !stream.open->is_specific && at - stream.begin < 300) {
+        if (wording->is_specific && !stream.open->is_specific && at - stream.begin < kSameMessage) {
           stream.open = wording;
           continue;
         }
         // RMM's exception is the name and the reason.
-        if (wording->speaker == stream.open->speaker && at - stream.begin < 200 &&
+        if (wording->speaker == stream.open->speaker && at - stream.begin < kNameAndReason &&
             wording->speaker == Speaker::rmm) {
           stream.open = wording;
           continue;
         }
-        if (!wording->is_specific && at - stream.begin < 300) continue;
+        if (!wording->is_specific && at - stream.begin < kSameMessage) continue;
       }
       close(writer, stream, at);
       stream.open = wording;

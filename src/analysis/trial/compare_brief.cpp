@@ -13,7 +13,7 @@ namespace {
 
 using units::short_bytes;
 
-constexpr std::size_t kManagersShown = 8;  // rows; --all has the rest
+constexpr std::size_t kManagersShown = 8;  // rows; --more has the rest
 
 using Row = const ComparedRow*;
 

@@ -314,7 +314,7 @@ format::Brief brief(const std::vector<Fitted>& all) {
   if (need != 0) out.rows.push_back({"live peak", write(need), "1.000", "-", "-"});
   if (no_wait > need)
     out.rows.push_back({"without waiting", write(no_wait), times(no_wait), "-", "-"});
-  constexpr std::size_t kManagersShown = 6;  // rows; --all has the rest
+  constexpr std::size_t kManagersShown = 6;  // rows; --more has the rest
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [each, of] = *order[i];
     if (i == kManagersShown) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,6 +33,9 @@ class ExportSink : public OperationSink {
 struct Exporter {
   std::string_view name;  ///< "rmm-csv"; the same as its importer's, if there is one.
   std::string_view summary;
+  /// A file of such a name is written in this format, unless the user names one. Where several
+  /// formats have an extension, the one that is listed first is meant.
+  std::array<std::string_view, 2> extensions{};
   /// `out` outlives the sink, and is the caller's to close.
   std::unique_ptr<ExportSink> (*open)(format::ByteSink& out);
 };

@@ -46,6 +46,7 @@ struct Importer {
   int (*sniff)(std::string_view prefix);
   Result<ImportCounts> (*read)(format::ByteSource& source, OperationSink& sink,
                                const ImportOptions& options);
+  bool is_also_log = false;  ///< Messages of running out of memory may stand in such a file, too.
 };
 
 std::span<const Importer* const> bundled_importers();

@@ -185,8 +185,8 @@ class RunProgram final : public CommandRun {
         .list("--sweep", sweeps_, "NAME=VALUE,...|LEAST..MOST",
               "With --device sim: runs the program with each value of gpu, profile, capacity or "
               "devices, or of {NAME} in its command line, and answers with the least card on which "
-              "it fits; of a range, with the largest number that fits. Repeatable: each value of "
-              "one with each of the others");
+              "it fits; of a range, with the largest number that fits. Repeatable: all "
+              "combinations are run");
     arguments.under(OptionHeading::device)
         .text("--cudnn-workspace", cudnn_workspace_, "fitted|none|SIZE|off",
               "With --device sim: the workspace of each of cuDNN's convolutions: that of a rule "
@@ -206,10 +206,9 @@ class RunProgram final : public CommandRun {
         .list("--fault", faults_, "CALL:N|rate=R,seed=S",
               "The N-th call of that kind fails, or each with a probability; repeatable");
     arguments.under(OptionHeading::manager)
-        .text(
-            "--manager", manager_, "NAME[:key=value,...]",
-            "A bundled manager, of `emmctl list managers`, serves the program's own cuMemAlloc, "
-            "cuMemFree, cuMemAllocAsync and cuMemFreeAsync, to which cudaMalloc and the rest lead");
+        .text("--manager", manager_, "NAME[:key=value,...]",
+              "A bundled manager, of `emmctl list managers`, serves the program's own cuMemAlloc, "
+              "cuMemFree, cuMemAllocAsync and cuMemFreeAsync, which cudaMalloc and its like call");
     arguments.under(OptionHeading::manager)
         .text("--implied-wait", implied_wait_, "on|off",
               "With --manager: whether cuMemFree waits for the device, as the driver's does (on); "
@@ -222,7 +221,8 @@ class RunProgram final : public CommandRun {
         "the "
         "driver count. A call that fails as --fault says does not reach the driver. With "
         "--manager stderr tells at the end what was served. The exit code is the program's; 3 "
-        "where the program exits with 0 and a process of it ran without the manager. With --sweep "
+        "where the program exits with 0 and one of its processes ran without the manager. With "
+        "--sweep "
         "what the program prints is not shown, it "
         "reads nothing, and the exit code is 0 where it fits somewhere, 1 where it fits nowhere, "
         "and 3 where a run failed for another reason than memory.");

@@ -18,6 +18,7 @@ namespace emm::inspect {
 namespace {
 
 constexpr std::uint64_t kSmiUnit = std::uint64_t{1} << 20;  // "MiB", as nvidia-smi prints it
+constexpr std::uint32_t kGpusMost = 4096;  // of one machine; a greater number is another column's
 
 std::vector<std::string> csv_cells(std::string_view line) {
   std::vector<std::string> cells;
@@ -220,7 +221,7 @@ class SmiTable {
     const auto number = text::to_u64(
         first.substr(0, std::min(first.find_first_not_of("0123456789"), first.size())));
     if (in_processes_) return number ? process(*number, first) : std::nullopt;
-    if (number && *number < 4096) gpu_ = static_cast<std::uint32_t>(*number);
+    if (number && *number < kGpusMost) gpu_ = static_cast<std::uint32_t>(*number);
     return gpu_ ? memory(line) : std::nullopt;
   }
 
@@ -240,7 +241,7 @@ class SmiTable {
   static std::optional<SmiRow> process(std::uint64_t gpu, std::string_view line) {
     line = text::trim(line.substr(0, line.rfind('|')));
     const auto last = line.rfind(' ');
-    if (last == line.npos || gpu >= 4096) return std::nullopt;
+    if (last == line.npos || gpu >= kGpusMost) return std::nullopt;
     SmiRow row{.device = static_cast<std::uint32_t>(gpu)};
     row.used = line.ends_with("MiB") ? mib_of(line.substr(last + 1)) : std::nullopt;
     std::vector<std::string_view> words;
@@ -317,7 +318,7 @@ Result<SmiFile> each_smi_row(format::ByteSource& source,
     }
     SmiRow row;
     if (!cell(at->gpu).empty()) row.series = text::format("GPU {}", cell(at->gpu));
-    if (const auto number = text::to_u64(cell(at->gpu)); number && *number < 4096)
+    if (const auto number = text::to_u64(cell(at->gpu)); number && *number < kGpusMost)
       row.device = static_cast<std::uint32_t>(*number);
     if (at->pid)
       row.series += text::format("{}process {}{}{}", row.series.empty() ? "" : ", ", cell(at->pid),

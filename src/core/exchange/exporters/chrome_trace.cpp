@@ -142,6 +142,7 @@ extern constinit const Exporter chrome_trace_exporter{
     .summary =
         "a picture over time for Perfetto and chrome://tracing: live and reserved bytes, each "
         "allocation's life",
+    .extensions = {".json"},
     .open = open_export<ChromeTrace>,
 };
 

@@ -92,6 +92,7 @@ class DsaCsvExport final : public RequestExport {
 extern constinit const Exporter dsa_csv_exporter{
     .name = "dsa-csv",
     .summary = "a placement problem, as MiniMalloc and idealloc read it: id,lower,upper,size",
+    .extensions = {".csv"},
     .open = open_export<DsaCsvExport>,
 };
 

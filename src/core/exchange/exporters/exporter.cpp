@@ -1,7 +1,5 @@
 #include "exchange/exporter.hpp"
 
-#include <utility>
-
 #include "base/text.hpp"
 
 namespace emm::trace {
@@ -15,20 +13,17 @@ NamedFormat format_named_by(std::string_view path) {
   for (const std::string_view packed : {".gz", ".zst"}) {
     if (path.ends_with(packed)) path.remove_suffix(packed.size());
   }
-  constexpr std::pair<std::string_view, NamedFormat> kExtensions[] = {
-      {".json", {"emm", "chrome-trace"}},
-      {".jsonl", {"emm", {}}},
-      {".ndjson", {"emm", {}}},
-      {".emm", {"emm", {}}},
-      {".emmb", {"emm", {}}},
-      {".csv", {"rmm-csv", "dsa-csv"}},
-      {".pickle", {"torch-pickle", {}}},
-      {".pkl", {"torch-pickle", {}}},
+  NamedFormat named;
+  const auto add = [&](std::string_view format, std::span<const std::string_view> extensions) {
+    for (const auto extension : extensions) {
+      if (extension.empty() || !path.ends_with(extension)) continue;
+      (named.format.empty() ? named.format : named.other) = format;
+    }
   };
-  for (const auto& [extension, format] : kExtensions) {
-    if (path.ends_with(extension)) return format;
-  }
-  return {};
+  constexpr std::string_view kTraces[] = {".json", ".jsonl", ".ndjson", ".emm", ".emmb"};
+  add("emm", kTraces);
+  for (const auto* exporter : bundled_exporters()) add(exporter->name, exporter->extensions);
+  return named;
 }
 
 Result<const Exporter*> find_exporter(std::string_view name) {

@@ -79,6 +79,7 @@ class RmmCsvExport final : public RequestExport {
 extern constinit const Exporter rmm_csv_exporter{
     .name = "rmm-csv",
     .summary = "RMM's log: Thread,Time,Action,Pointer,Size,Stream",
+    .extensions = {".csv"},
     .open = open_export<RmmCsvExport>,
 };
 

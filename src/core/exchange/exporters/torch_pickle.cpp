@@ -892,6 +892,7 @@ namespace emm {
 extern constinit const trace::Exporter torch_pickle_exporter{
     .name = "torch-pickle",
     .summary = "a PyTorch snapshot, for its memory viewer: device memory, by device",
+    .extensions = {".pickle", ".pkl"},
     .open = trace::open_export<trace::TorchPickleWriter>,
 };
 

@@ -205,6 +205,7 @@ extern constinit const Importer bfc_dump_importer{
     .from_documentation = false,
     .sniff = sniff_bfc_dump,
     .read = read_bfc_dump,
+    .is_also_log = true,
 };
 
 }  // namespace emm

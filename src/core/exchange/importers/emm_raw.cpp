@@ -338,8 +338,8 @@ Result<ImportCounts> read_raw(format::ByteSource& source, OperationSink& sink,
            "functions were handed to the program by another address than their symbol's, and are "
            "not recorded");
   run.note(header.unkept,
-           "allocations were not kept account of, for want of memory: what of them lived when "
-           "recording began is missing");
+           "allocations were not kept account of, for want of memory: those of them that were live "
+           "when recording began are missing");
   run.note(header.unnumbered,
            text::format("times a thread entered a context beyond the {} that are told apart: what "
                         "ended with such a context has no end in the trace",

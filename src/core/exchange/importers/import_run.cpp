@@ -97,7 +97,7 @@ Result<ImportCounts> ImportRun::finish(std::uint64_t live, const ByteSum& live_b
   }
   if (!cut && counts_.truncated == 0 && may_go_on_) {
     counts_.notes.emplace_back(
-        "the last line has no line end: if it was cut there, its row is not as it was");
+        "the last line has no line end: if it was cut there, its row is incomplete");
   }
   if (cut && counts_.truncated == 0)
     counts_.notes.push_back(text::format("the file ends {}", kCut));

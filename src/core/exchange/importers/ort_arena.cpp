@@ -204,6 +204,7 @@ extern constinit const Importer ort_arena_importer{
     .from_documentation = false,
     .sniff = sniff_ort_arena,
     .read = read_ort_arena,
+    .is_also_log = true,
 };
 
 }  // namespace emm

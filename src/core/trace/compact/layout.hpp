@@ -71,6 +71,7 @@ inline constexpr std::size_t kBlockOperationsMax = std::size_t{1} << 20;
 inline constexpr std::size_t kBlockTextBytes = std::size_t{8}
                                                << 20;  ///< A block with more text is full.
 inline constexpr std::size_t kBlockShapes = 512;       ///< A block with as many shapes is full.
+// Beyond these a file is damaged: a reader takes no more memory for what a file says.
 inline constexpr std::size_t kBlockShapesMax = 4096;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{256} << 20;
 

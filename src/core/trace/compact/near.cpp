@@ -121,7 +121,7 @@ Result<bool> give(Chunks& chunks, const IndexRow& row, const std::string& path, 
   ChunkHead head;
   std::string payload;
   if (!chunks.read_chunk(row.offset, head, payload))
-    return damaged(path, "its bytes are not those that its checksum is of");
+    return damaged(path, "the checksum of its bytes does not match");
   BlockDecoder decoder;
   if (const auto wrong = decoder.load(payload); !wrong.empty()) return damaged(path, wrong);
   auto line = row.first + 2;

@@ -82,7 +82,7 @@ class BlockQueue {
   static void unpack(QueuedBlock& block) {
     block.wrong = format::hash64(block.payload) == block.hash
                       ? block.decoder.load(block.payload)
-                      : std::string_view("its bytes are not those that its checksum is of");
+                      : std::string_view("the checksum of its bytes does not match");
     block.ready = true;
   }
   void work() {
@@ -94,7 +94,7 @@ class BlockQueue {
       lock.unlock();
       const auto wrong = format::hash64(block.payload) == block.hash
                              ? block.decoder.load(block.payload)
-                             : std::string_view("its bytes are not those that its checksum is of");
+                             : std::string_view("the checksum of its bytes does not match");
       lock.lock();
       block.wrong = wrong;
       block.ready = true;
@@ -144,7 +144,7 @@ class CompactReading {
       }
       if (auto given = give_all(); !given) return given;
       if (*got == End::damaged) {
-        return damaged("the head of a chunk is not what its checksum is of");
+        return damaged("the checksum of a chunk's head does not match");
       }
       return file_ends(*got == End::none ? "before its index" : "inside the head of a chunk");
     }
@@ -191,7 +191,7 @@ class CompactReading {
     if (static_cast<std::uint32_t>(format::hash64(std::string_view(bytes_).substr(0, kCheckAt))) !=
         check) {
       return fail(Errc::parse_error,
-                  "{}:1: a damaged header: its version is not what its checksum is of", name_);
+                  "{}:1: a damaged header: the checksum of its version does not match", name_);
     }
     std::uint16_t major = 0;
     std::memcpy(&major, bytes_.data() + kMagic.size(), sizeof major);
@@ -211,7 +211,7 @@ class CompactReading {
     if (bytes_.size() < head.bytes) return torn_header();
     if (format::hash64(bytes_) != head.hash) {
       return fail(Errc::parse_error,
-                  "{}:1: a damaged header: its bytes are not those that its checksum is of", name_);
+                  "{}:1: a damaged header: the checksum of its bytes does not match", name_);
     }
     auto node = format::parse_json(bytes_, name_);
     if (!node) return std::move(node).error();
@@ -277,7 +277,7 @@ class CompactReading {
     if (auto taken = take(static_cast<std::size_t>(head.bytes), bytes_); !taken) return taken;
     if (bytes_.size() < head.bytes) return file_ends("inside its index");
     if (format::hash64(bytes_) != head.hash)
-      return damaged("the index is not what its checksum is of");
+      return damaged("the checksum of the index does not match");
     if (auto taken = take(kTailBytes, bytes_); !taken) return taken;
     if (bytes_.size() < kTailBytes) return file_ends("inside its last bytes");
     std::uint64_t said = 0;
