@@ -5,6 +5,7 @@
 #include "base/text.hpp"
 #include "inspect/extension_members.hpp"
 #include "inspect/report_parts.hpp"
+#include "trace/lifetimes.hpp"
 #include "trace/operation.hpp"
 
 namespace emm::inspect {

@@ -130,7 +130,7 @@ SmiHeadless smi_headless(std::string_view line) {
        ++i) {
     (kinds[i] == SmiCell::time ? at.time : at.gpu) = i;
   }
-  constexpr std::uint64_t kGpusMost = 256;  // A larger number is not the index of one.
+  constexpr std::uint64_t kIndexMost = 256;  // A larger number is not the index of one.
   const auto left = kinds.size() - i;
   const auto holds = [&](std::size_t column) {
     return kinds[column] == SmiCell::mib || kinds[column] == SmiCell::unknown;
@@ -141,7 +141,7 @@ SmiHeadless smi_headless(std::string_view line) {
     at.name = i + 1;
     at.used = i + 2;
   } else if (left == 2 && kinds[i] == SmiCell::number && holds(i + 1) &&
-             text::to_u64(cells[i]).value_or(0) >= kGpusMost) {
+             text::to_u64(cells[i]).value_or(0) >= kIndexMost) {
     at.pid = i;
     at.used = i + 1;
   }
@@ -159,7 +159,7 @@ SmiHeadless smi_headless(std::string_view line) {
   std::vector<std::size_t> sizes;
   std::vector<std::string> names(cells.size());
   for (std::size_t column = 0; column < cells.size(); ++column) {
-    const auto value = [&] { return text::to_u64(cells[column]).value_or(kGpusMost); };
+    const auto value = [&] { return text::to_u64(cells[column]).value_or(kIndexMost); };
     switch (kinds[column]) {
       case SmiCell::time:
         names[column] = "timestamp";
@@ -180,7 +180,7 @@ SmiHeadless smi_headless(std::string_view line) {
         sizes.push_back(column);
         break;
       case SmiCell::number:
-        if (value() < kGpusMost && std::find(names.begin(), names.end(), "index") == names.end())
+        if (value() < kIndexMost && std::find(names.begin(), names.end(), "index") == names.end())
           names[column] = "index";
         else if (!has_units)
           sizes.push_back(column);
