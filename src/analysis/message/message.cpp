@@ -15,13 +15,13 @@ namespace {
 constexpr std::size_t kLongest = std::size_t{8} << 10;
 // Words in front of the trigger that belong to the message.
 constexpr std::size_t kBefore = 160;
-// The longest of wording.cpp, with room: a trigger may be cut by the end of what was read so far.
+// No trigger of wording.cpp is longer. The end of what was read so far may cut one.
 constexpr std::size_t kLongestTrigger = 64;
-// Ranks and processes whose lines are told apart; those of further ones count as nobody's.
+// The lines of so many ranks and processes are told apart; those of further ones count as nobody's.
 constexpr std::size_t kWritersMost = 4096;
-// The largest free blocks that an answer lists.
+// An answer lists so many of the largest free blocks.
 constexpr std::size_t kFreeListed = 8;
-// Characters within which a second trigger is of the same message: an exception repeats what the
+// A second trigger within so many characters is of the same message: an exception repeats what the
 // allocator said, and RMM's has its name and then its reason.
 constexpr std::size_t kSameMessage = 300, kNameAndReason = 200;
 // Lines between an allocator's message and the exception of its framework, a dump apart.

@@ -71,9 +71,9 @@ inline constexpr std::array<std::string_view, kMemberCount> kMemberNames{
 /// The greatest integer that every JSON reader keeps exact (RFC 7493). Greater ones are written as
 /// strings.
 inline constexpr std::uint64_t kExactInteger = (std::uint64_t{1} << 53) - 1;
-inline constexpr std::uint32_t kPageOffsetMax = 4095;  // a page of the host has 4 KiB
-inline constexpr std::uint32_t kDeviceMax = 255;       // a column of the compact form has a byte
-inline constexpr std::size_t kIdBytes = 64;            // the longest name that a trace may use
+inline constexpr std::uint32_t kPageOffsetMax = 4095;  // A page of the host has 4 KiB.
+inline constexpr std::uint32_t kDeviceMax = 255;       // A column of the compact form has a byte.
+inline constexpr std::size_t kIdBytes = 64;            // No name in a trace is longer.
 
 constexpr bool is_id_character(char c) noexcept {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||

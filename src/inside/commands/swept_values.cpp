@@ -150,8 +150,8 @@ std::optional<std::uint64_t> LargestThatFits::next() const {
   const auto left = (failing ? *failing - 1 : most_) - *reached;
   if (left == 0) return std::nullopt;
   auto more = more_by_line(*reached);
-  // So many tries that the line put off the mark before the range is halved; and the most that a
-  // step may double without leaving 64 bits.
+  // The range is halved once two tries in a row have left more than half of it. A step of 2^63
+  // still fits into 64 bits.
   constexpr unsigned kPatience = 2, kMostDoubled = 63;
   if (failing) {
     if (!more || slow_ >= kPatience) more = (*failing - *reached) / 2;

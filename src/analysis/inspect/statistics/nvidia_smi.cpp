@@ -18,7 +18,7 @@ namespace emm::inspect {
 namespace {
 
 constexpr std::uint64_t kSmiUnit = std::uint64_t{1} << 20;  // "MiB", as nvidia-smi prints it
-constexpr std::uint32_t kGpusMost = 4096;  // of one machine; a greater number is another column's
+constexpr std::uint32_t kGpusMost = 4096;                   // A greater number is not a GPU's.
 
 std::vector<std::string> csv_cells(std::string_view line) {
   std::vector<std::string> cells;
