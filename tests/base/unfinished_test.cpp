@@ -148,9 +148,10 @@ TEST_F(UnfinishedTest, AFolderThatAProgramGoesOnWithIsRemovedAfterIt) {
     _exit(1);
   }
   const auto has_begun = [&] {
-    std::ifstream name("/proc/" + std::to_string(program) + "/comm");
+    // Its name is there some time before its environment.
+    std::ifstream environment("/proc/" + std::to_string(program) + "/environ");
     std::string said;
-    return std::getline(name, said) && said == "sleep";
+    return std::getline(environment, said, '\0') && said == "FOLDER=" + killed.path();
   };
   while (!has_begun() && waitpid(program, nullptr, WNOHANG) == 0) usleep(1000);
   killed.kill_it();
