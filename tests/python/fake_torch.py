@@ -271,6 +271,9 @@ ops = types.SimpleNamespace(
     isnan=Function("isnan", numpy.isnan),
     any=Function("any", numpy.any),
     all=Function("all", numpy.all),
+    # Another number than 0 that it reads of the device is an error there.
+    cholesky_ex=Function("linalg_cholesky_ex", lambda a: (a, numpy.zeros(a.shape[0], "int64")),
+                         sized=lambda n, a: (a, numpy.full(a.shape[0], n, "int64"))),
     is_all_true=Function("_is_all_true", numpy.all),
     cat=Function("cat", lambda parts: numpy.concatenate(parts)),
     cumsum=Function("cumsum", lambda a, dim: numpy.cumsum(a, dim)),

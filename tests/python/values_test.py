@@ -255,6 +255,13 @@ class Following(unittest.TestCase):
         wrong = self.call("gt", self.given([1, 0]), 0)
         self.assertEqual(self.call("item", self.call("is_all_true", wrong)), False)
 
+    def test_a_decomposition_is_taken_to_succeed(self):
+        """Its kernels are skipped, so that what it reads of the device is what lies there from before."""
+        _, info = self.call("cholesky_ex", cuda(numpy.ones((3, 3), "float32"), "float32"))
+        self.assertEqual(info.array.tolist(), [0, 0, 0])
+        self.assertEqual(self.value(info), [0, 0, 0])
+        self.assertEqual(self.call("item", self.call("any", info)), False)
+
     def test_an_operation_that_gives_a_tensor_of_the_host_keeps_it(self):
         """As attention gives the state of the host's generator."""
         seed = torch.Tensor(numpy.array([42]))

@@ -15,6 +15,26 @@ struct GpuAttribute {
   int number = 0, value = 0;
 };
 
+/// What CUDA's libraries and PyTorch take of a card for themselves, outside of any allocator, in
+/// bytes and whole granules. `tools/measure-libraries` prints such a row.
+struct LibraryMemory {
+  std::uint64_t blas_handle = 0;    ///< Each handle of cuBLAS.
+  std::uint64_t dnn_handle = 0;     ///< Each handle of cuDNN.
+  std::uint64_t solver_handle = 0;  ///< Each handle of cuSOLVER for dense matrices.
+  std::uint64_t fft_first = 0;      ///< The first plan of cuFFT.
+  /// What the first handle of these libraries takes besides, for what is small.
+  std::uint64_t first_handle = 0;
+  /// PyTorch's own kernels, once the first kernel runs.
+  std::uint64_t pytorch_kernels = 0;
+  /// What kernels of cuBLAS take once, after some tens of products. It counts at the first handle:
+  /// so a program of a few products is said to take as much more than it does.
+  std::uint64_t blas_kernels = 0;
+  std::string_view source;  ///< Where they were measured.
+
+  /// What so many streams of a context take together.
+  static std::uint64_t of_streams(std::uint64_t streams) noexcept;
+};
+
 /// What a program can ask about a card, for the simulated device. 0 means that the figure is not
 /// known of this card.
 struct GpuProfile {
@@ -30,6 +50,8 @@ struct GpuProfile {
   int bus_bits = 0;
   std::uint64_t l2 = 0;     ///< Bytes of the L2 cache.
   std::string_view source;  ///< Where the size of the memory comes from.
+  /// Null where it was not measured.
+  const LibraryMemory* libraries = nullptr;
   /// All that a card's own driver answered, by number; empty for a card of the table.
   std::span<const GpuAttribute> attributes{};
   /// One of these; none if there is none of that number.

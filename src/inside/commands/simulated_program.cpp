@@ -570,6 +570,8 @@ DeviceUse add_up(const std::vector<standin::ProcessReport>& reports, std::uint64
       all.device = i;
       all.total = device.total;
       all.context = device.context;
+      all.counts_libraries = device.counts_libraries != 0;
+      all.libraries += device.libraries;
       all.peak += device.peak;
       ++all.processes;
       use.bytes += device.peak;
@@ -616,7 +618,7 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
     console.say(text::format("it fits: at most {} of the {} of {}; {} are left{}",
                              size_words(device.peak), units::bytes(capacity), where,
                              units::bytes(left),
-                             SimulatedProgram::is_scarce(left, capacity)
+                             !device.counts_libraries && SimulatedProgram::is_scarce(left, capacity)
                                  ? ", and a card's libraries and kernels take some hundred MiB, "
                                    "which are not counted"
                                  : ""));
@@ -628,16 +630,25 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
   }
 }
 
-/// Says what a context takes of the device besides. `card` is what its memory was measured on.
+/// Says what a context takes of the device besides, and what libraries took. `card` is what the
+/// context was measured on.
 void say_context(Console& console, const SimulatedProgram::Device& device, std::string_view card) {
+  const auto& measured = gpu_profiles().front();
+  if (device.libraries != 0) {
+    console.say(
+        text::format("of this, {} are CUDA's libraries', streams' and PyTorch's own, as "
+                     "measured on an H200 ({})",
+                     units::bytes(device.libraries), measured.libraries->source));
+  }
   if (device.context != 0) {
     console.say(text::format("besides, {} of {} are never free: the context, as measured on {}",
                              units::bytes(device.context), units::bytes(device.total), card));
   } else {
-    console.say(
-        text::format("besides, a context takes memory of a real card, which is not "
-                     "counted here; an H200's takes {}",
-                     units::bytes(gpu_profiles().front().context)));
+    console.say(text::format(
+        "besides, a context takes memory of a real card, which is not counted here; an H200's "
+        "takes {}{}",
+        units::bytes(measured.context),
+        device.counts_libraries ? "" : ". Nor is what CUDA's libraries take counted"));
   }
 }
 
@@ -812,6 +823,8 @@ std::string SimulatedProgram::to_json(const Answer& answer, int exit_code,
   json.objects("devices", answer.devices, [&](const Device& device) {
     json.member("device", device.device).member("total_bytes", device.total);
     json.member("context_bytes", device.context).member("peak_bytes", device.peak);
+    json.member("libraries_bytes",
+                device.counts_libraries ? std::optional(device.libraries) : std::nullopt);
     json.member("processes", device.processes).member("refused", device.refused);
     json.member("first_refused_bytes", device.first_refused);
     json.member("first_refused_held_bytes", device.first_refused_held);

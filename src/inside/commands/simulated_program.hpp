@@ -37,8 +37,8 @@ struct ServedRequests {
 /// destructor removes the folder, unless leave_to_processes() left it.
 class SimulatedProgram {
  public:
-  /// Is so little left of a card that what libraries and kernels take of it decides? That is not
-  /// counted; with PyTorch it was some hundred MiB of an H200.
+  /// Is so little left of a card that what libraries and kernels take of it decides, where that is
+  /// not counted? With PyTorch it was some hundred MiB of an H200.
   static bool is_scarce(std::uint64_t left, std::uint64_t capacity) noexcept {
     constexpr std::uint64_t kLibraries = std::uint64_t{512} << 20;
     constexpr std::uint64_t kCardLeast = std::uint64_t{4} << 30;  // less is a test's capacity
@@ -74,6 +74,8 @@ class SimulatedProgram {
     std::uint64_t device = 0, total = 0, context = 0, peak = 0, processes = 0;
     std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
     std::uint64_t first_refused = 0, first_refused_held = 0;
+    bool counts_libraries = false;  ///< Of this card it is known what they take.
+    std::uint64_t libraries = 0;    ///< Bytes of the peak that CUDA's libraries took.
     std::uint64_t capacity() const noexcept { return total - context; }
   };
   struct Answer {

@@ -33,6 +33,7 @@ struct Cell {
   Outcome outcome = Outcome::not_run;
   int exit_code = 0;
   std::uint64_t refused = 0, peak = 0, capacity = 0;
+  bool counts_libraries = false;  // what they take is in the peak
   int devices = 1;
   std::optional<std::uint64_t> rank{};        // the tightest
   std::uint64_t reserved = 0, allocated = 0;  // PyTorch's; 0: it has none
@@ -88,6 +89,8 @@ void take_answer(Cell& cell, const EndedRun& run) {
     for (const auto& device : devices->elements) {
       cell.refused += format::count_of(device, "refused");
       cell.peak = std::max(cell.peak, format::count_of(device, "peak_bytes"));
+      const auto* const libraries = device.find("libraries_bytes");
+      cell.counts_libraries = libraries != nullptr && libraries->as_u64();
     }
   }
   if (const auto* const ranks = answer->find("ranks"); ranks && !ranks->elements.empty()) {
@@ -436,7 +439,7 @@ void Sweeping::say_ranges() const {
     const auto& range = *search.range;
     const auto* const cell = range.largest() ? cell_at(search, *range.largest()) : nullptr;
     is_scarce =
-        is_scarce || (cell != nullptr && range.least_too_large() &&
+        is_scarce || (cell != nullptr && !cell->counts_libraries && range.least_too_large() &&
                       SimulatedProgram::is_scarce(
                           cell->capacity - std::min(cell->capacity, cell->peak), cell->capacity));
     const auto where =

@@ -19,6 +19,8 @@ bool is_capturing(Handle stream);
 Code add_alloc(Address* out, std::size_t size, Handle stream);
 Code add_free(Address ptr, Handle stream);
 Code add_host_function(Handle stream, void (*function)(void*), void* argument);
+/// A kernel was launched. Nobody tells here on which stream: it counts for each capture.
+void note_kernel();
 /// Makes the event mark a place in the capture.
 Code add_event(Handle event, Handle stream);
 /// Makes a stream that waits for such an event join its capture. False if the event marks no

@@ -180,8 +180,12 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   auto context = std::make_unique<Context>();
   const auto seen = std::find(visible_.begin(), visible_.end(), ordinal);
   context->ordinal = static_cast<int>(seen - visible_.begin());
+  context->number = ordinal;
   if (auto* const report = Report::of_this_process()) {
     context->report = report->hook_for(ordinal, *device->driver);
+    const auto* const sim = simulated();
+    report->set_counts_libraries(
+        ordinal, sim != nullptr && sim->options().has_libraries && gpu().libraries != nullptr);
     *device = hooked(std::move(*device), *context->report);
   }
   context->device = log_ ? hooked(std::move(*device), *log_) : std::move(*device);

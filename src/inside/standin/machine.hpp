@@ -10,6 +10,7 @@
 #include "driver/decorate/call_hook.hpp"
 #include "driver/device_entry.hpp"
 #include "driver/gpu_profile.hpp"
+#include "standin/library_memory.hpp"
 #include "standin/script.hpp"
 #include "standin/tap.hpp"
 
@@ -40,9 +41,11 @@ class Machine {
 
   /// A primary context. The stand-in's CUcontext points to one.
   struct Context {
-    int ordinal = 0;
+    int ordinal = 0;                       // the program's number
+    int number = 0;                        // the machine's
     std::atomic<bool> has_kernels{false};  // of a library of CUDA's
-    std::unique_ptr<CallHook> report{};    // outlives the device, whose calls it sees
+    LibraryUse libraries{};
+    std::unique_ptr<CallHook> report{};  // outlives the device, whose calls it sees
     OpenedDevice device;
   };
 

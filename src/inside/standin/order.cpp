@@ -7,6 +7,7 @@
 
 #include "standin/calls.hpp"
 #include "standin/graph.hpp"
+#include "standin/library_memory.hpp"
 #include "standin/report.hpp"
 #include "standin/work.hpp"
 
@@ -42,6 +43,7 @@ extern "C" {
 
 Code cuStreamCreate(Handle* out, unsigned flags) {
   if (flags > 1) return Machine::kInvalidValue;
+  if (const auto code = take_for_stream(); code != Machine::kSuccess) return code;
   return in_context(
       [&](emm::Driver& driver) {
         return driver.stream_create(static_cast<emm::StreamKind>(flags));
@@ -56,6 +58,7 @@ Code cuStreamCreateWithPriority(Handle* out, unsigned flags, int) {
 }
 Code cuStreamDestroy_v2(Handle on) {
   work::forget_stream(on);
+  end_stream();
   return in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
 }
 Code cuStreamSynchronize(Handle on) {
@@ -159,6 +162,8 @@ Code cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, un
   auto* const report = Report::of_this_process();
   if (report == nullptr) return Machine::kNotSupported;  // nothing here runs kernels
   report->add_kernel();
+  graph::note_kernel();
+  if (const auto code = take_for_kernel(); code != Machine::kSuccess) return code;
   return in_context([](emm::Driver&) { return emm::Status(); });
 }
 Code cuFuncGetAttribute(int* value, int attribute, Handle) {

@@ -10,8 +10,11 @@ namespace emm::standin {
 struct DeviceReport {
   std::uint64_t total = 0;    ///< Bytes of the device.
   std::uint64_t context = 0;  ///< Bytes of total that are never free.
-  std::uint64_t peak = 0;     ///< The most that the process held at a time.
-  std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
+  /// The most that the process held at a time, with what libraries took for themselves.
+  std::uint64_t peak = 0;
+  std::uint64_t counts_libraries = 0;  ///< 1: what they take is known of this card.
+  std::uint64_t libraries = 0;         ///< The most that they had at a time.
+  std::uint64_t refused = 0;           ///< Requests that were refused for want of memory.
   std::uint64_t first_refused_size = 0;
   std::uint64_t first_refused_held = 0;  ///< What the process held at that request.
 };
@@ -25,7 +28,7 @@ struct CommunicatorReport {
 
 struct ProcessReport {
   // Changes with the layout: a report of another version is left out.
-  static constexpr std::uint64_t kVersion = 5;
+  static constexpr std::uint64_t kVersion = 6;
   static constexpr int kMostDevices = 64;  // a report has a fixed size, as it lies in shared memory
   // Those beyond are counted and not described.
   static constexpr std::uint64_t kMostCommunicators = 64;

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "standin/calls.hpp"
+#include "standin/graph.hpp"
+#include "standin/library_memory.hpp"
 #include "standin/report.hpp"
 
 using namespace emm::standin;
@@ -40,7 +42,8 @@ Code emm_standin_skip_kernel() {
   auto* const report = Report::of_this_process();
   if (report == nullptr) return Machine::kNotSupported;
   report->add_kernel();
-  return Machine::kSuccess;
+  graph::note_kernel();
+  return take_for_kernel();
 }
 
 /// Likewise: a library of CUDA's begins in the context, and loads its kernels.

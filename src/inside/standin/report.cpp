@@ -47,15 +47,10 @@ class Report::Hook final : public CallHook {
     if (event.native != 0 && event.native != kOutOfMemory) return;
     const auto held = driver_.held_bytes();
     if (event.native == 0) {
-      std::atomic_ref<std::uint64_t> peak(device_.peak);
-      auto known = peak.load(std::memory_order_relaxed);
-      while (known < held && !peak.compare_exchange_weak(known, held)) {
-      }
+      raise(device_.peak, held);
       return;
     }
-    if (std::atomic_ref<std::uint64_t>(device_.refused).fetch_add(1) != 0) return;
-    device_.first_refused_size = event.size;
-    device_.first_refused_held = held;
+    refuse(device_, event.size, held);
   }
 
  private:
@@ -107,6 +102,26 @@ void Report::set_rank(int rank, int ranks) noexcept {
   has_several = page_->ranks == all && page_->rank != own;
   page_->rank = own;
   page_->ranks = has_several ? 0 : all;
+}
+
+void Report::refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held) noexcept {
+  if (std::atomic_ref<std::uint64_t>(device.refused).fetch_add(1) != 0) return;
+  device.first_refused_size = size;
+  device.first_refused_held = held;
+}
+
+void Report::note_refused(int ordinal, std::uint64_t size, std::uint64_t held) noexcept {
+  if (ordinal < ProcessReport::kMostDevices) refuse(page_->device[ordinal], size, held);
+}
+
+void Report::set_counts_libraries(int ordinal, bool yes) noexcept {
+  if (ordinal < ProcessReport::kMostDevices) page_->device[ordinal].counts_libraries = yes ? 1 : 0;
+}
+
+void Report::note_libraries(int ordinal, std::uint64_t bytes, std::uint64_t held) noexcept {
+  if (ordinal >= ProcessReport::kMostDevices) return;
+  raise(page_->device[ordinal].libraries, bytes);
+  raise(page_->device[ordinal].peak, held);
 }
 
 std::uint64_t Report::add_communicator(int ranks) noexcept {

@@ -23,6 +23,12 @@ class Report {
   /// device's, below the hook.
   std::unique_ptr<CallHook> hook_for(int ordinal, Driver& driver);
 
+  /// Is what libraries take of this device known?
+  void set_counts_libraries(int ordinal, bool yes) noexcept;
+  /// They have `bytes` of it now, which is a part of the `held` ones.
+  void note_libraries(int ordinal, std::uint64_t bytes, std::uint64_t held) noexcept;
+  /// Or they were refused so much.
+  void note_refused(int ordinal, std::uint64_t size, std::uint64_t held) noexcept;
   void add_kernel() noexcept { add(page_->kernels, 1); }
   void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }
   void set_waited(std::uint64_t bytes) noexcept { add(page_->waited, bytes); }
@@ -44,6 +50,14 @@ class Report {
   static Report* make() noexcept;
   static void add(std::uint64_t& to, std::uint64_t amount) noexcept {
     std::atomic_ref<std::uint64_t>(to).fetch_add(amount, std::memory_order_relaxed);
+  }
+
+  static void refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held) noexcept;
+  static void raise(std::uint64_t& to, std::uint64_t least) noexcept {
+    const std::atomic_ref<std::uint64_t> most(to);
+    auto known = most.load(std::memory_order_relaxed);
+    while (known < least && !most.compare_exchange_weak(known, least)) {
+    }
   }
 
   ProcessReport* page_;

@@ -80,6 +80,47 @@ int blas() {
   return cublasDestroy_v2(handle);
 }
 
+/// What is taken of the device, step by step, for what CUDA's libraries keep for themselves.
+int libraries() {
+  std::size_t before = 0;
+  const auto step = [&](const char* what) {
+    std::size_t free = 0, whole = 0;
+    cudaMemGetInfo(&free, &whole);
+    const auto now = whole - free;
+    if (before != 0) std::printf("%s %ld\n", what, static_cast<long>(now - before) / (1 << 20));
+    before = now;
+  };
+  const auto launch = [] {
+    return cudaLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, nullptr, 0, nullptr);
+  };
+  take(2);
+  step("");
+  launch();
+  step("kernel");
+  void *streams[128] = {}, *handles[2] = {};
+  for (int i = 0; i < 128; ++i) {
+    cudaStreamCreate(&streams[i]);
+    if (i == 0 || i == 1 || i == 31 || i == 127) step("streams");
+  }
+  for (auto& one : streams) cudaStreamDestroy(one);
+  for (auto& one : streams) cudaStreamCreate(&one);
+  step("streams again");
+  for (auto& one : handles) {
+    if (const auto code = cublasCreate_v2(&one); code != 0) {
+      std::printf("cublasCreate: %d\n", code);
+      return 1;
+    }
+    step("handle");
+  }
+  for (auto* one : handles) cublasDestroy_v2(one);
+  step("both ended");
+  if (dlopen("libtorch_cuda.so", RTLD_NOW) == nullptr) return 2;
+  launch();
+  step("PyTorch's kernel");
+  launch();
+  return 0;
+}
+
 int content() {
   auto* const memory = static_cast<char*>(take(4));
   int first = 42, second = 0;
@@ -208,6 +249,8 @@ int main(int count, char** words) {
     return serves(number);
   } else if (what == "blas") {
     return blas();
+  } else if (what == "libraries") {
+    return libraries();
   } else if (what == "content") {
     return content();
   } else if (what == "fork") {
@@ -248,6 +291,7 @@ int main(int count, char** words) {
     }
   } else if (what == "kernel") {
     int blocks = 0;
+    if (number != 0 && dlopen("libtorch_cuda.so", RTLD_NOW) == nullptr) return 2;
     cudaDeviceGetAttribute(&blocks, 16, 0);
     std::printf("launch %d, %d multiprocessors\n",
                 cudaLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, nullptr, 0, nullptr), blocks);

@@ -43,6 +43,7 @@ _BY_DIM = {"argmax": 1, "argmin": 1, "topk": 2, "max": 1, "min": 1, "median": 1,
 _OF_CONSTANTS = {"any": any, "all": all, "logical_and": all, "bitwise_and": all, "mul": all, "logical_or": any, "bitwise_or": any,
                  "logical_not": lambda given: not given[0], "bitwise_not": lambda given: not given[0]}
 _PRODUCTS = {"mm", "bmm", "baddbmm"}
+_MOST_CHECKS = 8  # a decomposition of cuSOLVER's asks the device at most this often
 _UNIQUE = {"_unique", "_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
 # Of torch.distributed: (the positions of what an operation gives, of what it takes). In the other namespaces an operation gives what it
 # returns, and takes its arguments.
@@ -635,6 +636,8 @@ class Values:
         if found:
             name = found.name
             found.special = getattr(self, "_of" + (name if name.startswith("_") else "_" + name), None)
+            if found.special is None and name.lstrip("_").startswith("linalg_"):
+                found.special = self._of_linalg
             if found.special is None and name in _UNIQUE:
                 found.special = self._of_unique
             if found.special is None and found.mask_position is not None:
@@ -772,6 +775,17 @@ class Values:
                 self._follow(out, self.tensor([True], out.dtype).reshape(out.size()), ASSUMED)
             return out
         return (), after
+
+    def _of_linalg(self, step):
+        """It asks whether the device could do it, in `info` and in what it makes of that: here it could. What it reads would be what
+        lies there from before, since kernels are skipped."""
+        def after(out):
+            out = step.finish(out)
+            if step.operation.name.endswith("_ex") and self._entry(out[-1]) is None:
+                self._follow(out[-1], None, ASSUMED)
+            return out
+        asks_if_finite = step.operation.name.lstrip("_") in ("linalg_eig", "linalg_eigvals")
+        return [int(asks_if_finite)] + [0] * _MOST_CHECKS, after
 
     def _of_normal(self, step):
         return [1], step.finish  # it asks that no deviation is below zero

@@ -40,6 +40,7 @@ Code cuStreamIsCapturing(Stream, int*);
 Code cuThreadExchangeStreamCaptureMode(int*);
 Code cuGraphInstantiateWithFlags(Handle*, Handle, unsigned long long);
 Code cuGraphLaunch(Handle, Stream);
+Code cuGraphGetNodes(Handle, Handle*, std::size_t*);
 Code cuGraphExecDestroy(Handle);
 Code cuGraphDestroy(Handle);
 Code cuEventElapsedTime(float*, Handle, Handle);
@@ -246,8 +247,8 @@ Code cudaGetExportTable(const void** table, const void* id) { return cuGetExport
 
 // Kernels
 int __cudaPushCallConfiguration(...) {
-  (void)emm_standin_skip_kernel();
-  return 1;  // <<<>>> then leaves out the launch
+  (void)conclude(emm_standin_skip_kernel());  // a failure is the last error
+  return 1;                                   // <<<>>> then leaves out the launch
 }
 Code __cudaPopCallConfiguration(void*, void*, std::size_t*, void*) { return kSuccess; }
 Code cudaLaunchKernel(...) { return skip(); }
@@ -367,9 +368,8 @@ Code cudaGraphExecDestroy(Handle graph) {
 Code cudaGraphDestroy(Handle graph) {
   return in_context([&] { return cuGraphDestroy(graph); });
 }
-Code cudaGraphGetNodes(Handle, Handle*, std::size_t* count) {
-  *count = 0;  // kernels leave no nodes
-  return kSuccess;
+Code cudaGraphGetNodes(Handle graph, Handle* nodes, std::size_t* count) {
+  return in_context([&] { return cuGraphGetNodes(graph, nodes, count); });
 }
 
 // Memory of other shapes

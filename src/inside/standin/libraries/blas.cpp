@@ -37,9 +37,10 @@ int emm_standin_load_kernels();
 // Without a device there is a handle all the same, and the first call that needs one says so.
 Status cublasCreate_v2(LibraryHandle** out) {
   if (cudart::enter() == cudart::kSuccess) (void)emm_standin_load_kernels();
-  return create(out);
+  constexpr Status kAllocFailed = 3;  // CUBLAS_STATUS_ALLOC_FAILED
+  return create(out, blas_handle, kAllocFailed);
 }
-Status cublasDestroy_v2(LibraryHandle* handle) { return destroy(handle); }
+Status cublasDestroy_v2(LibraryHandle* handle) { return destroy(handle, blas_handle); }
 Status cublasSetStream_v2(LibraryHandle* handle, void* stream) {
   handle->stream = stream;
   return 0;

@@ -263,9 +263,9 @@ extern "C" {
 Status cudnnCreate(LibraryHandle** out) {
   if (out == nullptr) return kBadParameter;
   if (cudart::enter() != cudart::kSuccess) return kNotInitialized;
-  return create(out);
+  return create(out, dnn_handle, kNotInitialized);  // as cuDNN says it where memory lacks
 }
-Status cudnnDestroy(LibraryHandle* handle) { return destroy(handle); }
+Status cudnnDestroy(LibraryHandle* handle) { return destroy(handle, dnn_handle); }
 Status cudnnSetStream(LibraryHandle* handle, void* stream) {
   if (handle == nullptr) return kBadParameter;
   handle->stream = stream;
