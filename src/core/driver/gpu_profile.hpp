@@ -31,6 +31,10 @@ struct LibraryMemory {
   std::uint64_t blas_kernels = 0;
   std::string_view source;  ///< Where they were measured.
 
+  /// What a training of PyTorch's on one stream takes: a handle of cuBLAS forward and one backward.
+  std::uint64_t of_training() const noexcept {
+    return pytorch_kernels + first_handle + 2 * blas_handle + blas_kernels;
+  }
   /// What so many streams of a context take together.
   static std::uint64_t of_streams(std::uint64_t streams) noexcept;
 };

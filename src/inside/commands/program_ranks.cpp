@@ -57,6 +57,7 @@ ProgramRanks ranks_in(const std::string& folder, const std::vector<standin::Proc
                        .capacity = device.total - device.context,
                        .peak = device.peak,
                        .refused = device.refused,
+                       .libraries = device.libraries,
                        .first_refused = device.first_refused_size,
                        .first_refused_held = device.first_refused_held};
       for (const auto& peak : values.peaks) {

@@ -16,6 +16,7 @@ namespace emm::cli {
 struct ProgramRank {
   std::uint64_t rank = 0, process = 0, device = 0;
   std::uint64_t capacity = 0, peak = 0, refused = 0;
+  std::uint64_t libraries = 0;  ///< What CUDA's libraries had of the peak.
   std::uint64_t first_refused = 0, first_refused_held = 0;
   std::uint64_t reserved = 0, allocated = 0;  ///< PyTorch's own peaks; 0 where it has none.
   NcclMemory nccl{};

@@ -574,10 +574,11 @@ DeviceUse add_up(const std::vector<standin::ProcessReport>& reports, std::uint64
       all.libraries += device.libraries;
       all.peak += device.peak;
       ++all.processes;
-      use.bytes += device.peak;
+      use.bytes += device.peak - std::min(device.peak, device.libraries);
       if (device.refused != 0 && all.refused == 0) {
         all.first_refused = device.first_refused_size;
         all.first_refused_held = device.first_refused_held;
+        all.is_library_refused = device.first_refused_library != 0;
       }
       all.refused += device.refused;
       answer.refused = answer.refused || device.refused != 0;
@@ -604,11 +605,12 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
   if (device.refused != 0) {
     const auto wanted = device.first_refused_held + device.first_refused;
     console.say(text::format(
-        "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}, "
+        "it does not fit as it is: {} refused {} {} for want of memory; the first was of {}{}, "
         "when the process held {} of {}{}",
         where, device.refused, device.refused == 1 ? "request" : "requests",
-        size_words(device.first_refused), units::bytes(device.first_refused_held),
-        size_words(capacity),
+        size_words(device.first_refused),
+        device.is_library_refused ? " by a library of CUDA's or for PyTorch's kernels" : "",
+        units::bytes(device.first_refused_held), size_words(capacity),
         wanted > capacity ? ": it lacked " + units::bytes(wanted - capacity) : std::string()));
   } else if (!is_all_counted) {
     console.say(text::format("at most {} of the {} of {} were counted", size_words(device.peak),
@@ -630,25 +632,33 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
   }
 }
 
-/// Says what a context takes of the device besides, and what libraries took. `card` is what the
-/// context was measured on.
+/// Says what libraries had of the peak, and what a context takes of the device besides. `card` is
+/// what the context was measured on.
 void say_context(Console& console, const SimulatedProgram::Device& device, std::string_view card) {
   const auto& measured = gpu_profiles().front();
+  const auto& libraries = *measured.libraries;
   if (device.libraries != 0) {
-    console.say(
-        text::format("of this, {} are CUDA's libraries', streams' and PyTorch's own, as "
-                     "measured on an H200 ({})",
-                     units::bytes(device.libraries), measured.libraries->source));
+    console.say(text::format(
+        "at its peak, {} of it were CUDA's libraries', streams' and PyTorch's kernels', "
+        "as measured on an H200 ({})",
+        units::bytes(device.libraries), libraries.source));
   }
   if (device.context != 0) {
     console.say(text::format("besides, {} of {} are never free: the context, as measured on {}",
                              units::bytes(device.context), units::bytes(device.total), card));
   } else {
-    console.say(text::format(
-        "besides, a context takes memory of a real card, which is not counted here; an H200's "
-        "takes {}{}",
-        units::bytes(measured.context),
-        device.counts_libraries ? "" : ". Nor is what CUDA's libraries take counted"));
+    console.say(
+        text::format("besides, a context takes memory of a real card, which is not "
+                     "counted here; an H200's takes {}",
+                     units::bytes(measured.context)));
+  }
+  const auto left = device.capacity() - std::min(device.capacity(), device.peak);
+  const bool is_said = device.refused == 0 && SimulatedProgram::is_scarce(left, device.capacity());
+  if (!device.counts_libraries && !is_said) {
+    console.say(
+        text::format("what CUDA's libraries and PyTorch's kernels take is not counted; in most "
+                     "trainings on an H200 it was {}",
+                     units::bytes(libraries.of_training())));
   }
 }
 
@@ -715,7 +725,11 @@ void SimulatedProgram::say_memory(Console& console, const Answer& answer) const 
                         !answer.times_plans);
     if (!has_ranks) say_context(console, device, card);
   }
-  if (has_ranks && !answer.devices.empty()) say_context(console, answer.devices.front(), card);
+  if (has_ranks && !answer.devices.empty()) {
+    auto tightest = answer.devices.front();
+    tightest.libraries = answer.ranks.ranks.front().libraries;
+    say_context(console, tightest, card);
+  }
   say_nccl(console, answer.ranks);
 }
 
@@ -802,7 +816,10 @@ SimulatedProgram::Answer SimulatedProgram::say(Console& console, bool stubs,
   say_workspaces(console, answer);
   say_what_was_skipped(console, answer);
   say_stubs(console, stubs_in(folder()), stubs);
-  if (!next.empty()) console.say(text::format("next: {}", next));
+  // A recording has nothing of what libraries took.
+  const bool is_told = std::none_of(answer.devices.begin(), answer.devices.end(),
+                                    [](const Device& one) { return one.is_library_refused; });
+  if (!next.empty() && is_told) console.say(text::format("next: {}", next));
   return answer;
 }
 

@@ -74,8 +74,9 @@ class SimulatedProgram {
     std::uint64_t device = 0, total = 0, context = 0, peak = 0, processes = 0;
     std::uint64_t refused = 0;  ///< Requests that were refused for want of memory.
     std::uint64_t first_refused = 0, first_refused_held = 0;
-    bool counts_libraries = false;  ///< Of this card it is known what they take.
-    std::uint64_t libraries = 0;    ///< Bytes of the peak that CUDA's libraries took.
+    bool is_library_refused = false;  ///< The first of them was a library's.
+    bool counts_libraries = false;    ///< Of this card it is known what they take.
+    std::uint64_t libraries = 0;      ///< Bytes of the peak that CUDA's libraries had.
     std::uint64_t capacity() const noexcept { return total - context; }
   };
   struct Answer {

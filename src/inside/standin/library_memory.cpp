@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <unordered_map>
+
 #include "driver/sim/sim_platform.hpp"
 #include "standin/calls.hpp"
 #include "standin/report.hpp"
@@ -29,7 +31,7 @@ sim::SimDevice* device_of(const Machine::Context& context) {
 Code take(Machine::Context& context, std::uint64_t bytes) {
   if (bytes == 0) return Machine::kSuccess;
   auto* const device = device_of(context);
-  if (device == nullptr) return Machine::kInvalidContext;
+  if (device == nullptr) return Machine::kSuccess;  // the call itself says that it has ended
   const auto code =
       device->take_pages(context.device.driver->context_handle(), bytes / kGpuGranule);
   auto& report = *Report::of_this_process();
@@ -41,11 +43,21 @@ Code take(Machine::Context& context, std::uint64_t bytes) {
   return code;
 }
 
+/// REQUIRES: as above.
 void release(Machine::Context& context, std::uint64_t bytes) {
   auto* const device = device_of(context);
   if (device == nullptr) return;  // a context's end gives all of it back
   device->release_pages(context.device.driver->context_handle(), bytes / kGpuGranule);
   context.libraries.bytes -= bytes;
+  Report::of_this_process()->note_libraries(context.number, context.libraries.bytes,
+                                            context.device.driver->held_bytes());
+}
+
+/// The contexts of streams that live, by handle.
+std::mutex streams_mutex;
+std::unordered_map<Handle, Machine::Context*>& streams() {
+  static auto& made = *new std::unordered_map<Handle, Machine::Context*>;
+  return made;
 }
 
 std::uint64_t bytes_of(const LibraryMemory& row, int taker) {
@@ -97,8 +109,8 @@ Code take_for_stream() {
   const std::lock_guard lock(use.mutex);
   ++use.streams;
   if (use.streams <= use.most) return Machine::kSuccess;
-  const auto code = take(*context, LibraryMemory::of_streams(use.streams) -
-                                       LibraryMemory::of_streams(use.most));
+  const auto code =
+      take(*context, LibraryMemory::of_streams(use.streams) - LibraryMemory::of_streams(use.most));
   if (code != Machine::kSuccess) {
     --use.streams;
     return code;
@@ -107,9 +119,28 @@ Code take_for_stream() {
   return code;
 }
 
-void end_stream() {
+void begin_stream(Handle stream) {
   auto* const context = Machine::current();
-  if (context == nullptr) return;
+  if (context == nullptr || figures() == nullptr) return;
+  if (stream == 0) {  // none was made
+    const std::lock_guard lock(context->libraries.mutex);
+    if (context->libraries.streams != 0) --context->libraries.streams;
+    return;
+  }
+  const std::lock_guard lock(streams_mutex);
+  streams()[stream] = context;
+}
+
+void end_stream(Handle stream) {
+  if (figures() == nullptr) return;
+  Machine::Context* context = nullptr;
+  {
+    const std::lock_guard lock(streams_mutex);
+    const auto found = streams().find(stream);
+    if (found == streams().end()) return;
+    context = found->second;
+    streams().erase(found);
+  }
   const std::lock_guard lock(context->libraries.mutex);
   if (context->libraries.streams != 0) --context->libraries.streams;
 }

@@ -26,9 +26,10 @@ struct LibraryUse {
 /// A kernel is about to run in the calling thread's context. Returns a CUresult, as the others do:
 /// 2 if there is no room for what PyTorch's first kernel loads.
 std::int32_t take_for_kernel();
-/// A stream was made, or ended, there.
+/// A stream is about to be made there, was made (0: it was not), or has ended.
 std::int32_t take_for_stream();
-void end_stream();
+void begin_stream(std::uint64_t stream);
+void end_stream(std::uint64_t stream);
 
 }  // namespace emm::standin
 

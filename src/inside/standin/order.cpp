@@ -44,22 +44,27 @@ extern "C" {
 Code cuStreamCreate(Handle* out, unsigned flags) {
   if (flags > 1) return Machine::kInvalidValue;
   if (const auto code = take_for_stream(); code != Machine::kSuccess) return code;
-  return in_context(
+  Handle made_now = 0;
+  const auto code = in_context(
       [&](emm::Driver& driver) {
         return driver.stream_create(static_cast<emm::StreamKind>(flags));
       },
       [&](emm::StreamHandle made) {
-        *out = made.value;
+        *out = made_now = made.value;
         if (flags != 0) work::made_apart(made.value);
       });
+  begin_stream(made_now);
+  return code;
 }
 Code cuStreamCreateWithPriority(Handle* out, unsigned flags, int) {
   return cuStreamCreate(out, flags);
 }
 Code cuStreamDestroy_v2(Handle on) {
   work::forget_stream(on);
-  end_stream();
-  return in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
+  const auto code =
+      in_context([&](emm::Driver& driver) { return driver.stream_destroy(stream(on)); });
+  if (code == Machine::kSuccess) end_stream(on);
+  return code;
 }
 Code cuStreamSynchronize(Handle on) {
   if (graph::is_capturing(on)) return graph::refuse(on);
@@ -161,9 +166,9 @@ Code cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, un
                     Handle, void**, void**) {
   auto* const report = Report::of_this_process();
   if (report == nullptr) return Machine::kNotSupported;  // nothing here runs kernels
+  if (const auto code = take_for_kernel(); code != Machine::kSuccess) return code;
   report->add_kernel();
   graph::note_kernel();
-  if (const auto code = take_for_kernel(); code != Machine::kSuccess) return code;
   return in_context([](emm::Driver&) { return emm::Status(); });
 }
 Code cuFuncGetAttribute(int* value, int attribute, Handle) {

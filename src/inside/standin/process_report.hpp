@@ -13,10 +13,12 @@ struct DeviceReport {
   /// The most that the process held at a time, with what libraries took for themselves.
   std::uint64_t peak = 0;
   std::uint64_t counts_libraries = 0;  ///< 1: what they take is known of this card.
-  std::uint64_t libraries = 0;         ///< The most that they had at a time.
+  std::uint64_t libraries_now = 0;     ///< What they have.
+  std::uint64_t libraries = 0;         ///< What they had at the peak.
   std::uint64_t refused = 0;           ///< Requests that were refused for want of memory.
   std::uint64_t first_refused_size = 0;
-  std::uint64_t first_refused_held = 0;  ///< What the process held at that request.
+  std::uint64_t first_refused_held = 0;     ///< What the process held at that request.
+  std::uint64_t first_refused_library = 0;  ///< 1: a library asked, and not the program.
 };
 
 /// A communicator of NCCL's that the process made.

@@ -41,9 +41,11 @@ Code cuLibraryLoadData(Handle*, const void*, int*, void**, unsigned, int*, void*
 Code emm_standin_skip_kernel() {
   auto* const report = Report::of_this_process();
   if (report == nullptr) return Machine::kNotSupported;
+  const auto code = take_for_kernel();
+  if (code != Machine::kSuccess) return code;
   report->add_kernel();
   graph::note_kernel();
-  return take_for_kernel();
+  return code;
 }
 
 /// Likewise: a library of CUDA's begins in the context, and loads its kernels.

@@ -47,10 +47,10 @@ class Report::Hook final : public CallHook {
     if (event.native != 0 && event.native != kOutOfMemory) return;
     const auto held = driver_.held_bytes();
     if (event.native == 0) {
-      raise(device_.peak, held);
+      note_held(device_, held);
       return;
     }
-    refuse(device_, event.size, held);
+    refuse(device_, event.size, held, false);
   }
 
  private:
@@ -104,14 +104,26 @@ void Report::set_rank(int rank, int ranks) noexcept {
   page_->ranks = has_several ? 0 : all;
 }
 
-void Report::refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held) noexcept {
+void Report::note_held(DeviceReport& device, std::uint64_t held) noexcept {
+  const std::atomic_ref<std::uint64_t> peak(device.peak);
+  auto known = peak.load(std::memory_order_relaxed);
+  while (known < held) {
+    if (!peak.compare_exchange_weak(known, held)) continue;
+    std::atomic_ref(device.libraries) = std::atomic_ref(device.libraries_now).load();
+    return;
+  }
+}
+
+void Report::refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held,
+                    bool by_library) noexcept {
   if (std::atomic_ref<std::uint64_t>(device.refused).fetch_add(1) != 0) return;
   device.first_refused_size = size;
   device.first_refused_held = held;
+  device.first_refused_library = by_library ? 1 : 0;
 }
 
 void Report::note_refused(int ordinal, std::uint64_t size, std::uint64_t held) noexcept {
-  if (ordinal < ProcessReport::kMostDevices) refuse(page_->device[ordinal], size, held);
+  if (ordinal < ProcessReport::kMostDevices) refuse(page_->device[ordinal], size, held, true);
 }
 
 void Report::set_counts_libraries(int ordinal, bool yes) noexcept {
@@ -120,8 +132,8 @@ void Report::set_counts_libraries(int ordinal, bool yes) noexcept {
 
 void Report::note_libraries(int ordinal, std::uint64_t bytes, std::uint64_t held) noexcept {
   if (ordinal >= ProcessReport::kMostDevices) return;
-  raise(page_->device[ordinal].libraries, bytes);
-  raise(page_->device[ordinal].peak, held);
+  std::atomic_ref(page_->device[ordinal].libraries_now) = bytes;
+  note_held(page_->device[ordinal], held);
 }
 
 std::uint64_t Report::add_communicator(int ranks) noexcept {

@@ -52,13 +52,10 @@ class Report {
     std::atomic_ref<std::uint64_t>(to).fetch_add(amount, std::memory_order_relaxed);
   }
 
-  static void refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held) noexcept;
-  static void raise(std::uint64_t& to, std::uint64_t least) noexcept {
-    const std::atomic_ref<std::uint64_t> most(to);
-    auto known = most.load(std::memory_order_relaxed);
-    while (known < least && !most.compare_exchange_weak(known, least)) {
-    }
-  }
+  static void refuse(DeviceReport& device, std::uint64_t size, std::uint64_t held,
+                     bool by_library) noexcept;
+  /// The process holds so much now, which may be the most so far.
+  static void note_held(DeviceReport& device, std::uint64_t held) noexcept;
 
   ProcessReport* page_;
 };

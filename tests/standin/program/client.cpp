@@ -81,7 +81,7 @@ int blas() {
 }
 
 /// What is taken of the device, step by step, for what CUDA's libraries keep for themselves.
-int libraries() {
+int libraries(std::size_t mib) {
   std::size_t before = 0;
   const auto step = [&](const char* what) {
     std::size_t free = 0, whole = 0;
@@ -118,6 +118,7 @@ int libraries() {
   launch();
   step("PyTorch's kernel");
   launch();
+  take(mib);  // at the peak the handles are gone
   return 0;
 }
 
@@ -250,7 +251,7 @@ int main(int count, char** words) {
   } else if (what == "blas") {
     return blas();
   } else if (what == "libraries") {
-    return libraries();
+    return libraries(number);
   } else if (what == "content") {
     return content();
   } else if (what == "fork") {

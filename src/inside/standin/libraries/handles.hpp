@@ -31,7 +31,8 @@ inline Status destroy(LibraryHandle* handle) {
 /// there is none.
 inline Status create(LibraryHandle** out, LibraryTaker taker, Status refused) {
   void* holder = nullptr;
-  if (emm_standin_take_for_library(taker, &holder) != 0) return refused;
+  constexpr int kOutOfMemory = 2;  // CUDA_ERROR_OUT_OF_MEMORY
+  if (emm_standin_take_for_library(taker, &holder) == kOutOfMemory) return refused;
   *out = new LibraryHandle{.holder = holder};
   return 0;
 }
