@@ -67,6 +67,9 @@ def test_cards():
     answer, done = sweep("sim", "--sweep", "gpu=t4,l4", "--sweep", "mib=14000,16000,90000", program=(options.client, "take", "{mib}"))
     has(done, "mib=14000: the least on which it fits is gpu=t4: at most 13.67 GiB of 14.56 GiB",
         "mib=16000: the least on which it fits is gpu=l4: at most 15.62 GiB of 22.03 GiB", "mib=90000: it fits on none of 2")
+    expect("there, it may not fit" in done.stdout, False, "a warning where much is left")
+    answer, done = sweep("sim", "--sweep", "gpu=t4,l4", program=(options.client, "take", "14600"))
+    has(done, "the least on which it fits is gpu=t4: at most 14.26 GiB of 14.56 GiB", "there, it may not fit")
     answer, done = sweep("sim", "--sweep", "gpu=t4,l4", program=(options.client, "take", "90000"), code=1)
     has(done, "it fits on none of 2")
 

@@ -395,6 +395,12 @@ bool is_less(const Cell& one, const Cell* other) {
          std::pair(one.capacity, one.devices) < std::pair(other->capacity, other->devices);
 }
 
+/// Does what libraries take, which does not count, decide whether it fits?
+bool is_scarce(const Cell& cell) {
+  const auto left = cell.capacity - std::min(cell.capacity, cell.peak);
+  return !cell.counts_libraries && SimulatedProgram::is_scarce(left, cell.capacity);
+}
+
 /// Names the least card on which the program fits, for each program that was swept.
 void Sweeping::say_least_card() const {
   std::vector<std::vector<Setting>> programs;
@@ -423,6 +429,10 @@ void Sweeping::say_least_card() const {
       print(text::format("{}the least on which {} is {}: at most {}", which,
                          least->rank ? "all ranks fit" : "it fits", card(*least),
                          words_of_cell(*least)));
+      if (is_scarce(*least))
+        print(
+            "A card's libraries and kernels take some hundred MiB besides, which are not counted: "
+            "there, it may not fit.");
     } else if (tight == nullptr && judged != 0) {
       print(text::format("{}it fits on none of {}", which, judged));
     }
@@ -434,14 +444,11 @@ void Sweeping::say_least_card() const {
 }
 
 void Sweeping::say_ranges() const {
-  bool is_scarce = false;
+  bool has_scarce = false;
   for (const auto& search : searches_) {
     const auto& range = *search.range;
     const auto* const cell = range.largest() ? cell_at(search, *range.largest()) : nullptr;
-    is_scarce =
-        is_scarce || (cell != nullptr && !cell->counts_libraries && range.least_too_large() &&
-                      SimulatedProgram::is_scarce(
-                          cell->capacity - std::min(cell->capacity, cell->peak), cell->capacity));
+    has_scarce = has_scarce || (cell != nullptr && range.least_too_large() && is_scarce(*cell));
     const auto where =
         search.settings.empty() ? std::string() : words_of_settings(search.settings) + ": ";
     if (const auto both = range.not_monotone()) {
@@ -454,7 +461,7 @@ void Sweeping::say_ranges() const {
       print(text::format("{}{}={} is the end of the range, and fits", where, range_->name,
                          range_->most));
   }
-  if (is_scarce)
+  if (has_scarce)
     print(
         "A card's libraries and kernels take some hundred MiB besides, which are not counted: "
         "there, the largest that fits can be less.");
