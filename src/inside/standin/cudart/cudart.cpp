@@ -134,7 +134,7 @@ const char* cudaGetErrorName(Code code) {
 }
 const char* cudaGetErrorString(Code code) { return cudaGetErrorName(code); }
 Code cudaRuntimeGetVersion(int* out) {
-  *out = version;
+  *out = program_version;
   return kSuccess;
 }
 Code cudaDriverGetVersion(int* version) { return cuDriverGetVersion(version); }

@@ -17,7 +17,7 @@ inline Address address(const void* ptr) { return reinterpret_cast<std::uintptr_t
 inline constexpr Code kSuccess = 0, kInvalidValue = 1, kInvalidDevice = 101, kNotReady = 600;
 
 /// What cudaRuntimeGetVersion answers: of the cudart that the program has.
-inline std::atomic<int> version{13000};
+inline std::atomic<int> program_version{13000};
 
 /// Keeps a failure for cudaGetLastError. "Not ready" is not a failure.
 Code conclude(Code code);

@@ -54,7 +54,7 @@ extern "C" [[gnu::visibility("default")]] void emm_standin_open(
     void** slots, const Elf64_Sym* symbols, const char* strings, unsigned forwarded,
     std::uint64_t* counters, unsigned counted) {
   if (const char* const major = setting(strings, "EMM_STANDIN_CUDART"); major != nullptr)
-    emm::standin::cudart::version = std::atoi(major) * 1000;
+    emm::standin::cudart::program_version = std::atoi(major) * 1000;
   const char* const target = setting(strings, "EMM_STANDIN_TARGET");
   void* const answers = target != nullptr ? dlopen(target, RTLD_NOW | RTLD_LOCAL) : self();
   if (answers == nullptr) std::fprintf(stderr, "emmctl: --device sim: %s\n", dlerror());
@@ -85,6 +85,6 @@ extern "C" [[gnu::visibility("default")]] void emm_standin_open(
 
 namespace emm::standin {
 
-int cuda_version() noexcept { return cudart::version / 1000; }
+int cuda_version() noexcept { return cudart::program_version / 1000; }
 
 }  // namespace emm::standin
