@@ -46,6 +46,13 @@ TEST(RankFiles, FindTheRankInItsName) {
             "h0_4711_rank*.pickle: 0=h0_4711_rank0.pickle 1=h0_4712_rank1.pickle\n");
 }
 
+TEST(RankFiles, OfProcessesAreNotMissing) {
+  EXPECT_EQ(told({"t.raw/711.emmraw", "t.raw/714.emmraw"}),
+            "t.raw/*.emmraw: 711=t.raw/711.emmraw 714=t.raw/714.emmraw\n")
+      << "in a container process ids are small";
+  EXPECT_EQ(told({"4711.json", "4714.json"}), "*.json: 4711=4711.json 4714=4714.json\n");
+}
+
 TEST(RankFiles, TellHostsAndDevicesApart) {
   EXPECT_EQ(told({"host0/gpu0.pickle", "host0/gpu1.pickle", "host1/gpu0.pickle"}),
             "host*/gpu*.pickle: 0/0=host0/gpu0.pickle 0/1=host0/gpu1.pickle 1/0=host1/gpu0.pickle "

@@ -463,9 +463,11 @@ std::vector<std::uint64_t> missing_of(const RankSet& set, std::uint64_t world) {
   if (there.size() < set.ranks.size() || there.empty()) return {};
   const auto least = *there.begin(), most = *there.rbegin();
   auto count = std::max(set.told, world);
-  // Files that are named by process ids have gaps, where other processes began in between.
+  // Files that are named by process ids have gaps, where other processes began in between. The
+  // recorder names its own so, and in a container the ids are small.
   constexpr std::uint64_t kProcessLeast = 1000;
-  if (!set.by_rank && count == 0 && least >= kProcessLeast) return {};
+  const bool are_processes = least >= kProcessLeast || set.ranks.front().path.ends_with(".emmraw");
+  if (!set.by_rank && count == 0 && are_processes) return {};
   // "1-of-8" to "8-of-8" count from one; ranks count from zero.
   auto begin = count != 0 ? (most == count ? 1 : 0) : least;
   if (count == 0 && set.by_rank && least == 1 && there.size() > 1) begin = 0;
