@@ -182,8 +182,8 @@ std::optional<int> GpuProfile::attribute(int number) const noexcept {
   }
   return std::nullopt;
 }
-// Of 2, 8, 16, 32, 64, 128 and 160 streams an H200 had taken 2, 4, 8, 16, 34, 70 and 86 MiB, and of
-// one nothing. This is right for all of these.
+// An H200 had taken 2, 4, 8, 16, 34, 70 and 86 MiB once 2, 8, 16, 32, 64, 128 and 160 streams were
+// made, and nothing for one. This gives each of these figures.
 std::uint64_t LibraryMemory::of_streams(std::uint64_t streams) noexcept {
   constexpr std::uint64_t kShare = 4;     // streams share a granule
   constexpr std::uint64_t kFurther = 42;  // after so many there is one granule more

@@ -616,14 +616,12 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
     console.say(text::format("at most {} of the {} of {} were counted", size_words(device.peak),
                              units::bytes(capacity), where));
   } else if (device.peak <= capacity) {
-    const auto left = capacity - device.peak;
-    console.say(text::format("it fits: at most {} of the {} of {}; {} are left{}",
-                             size_words(device.peak), units::bytes(capacity), where,
-                             units::bytes(left),
-                             !device.counts_libraries && SimulatedProgram::is_scarce(left, capacity)
-                                 ? ", and a card's libraries and kernels take some hundred MiB, "
-                                   "which are not counted"
-                                 : ""));
+    console.say(text::format(
+        "it fits: at most {} of the {} of {}; {} are left{}", size_words(device.peak),
+        units::bytes(capacity), where, units::bytes(device.left()),
+        device.is_doubted() ? ", and a card's libraries and kernels take some hundred MiB, "
+                              "which are not counted"
+                            : ""));
   } else {
     console.say(text::format(
         "{} processes took {} of {} together, each at its own peak, which is more than its {}: "
@@ -633,8 +631,9 @@ void say_whether_it_fits(Console& console, const SimulatedProgram::Device& devic
 }
 
 /// Says what libraries had of the peak, and what a context takes of the device besides. `card` is
-/// what the context was measured on.
-void say_context(Console& console, const SimulatedProgram::Device& device, std::string_view card) {
+/// what the context was measured on. `is_doubted`: it was said that what libraries take is missing.
+void say_context(Console& console, const SimulatedProgram::Device& device, std::string_view card,
+                 bool is_doubted) {
   const auto& measured = gpu_profiles().front();
   const auto& libraries = *measured.libraries;
   if (device.libraries != 0) {
@@ -652,9 +651,7 @@ void say_context(Console& console, const SimulatedProgram::Device& device, std::
                      "counted here; an H200's takes {}",
                      units::bytes(measured.context)));
   }
-  const auto left = device.capacity() - std::min(device.capacity(), device.peak);
-  const bool is_said = device.refused == 0 && SimulatedProgram::is_scarce(left, device.capacity());
-  if (!device.counts_libraries && !is_said) {
+  if (!device.counts_libraries && !is_doubted) {
     console.say(
         text::format("what CUDA's libraries and PyTorch's kernels take is not counted; in most "
                      "trainings on an H200 it was {}",
@@ -723,12 +720,12 @@ void SimulatedProgram::say_memory(Console& console, const Answer& answer) const 
                             ? text::format("the simulated {}", card_)
                             : text::format("device {}, a simulated {}", device.device, card_),
                         !answer.times_plans);
-    if (!has_ranks) say_context(console, device, card);
+    if (!has_ranks) say_context(console, device, card, !answer.times_plans && device.is_doubted());
   }
   if (has_ranks && !answer.devices.empty()) {
     auto tightest = answer.devices.front();
     tightest.libraries = answer.ranks.ranks.front().libraries;
-    say_context(console, tightest, card);
+    say_context(console, tightest, card, false);
   }
   say_nccl(console, answer.ranks);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,6 +79,12 @@ class SimulatedProgram {
     bool counts_libraries = false;    ///< Of this card it is known what they take.
     std::uint64_t libraries = 0;      ///< Bytes of the peak that CUDA's libraries had.
     std::uint64_t capacity() const noexcept { return total - context; }
+    std::uint64_t left() const noexcept { return capacity() - std::min(capacity(), peak); }
+    /// Does what libraries take, which does not count here, decide whether it fits?
+    bool is_doubted() const noexcept {
+      return !counts_libraries && refused == 0 && peak <= capacity() &&
+             is_scarce(left(), capacity());
+    }
   };
   struct Answer {
     bool used = false;     ///< A process used a device.

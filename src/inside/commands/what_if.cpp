@@ -145,6 +145,8 @@ class Sweeping {
   std::string table_of_ranges() const;
   void say_least_card() const;
   void say_ranges() const;
+  /// Says what follows where so little is left that what does not count decides.
+  void say_doubt(std::string_view of_it) const;
   void say_failures() const;
   std::string words_of_cell(const Cell& cell) const;
   void print(std::string_view words) const { console_.result(format::wrapped(words, kWidth)); }
@@ -401,6 +403,13 @@ bool is_scarce(const Cell& cell) {
   return !cell.counts_libraries && SimulatedProgram::is_scarce(left, cell.capacity);
 }
 
+void Sweeping::say_doubt(std::string_view of_it) const {
+  print(
+      text::format("A card's libraries and kernels take some hundred MiB besides, which are not "
+                   "counted: there, {}.",
+                   of_it));
+}
+
 /// Names the least card on which the program fits, for each program that was swept.
 void Sweeping::say_least_card() const {
   std::vector<std::vector<Setting>> programs;
@@ -429,10 +438,7 @@ void Sweeping::say_least_card() const {
       print(text::format("{}the least on which {} is {}: at most {}", which,
                          least->rank ? "all ranks fit" : "it fits", card(*least),
                          words_of_cell(*least)));
-      if (is_scarce(*least))
-        print(
-            "A card's libraries and kernels take some hundred MiB besides, which are not counted: "
-            "there, it may not fit.");
+      if (is_scarce(*least)) say_doubt("it may not fit");
     } else if (tight == nullptr && judged != 0) {
       print(text::format("{}it fits on none of {}", which, judged));
     }
@@ -461,10 +467,7 @@ void Sweeping::say_ranges() const {
       print(text::format("{}{}={} is the end of the range, and fits", where, range_->name,
                          range_->most));
   }
-  if (has_scarce)
-    print(
-        "A card's libraries and kernels take some hundred MiB besides, which are not counted: "
-        "there, the largest that fits can be less.");
+  if (has_scarce) say_doubt("the largest that fits can be less");
 }
 
 /// The runs that tell nothing of memory, and why; each reason once.

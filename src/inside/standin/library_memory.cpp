@@ -17,9 +17,7 @@ namespace {
 /// Null where nothing is counted.
 const LibraryMemory* figures() {
   auto* const machine = Machine::started();
-  if (machine == nullptr || !is_whole_program()) return nullptr;
-  const auto* const sim = machine->simulated();
-  return sim != nullptr && sim->options().has_libraries ? machine->gpu().libraries : nullptr;
+  return machine != nullptr && is_whole_program() ? machine->libraries() : nullptr;
 }
 
 /// The device of a context that lives; null else.
@@ -122,11 +120,6 @@ Code take_for_stream() {
 void begin_stream(Handle stream) {
   auto* const context = Machine::current();
   if (context == nullptr || figures() == nullptr) return;
-  if (stream == 0) {  // none was made
-    const std::lock_guard lock(context->libraries.mutex);
-    if (context->libraries.streams != 0) --context->libraries.streams;
-    return;
-  }
   const std::lock_guard lock(streams_mutex);
   streams()[stream] = context;
 }

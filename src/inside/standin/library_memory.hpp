@@ -26,7 +26,8 @@ struct LibraryUse {
 /// A kernel is about to run in the calling thread's context. Returns a CUresult, as the others do:
 /// 2 if there is no room for what PyTorch's first kernel loads.
 std::int32_t take_for_kernel();
-/// A stream is about to be made there, was made (0: it was not), or has ended.
+/// A stream is about to be made there, was made, or has ended. Only in a context that has ended is
+/// none made, and what that counts does not matter.
 std::int32_t take_for_stream();
 void begin_stream(std::uint64_t stream);
 void end_stream(std::uint64_t stream);

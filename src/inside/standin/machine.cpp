@@ -183,9 +183,7 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
   context->number = ordinal;
   if (auto* const report = Report::of_this_process()) {
     context->report = report->hook_for(ordinal, *device->driver);
-    const auto* const sim = simulated();
-    report->set_counts_libraries(
-        ordinal, sim != nullptr && sim->options().has_libraries && gpu().libraries != nullptr);
+    report->set_counts_libraries(ordinal, libraries() != nullptr);
     *device = hooked(std::move(*device), *context->report);
   }
   context->device = log_ ? hooked(std::move(*device), *log_) : std::move(*device);
@@ -198,6 +196,11 @@ std::unique_ptr<Machine::Context> Machine::open(int ordinal) {
 
 SimPlatform* Machine::simulated() noexcept {
   return platform_->kind() == "sim" ? static_cast<SimPlatform*>(platform_.get()) : nullptr;
+}
+
+const LibraryMemory* Machine::libraries() noexcept {
+  const auto* const sim = simulated();
+  return sim != nullptr ? sim->options().libraries : nullptr;
 }
 
 Machine::Primary* Machine::primary(int shown) {

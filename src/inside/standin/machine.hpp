@@ -73,6 +73,8 @@ class Machine {
     return known != nullptr ? *known : gpu_profiles().front();
   }
   Clock& clock() noexcept { return platform_->clock(); }
+  /// What CUDA's libraries take of a device for themselves; null where that does not count.
+  const LibraryMemory* libraries() noexcept;
   /// Null if the devices are those of a real driver.
   SimPlatform* simulated() noexcept;
   /// The driver of a device, for queries that need no context. Null if there is no such device.

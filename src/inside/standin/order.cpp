@@ -44,17 +44,15 @@ extern "C" {
 Code cuStreamCreate(Handle* out, unsigned flags) {
   if (flags > 1) return Machine::kInvalidValue;
   if (const auto code = take_for_stream(); code != Machine::kSuccess) return code;
-  Handle made_now = 0;
-  const auto code = in_context(
+  return in_context(
       [&](emm::Driver& driver) {
         return driver.stream_create(static_cast<emm::StreamKind>(flags));
       },
       [&](emm::StreamHandle made) {
-        *out = made_now = made.value;
+        *out = made.value;
+        begin_stream(made.value);
         if (flags != 0) work::made_apart(made.value);
       });
-  begin_stream(made_now);
-  return code;
 }
 Code cuStreamCreateWithPriority(Handle* out, unsigned flags, int) {
   return cuStreamCreate(out, flags);

@@ -25,9 +25,9 @@ class Report {
 
   /// Is what libraries take of this device known?
   void set_counts_libraries(int ordinal, bool yes) noexcept;
-  /// They have `bytes` of it now, which is a part of the `held` ones.
+  /// Libraries have `bytes` of the device now, a part of the `held` ones.
   void note_libraries(int ordinal, std::uint64_t bytes, std::uint64_t held) noexcept;
-  /// Or they were refused so much.
+  /// A library was refused `size` bytes, when the process held `held`.
   void note_refused(int ordinal, std::uint64_t size, std::uint64_t held) noexcept;
   void add_kernel() noexcept { add(page_->kernels, 1); }
   void add_unread(std::uint64_t bytes) noexcept { add(page_->unread, bytes); }

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Platform>> open_sim(std::string_view text, const DeviceDe
     sim.gpu = *read;
   }
   const auto& card = sim.gpu != nullptr ? *sim.gpu : gpu_profiles().front();
-  sim.has_libraries = sim.gpu != nullptr || is_whole;
+  if (sim.gpu != nullptr || is_whole) sim.libraries = card.libraries;
   const auto order = options->choice("order", "late", {"late", "random", "early"});
   sim.order = order == "late"     ? sim::WorkOrder::late
               : order == "random" ? sim::WorkOrder::random

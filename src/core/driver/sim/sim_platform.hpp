@@ -42,9 +42,9 @@ struct SimOptions {
   sim::Addresses addresses = sim::Addresses::first_fit;
   /// The card that the devices are, if one was named.
   const GpuProfile* gpu = nullptr;
-  /// What CUDA's libraries take of that card counts, where it was measured: a card was named, or
-  /// nothing was said of the memory.
-  bool has_libraries = false;
+  /// What CUDA's libraries take of that card. Null where it does not count: it was not measured, or
+  /// a capacity was given and no card.
+  const LibraryMemory* libraries = nullptr;
 };
 
 /// Simulated devices in this process, on one simulated clock. Each is an H200 except for its
