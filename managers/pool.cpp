@@ -214,10 +214,16 @@ class PoolManager final : public HostOnlyManager {
   }
   /// Owns nothing if the arena is no longer that of `stream`.
   Result<MemoryPointer> memalloc_slowly(Arena& arena, StreamHandle stream, std::uint64_t size) {
-    if (book_ != nullptr) {
-      if (const auto taken = arena.allocate_planned(size, stream))
-        return handed_out_slowly(arena, taken, size);
-    }
+    if (book_ == nullptr) return memalloc_unplanned(arena, stream, size);
+    const auto planned = arena.allocate_planned(size, stream);
+    if (planned.allocation) return handed_out_slowly(arena, planned.allocation, size);
+    if (!planned.lies_elsewhere) return memalloc_unplanned(arena, stream, size);
+    auto& beside = arenas_.beside(stream);
+    if (const auto taken = beside.allocate_from_free(size, stream))
+      return handed_out(beside, taken, size);
+    return memalloc_unplanned(beside, stream, size);
+  }
+  Result<MemoryPointer> memalloc_unplanned(Arena& arena, StreamHandle stream, std::uint64_t size) {
     if (arenas_.cannot_serve(arena, size)) {
       ++refused_;
       return pool::full();

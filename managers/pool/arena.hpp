@@ -71,6 +71,12 @@ class Arena {
     Epoch::Mark mark{};        ///< Current until end_all().
     explicit operator bool() const noexcept { return bool(address); }
   };
+  struct Planned {
+    Allocation allocation;
+    /// The plan expects the request, and another arena is to serve it: its memory would outlive a
+    /// place here.
+    bool lies_elsewhere = false;
+  };
   /// The fast path: allocates `size` > 0 bytes for `stream` from a free block. Empty if a short
   /// search finds none, or if the arena is no longer that stream's.
   [[gnu::always_inline]] Allocation allocate_from_free(std::uint64_t size, StreamHandle stream) {
@@ -85,7 +91,7 @@ class Arena {
   /// The fast path where a plan is followed: gives the request the place that the plan has for it.
   /// Empty if there is no plan, or if the plan expects another request; allocate() then leaves the
   /// plan until the arena is empty, or holds just what a period begins with.
-  Allocation allocate_planned(std::uint64_t size, StreamHandle stream);
+  Planned allocate_planned(std::uint64_t size, StreamHandle stream);
   /// Answers whether allocate_planned() gave the allocation. free_planned() then ends it.
   static bool is_planned(const Allocation& allocation) noexcept {
     return PlanFollower::is_cookie(allocation.cookie);

@@ -30,11 +30,14 @@ bool Arena::finish_all_deferred_frees() noexcept {
   return true;
 }
 
-Arena::Allocation Arena::allocate_planned(std::uint64_t size, StreamHandle stream) {
+Arena::Planned Arena::allocate_planned(std::uint64_t size, StreamHandle stream) {
   const std::lock_guard lock(lock_);
   if (!note_allocating_thread(stream)) return {};
   if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
-  return take_planned(size);
+  if (const auto taken = take_planned(size)) return {.allocation = taken};
+  if (!follows_plan() || !plan_->expects_elsewhere(size)) return {};
+  plan_->pass_by();
+  return {.allocation = {}, .lies_elsewhere = true};
 }
 
 Arena::Allocation Arena::take_planned(std::uint64_t size) {
@@ -55,6 +58,7 @@ std::uint32_t Arena::take_planned_slowly(std::uint64_t size) {
     return kNone;
   }
   if (const auto slot = plan_->take(size); slot != kNone) return slot;
+  if (plan_->expects_elsewhere(size)) return kNone;
   // Another stream freed the memory: this stream waits for the event of that free.
   while (!deferred_.is_empty() && plan_->waits_for_deferred(size)) {
     const auto finished = finish_deferred_frees(OrderBy::events, kConstants.deferred_frees_at_once);

@@ -39,6 +39,11 @@ class Arenas {
       if (entry.key == key) return *arena;
     }
   }
+  /// Another arena of the same stream, for what a plan has no place for.
+  Arena& beside(StreamHandle stream) {
+    // No address of a stream and no number of a thread is that high.
+    return make(key_of(stream) ^ std::uint64_t{1} << 62, stream);
+  }
   /// As of(), where that arena has turned out to be another stream's meanwhile.
   Arena& again_of(StreamHandle stream) { return make(key_of(stream), stream); }
   /// Calls visit(arena) for each arena in the order of creation. Takes nothing from the heap.

@@ -39,7 +39,7 @@ class PlanBook {
     const std::lock_guard lock(mutex_);
     for (auto& follower : left_) {
       if (follower == nullptr || follower->is_of_default_stream() != is_default_stream ||
-          follower->size(0) != size)
+          follower->first_size() != size)
         continue;
       return std::exchange(follower, nullptr);
     }

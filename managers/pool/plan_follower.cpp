@@ -48,10 +48,10 @@ PlanFollower::PlanFollower(const Stream& plan, std::uint64_t alignment)
       slots_(std::size_t{count_} + 1),
       states_(count_, State::free) {
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
-    slots_[slot].size = plan.sizes[slot];
+    slots_[slot].size = plan.lies_elsewhere(slot) ? kNoSize : plan.sizes[slot];
     slots_[slot].offset = plan.offsets[slot];
   }
-  slots_[count_].size = ~std::uint64_t{0};
+  slots_[count_].size = kNoSize;
   find_predecessors(alignment);
   find_generations();
 }
@@ -66,6 +66,7 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
   std::vector<std::uint32_t> before;
   const auto take = [&](std::uint32_t slot) {
     before.clear();
+    if (plan_.lies_elsewhere(slot)) return;
     const auto begin = slots_[slot].offset;
     const auto size = (slots_[slot].size + alignment - 1) / alignment * alignment;
     owners.take(begin, begin + size, slot, before);
@@ -99,7 +100,7 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
 
 void PlanFollower::find_generations() {
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
-    if (plan_.repeats()) {
+    if (plan_.repeats() && !plan_.lies_elsewhere(slot)) {
       const auto end = plan_.ends[slot];
       const bool is_carried = slot < plan_.period_begin ? end == PoolPlan::kNever : end > count_;
       if (is_carried) carried_.push_back(slot);
@@ -111,7 +112,7 @@ void PlanFollower::find_generations() {
     const bool carries = slot > 0 && slot >= plan_.period_begin && !carried_.empty();
     slots_[slot].begins_generation = latest_end <= slot && !carries;
     if (slots_[slot].begins_generation) generations_.push_back(slot);
-    latest_end = std::max(latest_end, plan_.ends[slot]);
+    if (!plan_.lies_elsewhere(slot)) latest_end = std::max(latest_end, plan_.ends[slot]);
   }
 }
 
@@ -126,7 +127,7 @@ bool PlanFollower::find_way(std::uint64_t size) noexcept {
   // A program may leave out some generations, but not a great many.
   constexpr std::ptrdiff_t kLooksMost = 64;
   lose_way();
-  const auto is_it = [&](std::uint32_t slot) { return slots_[slot].size == size; };
+  const auto is_it = [&](std::uint32_t slot) { return plan_.sizes[slot] == size; };
   const auto from = std::lower_bound(generations_.begin(), generations_.end(), lost_at_);
   const auto to = from + std::min(generations_.end() - from, kLooksMost);
   auto found = std::find_if(from, to, is_it);

@@ -24,6 +24,7 @@ class PlanFollower {
   PlanFollower(const Stream& plan, std::uint64_t alignment);
 
   bool is_of_default_stream() const noexcept { return plan_.is_default; }
+  std::uint64_t first_size() const noexcept { return plan_.sizes.front(); }
 
   // Where the plan's span is
 
@@ -59,9 +60,15 @@ class PlanFollower {
     states_[taken] = State::used;
     ++slot.uses;
     ++taken_;
-    next_ = taken + 1 == count_ ? plan_.period_begin : taken + 1;
+    go_on();
     return taken;
   }
+  /// Does the plan expect this request, and have no place for it?
+  bool expects_elsewhere(std::uint64_t size) const noexcept {
+    return next_ < count_ && plan_.lies_elsewhere(next_) && plan_.sizes[next_] == size;
+  }
+  /// That request is served elsewhere. REQUIRES: expects_elsewhere().
+  void pass_by() noexcept { go_on(); }
   /// Does the next request wait only for memory that was freed on another stream?
   bool waits_for_deferred(std::uint64_t size) const noexcept;
   /// The arena has become empty. Where the recording had something live, the way is lost.
@@ -115,7 +122,8 @@ class PlanFollower {
  private:
   enum class State : std::uint8_t { free, used, deferred };
   struct Slot {
-    std::uint64_t size = 0;  ///< As requested. Behind the last slot: a size that nobody asks for.
+    std::uint64_t size =
+        0;  ///< As requested. kNoSize behind the last slot, and where it has no place.
     std::uint64_t offset = 0;
     std::uint32_t uses = 0;
     std::uint32_t predecessors_begin = 0;  ///< Up to the next slot's.
@@ -126,6 +134,9 @@ class PlanFollower {
   /// No block has so high an index: blocks of 32 bytes would take 64 GiB.
   static constexpr std::uint32_t kPlanned = std::uint32_t{1} << 31;
 
+  static constexpr std::uint64_t kNoSize = ~std::uint64_t{0};  // nobody asks for it
+
+  void go_on() noexcept { next_ = next_ + 1 == count_ ? plan_.period_begin : next_ + 1; }
   void find_predecessors(std::uint64_t alignment);
   void find_generations();
   void lose_way() noexcept {

@@ -37,6 +37,7 @@ void expect_sound(const PoolPlan::Stream& stream, std::uint32_t passes = 3) {
   const auto last = count + (passes - 1) * length;
   for (std::uint32_t at = 0; at < last; ++at) {
     const auto slot = at < count ? at : stream.period_begin + (at - count) % length;
+    if (stream.lies_elsewhere(slot)) continue;
     const auto end = stream.ends[slot];
     bounds::Buffer buffer{
         .lower = at, .upper = last, .size = (stream.sizes[slot] + 511) / 512 * 512};
@@ -105,6 +106,74 @@ TEST(Plan, OfTwoStepsOrOfStepsThatLeakHasAllRequests) {
   std::string leaking;
   for (int step = 0; step < 20; ++step) leaking += alloc(step, 1 << 20);
   EXPECT_FALSE(plan_of(leaking).plan.streams[0].repeats());
+}
+
+/// Weights and a first step that makes as much state; then steps in which gradients live until
+/// after the next forward pass, and something of each step is kept for ever.
+std::string real_training(int steps, std::uint64_t kept, const std::string& after = "") {
+  constexpr int kLayers = 6;
+  int id = 1;
+  std::string lines;
+  const auto ask = [&](std::uint64_t size) {
+    lines += alloc(id, size);
+    return id++;
+  };
+  for (int layer = 0; layer < kLayers; ++layer) ask(4 << 20);
+  std::vector<int> gradients;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<int> activations;
+    for (int layer = 0; layer < kLayers; ++layer) activations.push_back(ask(3 << 20));
+    ask(kept);
+    for (const auto gradient : gradients) lines += free(gradient);
+    gradients.clear();
+    for (int layer = 0; layer < kLayers; ++layer) {
+      gradients.push_back(ask(4 << 20));
+      lines += free(activations.back());
+      activations.pop_back();
+    }
+    for (int layer = 0; step == 0 && layer < kLayers; ++layer) ask(4 << 20);
+    lines += free(ask(2 << 20));
+  }
+  return lines + after;
+}
+
+TEST(Plan, OfATrainingThatKeepsALittleOfEachStepHasOnePeriodWithoutIt) {
+  const auto planned = plan_of(real_training(6, 4));
+  const auto& stream = planned.plan.streams[0];
+  ASSERT_TRUE(stream.repeats());
+  ASSERT_EQ(stream.count() - stream.period_begin, 14u);
+  auto elsewhere = 0;
+  for (auto request = stream.period_begin; request < stream.count(); ++request) {
+    elsewhere += stream.lies_elsewhere(request);
+    EXPECT_EQ(stream.lies_elsewhere(request), stream.sizes[request] == 4);
+  }
+  EXPECT_EQ(elsewhere, 1);
+  EXPECT_LE(stream.bytes, stream.peak_live_bytes + stream.peak_live_bytes / 100 + (2u << 20))
+      << "gradients have the places of those of the step before, and no others";
+  expect_sound(stream, 6);
+}
+
+TEST(Plan, OfATrainingThatKeepsMuchOfEachStepHasAllRequests) {
+  EXPECT_FALSE(plan_of(real_training(6, 1 << 20)).plan.streams[0].repeats());
+}
+
+TEST(Plan, LeavesOutWhatAProgramAsksForAfterItsLastStep) {
+  std::string after;
+  for (int id = 900; id < 903; ++id) after += alloc(id, 7000 + id) + free(id);
+  const auto planned = plan_of(real_training(6, 4, after));
+  const auto& stream = planned.plan.streams[0];
+  ASSERT_TRUE(stream.repeats());
+  EXPECT_EQ(stream.count() - stream.period_begin, 14u);
+  EXPECT_EQ(std::count_if(stream.sizes.begin(), stream.sizes.end(),
+                          [](auto size) { return size > 7000 && size < 8000; }),
+            0);
+  expect_sound(stream, 6);
+
+  std::string long_after;
+  for (int id = 900; id < 1200; ++id) long_after += alloc(id, 7000 + id) + free(id);
+  EXPECT_EQ(plan_of(real_training(6, 4, long_after)).plan.streams[0].count(),
+            planned.streams[0].requests - 3 + 300)
+      << "so many are a part of the program";
 }
 
 TEST(Plan, APlaceIsFreeForAsLongAsAnyRepetitionNeedsIt) {

@@ -157,6 +157,36 @@ TEST_F(PoolPlanned, APeriodComesAgainAndAgainOnWhatLivesOn) {
   expect_filled(weights, 5);
 }
 
+TEST_F(PoolPlanned, WhatOutlivesItsPeriodLiesBesideThePlan) {
+  plan({{8_MiB}, {4}, {1_MiB, 4}, {2_MiB, 4}}, "", 1);
+  const auto weights = memory(8_MiB);
+  std::vector<MemoryPointer> losses;
+  for (std::uint8_t step = 0; step < 40; ++step) {
+    losses.push_back(memory(4));
+    fill(losses.back(), step);
+    const auto a = memory(1_MiB);
+    const auto b = memory(2_MiB);
+    fill(a, 101);
+    fill(b, 102);
+    EXPECT_EQ(offset(a, weights), stream_plan.offsets[2]);
+    EXPECT_EQ(offset(b, weights), stream_plan.offsets[3]);
+    if (step == 20) losses.erase(losses.begin(), losses.begin() + 5);
+  }
+  for (std::size_t at = 0; at < losses.size(); ++at)
+    expect_filled(losses[at], static_cast<std::uint8_t>(at + 5));
+  EXPECT_EQ(followed().served, 81u);
+  EXPECT_EQ(followed().left, 0u);
+  EXPECT_LE(driver().held_bytes(), stream_plan.bytes + 2_MiB);
+  {
+    const auto other = memory(7_MiB);
+    EXPECT_EQ(followed().left, 1u);
+  }
+  losses.push_back(memory(4));
+  const auto a = memory(1_MiB);
+  EXPECT_EQ(offset(a, weights), stream_plan.offsets[2])
+      << "the plan is followed again, whatever lies beside it";
+}
+
 TEST_F(PoolPlanned, MemoryFreedOnAnotherStreamIsWaitedForInTheStream) {
   plan({{4_MiB, 1}, {4_MiB, 2}});
   const auto other = *driver().stream_create(StreamKind::non_blocking);
@@ -493,6 +523,66 @@ TEST(PoolPlannedProperty, AnyProgramIsServedAsPlannedAndAnyOtherSoundlyWithoutHa
   }
   EXPECT_GT(deviations, 200u);
   EXPECT_GT(served_again, requests * 9 / 10) << "after a deviation the plan is followed again";
+}
+
+/// Weights, then the same requests again and again; in each period some of a few bytes, which end
+/// many periods later.
+struct Periods {
+  std::vector<Step> steps;
+  PoolPlan plan;
+};
+Periods random_periods(Prng& random, std::uint32_t count) {
+  auto period = random_steps(random, 1);
+  for (auto kept = random.between(1, 3); kept > 0; --kept) {
+    const auto at = period.begin() + static_cast<std::ptrdiff_t>(random.below(period.size()));
+    period.insert(at, {.id = 200 + static_cast<std::uint32_t>(kept), .size = 4 * kept});
+  }
+  std::vector<PlannedRequest> requests{{3_MiB}};
+  std::map<std::uint32_t, std::size_t> live;
+  for (const auto& step : period) {
+    if (step.size > 0) {
+      live[step.id] = requests.size();
+      requests.push_back({step.size});
+    } else {
+      requests[live.at(step.id)].end = static_cast<std::uint32_t>(requests.size());
+    }
+  }
+  Periods made;
+  made.plan.streams.push_back(lay_out(requests));
+  made.plan.streams[0].period_begin = 1;
+
+  std::vector<std::uint32_t> kept;
+  made.steps.push_back({.id = 1, .size = 3_MiB});
+  for (std::uint32_t number = 1; number <= count; ++number) {
+    for (auto step : period) {
+      const bool is_kept = step.id > 200;
+      step.id += 1000 * number;
+      if (is_kept) kept.push_back(step.id);
+      made.steps.push_back(step);
+      if (!kept.empty() && random.chance(0.01)) {
+        std::swap(kept[random.below(kept.size())], kept.back());
+        made.steps.push_back({.id = kept.back()});
+        kept.pop_back();
+      }
+    }
+  }
+  for (const auto id : kept) made.steps.push_back({.id = id});
+  made.steps.push_back({.id = 1});
+  return made;
+}
+
+TEST(PoolPlannedProperty, AnyPeriodIsServedAsPlannedBesideWhatOutlivesIt) {
+  for (std::uint64_t seed = 1; seed <= 40 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Prng random(seed);
+    const auto made = random_periods(random, 5);
+    PlannedProgram program("pool:plan=" + written(made.plan), seed);
+    program.run(made.steps, seed % 4 == 0);
+    EXPECT_EQ(program.followed().served, 1u + 5 * 80);
+    EXPECT_EQ(program.followed().left, 0u);
+    EXPECT_LE(program.held(), made.plan.streams[0].bytes + 2_MiB);
+    for (int pass = 0; pass < 2; ++pass) program.run(mutated(random, made.steps), seed % 4 == 0);
+  }
 }
 
 }  // namespace

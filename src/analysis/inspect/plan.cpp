@@ -95,34 +95,56 @@ std::vector<PoolPlan::Stream> requests_of(const trace::Lifetimes& lifetimes,
   return streams;
 }
 
-std::vector<Buffer> buffers_of(const PoolPlan::Stream& stream, std::uint64_t alignment) {
+/// What is to be placed.
+struct Places {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::vector<Buffer> buffers;
-  const std::uint64_t count = stream.count();
-  for (std::uint64_t request = 0; request < count; ++request) {
+  std::vector<std::uint32_t> of;  // each request's buffer; kNone where it lies elsewhere
+};
+
+Places places_of(const PoolPlan::Stream& stream, std::uint64_t alignment) {
+  const auto count = stream.count();
+  const auto length = count - stream.period_begin;
+  const auto is_carried = [&](std::uint32_t request) {
+    return request >= stream.period_begin && request < count && stream.ends[request] > count &&
+           !stream.lies_elsewhere(request);
+  };
+  Places places{.buffers = {}, .of = std::vector<std::uint32_t>(count, Places::kNone)};
+  for (std::uint32_t request = 0; request < count; ++request) {
+    if (stream.lies_elsewhere(request) || places.of[request] != Places::kNone) continue;
     const auto end = stream.ends[request];
-    const std::uint64_t last = end == PoolPlan::kNever ? count : end;
     Buffer buffer{.lower = request,
-                  .upper = last,
+                  .upper = end == PoolPlan::kNever ? count : end,
                   .size = bounds::align_up(stream.sizes[request], alignment)};
     buffer.alignment = alignment;
+    places.of[request] = static_cast<std::uint32_t>(places.buffers.size());
     // What a period carries over has its place all the time.
-    if (stream.repeats() && last > count) buffer.lower = stream.period_begin, buffer.upper = count;
-    buffers.push_back(buffer);
+    if (is_carried(request)) buffer.lower = stream.period_begin, buffer.upper = count;
+    // What the first period finds there already, of the same request, has that place, too.
+    const auto again = std::uint64_t{request} + length;
+    if (stream.repeats() && request < stream.period_begin && again < count &&
+        is_carried(static_cast<std::uint32_t>(again)) &&
+        stream.sizes[request] == stream.sizes[again] && end > stream.period_begin && end <= again) {
+      places.of[again] = places.of[request];
+      buffer.upper = count;
+    }
+    places.buffers.push_back(buffer);
   }
-  return buffers;
+  return places;
 }
 
-/// A run of requests at the end of the stream, from `begin` on, that repeats `length` requests.
+/// A run of requests [begin, end) that repeats `length` requests.
 struct Period {
   std::uint32_t begin = 0;
   std::uint32_t length = 0;
+  std::uint32_t end = 0;
 };
 
-/// The period that leaves the fewest requests to plan; it comes at least twice.
-std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
+/// The period of the first `n` requests that leaves the fewest of them to plan; it comes at least
+/// twice at their end.
+std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes, std::size_t n) {
   // The longest border of each prefix of the reversed requests (Knuth, Morris, Pratt). A prefix of
   // n requests with a border of b repeats n - b requests.
-  const auto n = sizes.size();
   const auto at = [&](std::size_t i) { return sizes[n - 1 - i]; };
   std::vector<std::uint32_t> border(n + 1, 0);
   std::optional<Period> best;
@@ -135,9 +157,41 @@ std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
     const auto length = run - b;
     if (2 * length > run || n - run + length >= fewest) continue;
     fewest = n - run + length;
-    best = {static_cast<std::uint32_t>(n - run), static_cast<std::uint32_t>(length)};
+    best = {.begin = static_cast<std::uint32_t>(n - run),
+            .length = static_cast<std::uint32_t>(length),
+            .end = static_cast<std::uint32_t>(n)};
   }
   return best;
+}
+
+/// The period of a stream. A program may make some requests more after its last step, when it looks
+/// at what it computed; those are left out where the rest repeats for more than half of the stream.
+std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
+  constexpr std::size_t kTailMost = 256;
+  constexpr std::size_t kComparedMost = std::size_t{1} << 26;  // requests, in some 0.2 s
+  const auto count = sizes.size();
+  const auto tails = std::min(kTailMost, kComparedMost / std::max<std::size_t>(count, 1));
+  auto best = period_of(sizes, count);
+  const auto unrepeated = [&](const Period& period) {
+    return count - (period.end - period.begin) + period.length;
+  };
+  for (std::size_t tail = 1; tail <= tails && tail < count; ++tail) {
+    const auto found = period_of(sizes, count - tail);
+    if (!found || 2 * (found->end - found->begin) < count) continue;
+    if (!best || unrepeated(*found) < unrepeated(*best)) best = found;
+  }
+  return best;
+}
+
+/// The stream without the requests from `end` on.
+PoolPlan::Stream until(PoolPlan::Stream stream, std::uint32_t end) {
+  stream.sizes.resize(end);
+  stream.ends.resize(end);
+  for (auto& each : stream.ends) {
+    if (each > end) each = PoolPlan::kNever;
+  }
+  stream.period_begin = end;
+  return stream;
 }
 
 /// How many requests the memory of this one outlives, as far as the recording tells.
@@ -146,54 +200,134 @@ std::optional<std::uint32_t> age_at_end(const PoolPlan::Stream& all, std::uint32
   return end == PoolPlan::kNever ? std::nullopt : std::optional(end - request);
 }
 
-/// The stream as a beginning and one period. Nothing if it does not repeat.
-std::optional<PoolPlan::Stream> repeating(const PoolPlan::Stream& all) {
-  auto period = period_of(all.sizes);
-  if (!period) return {};
+/// Does the memory outlive two periods, or the recording by as much?
+bool outlives(const PoolPlan::Stream& all, const Period& period, std::uint32_t request) {
+  const auto age = age_at_end(all, request).value_or(period.end - request);
+  return age / 2 >= period.length;
+}
+
+/// The period where it begins by its lifetimes, too: what comes before it may have the same sizes
+/// by chance, as the state of an optimizer has those of the gradients.
+Period trimmed(const PoolPlan::Stream& all, Period period) {
+  const auto first = period.begin;
+  for (auto request = first; request < first + period.length; ++request) {
+    if (outlives(all, period, request) && !outlives(all, period, request + period.length))
+      period.begin = request + 1;
+  }
+  return period;
+}
+
+/// By its place in the period: does the memory of this request outlive two periods, as that of the
+/// losses does which a program keeps of each step? All false where these are more than a hundredth
+/// of the peak: a plan that leaves them out would not save memory.
+std::vector<bool> outliving(const PoolPlan::Stream& all, const Period& period) {
+  std::vector<bool> is_kept(period.length, false);
+  const auto place_of = [&](std::uint32_t request) {
+    return (request - period.begin) % period.length;
+  };
+  for (auto request = period.begin; request < period.end; ++request) {
+    if (outlives(all, period, request)) is_kept[place_of(request)] = true;
+  }
+  std::uint64_t bytes = 0;
+  for (auto request = period.begin; request < period.end; ++request) {
+    if (is_kept[place_of(request)]) bytes += all.sizes[request];
+  }
+  if (bytes > all.peak_live_bytes / 100) is_kept.assign(period.length, false);
+  return is_kept;
+}
+
+/// The requests that come again and again.
+struct Repeated {
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::uint32_t> ages;  // how many requests the memory outlives; at most all of them
+
+  /// Where the period should begin. What it carries over keeps its place all the time, so that at
+  /// some beginnings it needs more memory than at others; of those that need the least, the one
+  /// that carries the least.
+  std::uint32_t best_begin() const {
+    constexpr std::size_t kTriedMost = 256;
+    constexpr std::size_t kStepsMost = std::size_t{1} << 26;  // some 0.1 s
+    const auto length = sizes.size();
+    const auto tries =
+        std::clamp<std::size_t>(kStepsMost / length, 1, std::min(length, kTriedMost));
+    std::vector<std::int64_t> change(length + 1);
+    std::uint32_t best = 0;
+    std::pair<std::int64_t, std::int64_t> least{};  // needed, carried: bytes
+    for (std::size_t tried = 0; tried < tries; ++tried) {
+      const auto begin = length * tried / tries;
+      std::fill(change.begin(), change.end(), 0);
+      std::int64_t carried = 0;
+      for (std::size_t at = 0; at < length; ++at) {
+        const auto place = (begin + at) % length;
+        const auto size = static_cast<std::int64_t>(sizes[place]);
+        const auto end = at + ages[place];
+        if (end > length) {
+          carried += size;
+        } else {
+          change[at] += size;
+          change[end] -= size;
+        }
+      }
+      auto live = carried, most = carried;
+      for (const auto each : change) most = std::max(most, live += each);
+      if (tried > 0 && std::pair(most, carried) >= least) continue;
+      least = {most, carried};
+      best = static_cast<std::uint32_t>(begin);
+    }
+    return best;
+  }
+};
+
+/// The stream as a beginning and one period, or as many as its memory lives for. What `is_kept` has
+/// no place in it. Nothing if other memory lives longer. REQUIRES: the stream ends with `period`.
+std::optional<PoolPlan::Stream> once(const PoolPlan::Stream& all, const Period& period,
+                                     const std::vector<bool>& is_kept) {
   const auto count = all.count();
-  const auto run = count - period->begin;
+  const auto is_placed = [&](std::uint32_t request) {
+    return request < period.begin || !is_kept[(request - period.begin) % period.length];
+  };
   // A place comes again after a period, and its memory must have been freed by then.
   std::uint32_t longest = 1;
-  for (auto request = period->begin; request < count; ++request)
-    longest = std::max(longest, age_at_end(all, request).value_or(0));
-  const auto times = (longest + period->length - 1) / period->length;
-  if (std::uint64_t{times} * period->length * 2 > run) return {};
-  period->length *= times;
-  const auto length = period->length;
-  for (auto request = period->begin; request < count; ++request) {
-    if (all.ends[request] == PoolPlan::kNever && count - request > length) return {};
+  for (auto request = period.begin; request < count; ++request) {
+    if (is_placed(request)) longest = std::max(longest, age_at_end(all, request).value_or(0));
+  }
+  const auto times = (longest + period.length - 1) / period.length;
+  if (std::uint64_t{times} * period.length * 2 > count - period.begin) return {};
+  const auto length = period.length * times;
+  for (auto request = period.begin; request < count; ++request) {
+    const bool is_left = all.ends[request] == PoolPlan::kNever && count - request > length;
+    if (is_left && is_placed(request)) return {};
   }
 
-  // The period begins where the least is live: what it carries over keeps its place all the time.
-  std::vector<std::uint64_t> live(std::size_t{count} + 1, 0);
-  std::vector<std::uint64_t> ended(std::size_t{count} + 1, 0);
-  for (std::uint32_t request = 0; request < count; ++request) {
-    if (all.ends[request] != PoolPlan::kNever) ended[all.ends[request]] += all.sizes[request];
+  Repeated repeated{
+      .sizes = {all.sizes.begin() + period.begin, all.sizes.begin() + period.begin + length},
+      .ages = std::vector<std::uint32_t>(length, 0)};
+  for (auto request = period.begin; request < count; ++request) {
+    auto& age = repeated.ages[(request - period.begin) % length];
+    age = std::max(age, age_at_end(all, request).value_or(0));
   }
-  for (std::uint32_t request = 0; request < count; ++request)
-    live[request + 1] = live[request] - ended[request] + all.sizes[request];
-  const auto live_before = [&](std::uint32_t request) { return live[request] - ended[request]; };
-  auto begin = period->begin;
-  for (auto at = begin; at < period->begin + length; ++at) {
-    if (live_before(at) < live_before(begin)) begin = at;
+  for (std::uint32_t place = 0; place < length; ++place) {
+    if (repeated.ages[place] == 0) repeated.ages[place] = length;
+    if (!is_placed(period.begin + place)) repeated.sizes[place] = 0;
   }
+  const auto begin = period.begin + repeated.best_begin();
+  auto stream = until(all, begin + length);
+  stream.period_begin = begin;
+  for (auto request = begin; request < stream.count(); ++request) {
+    const auto age = repeated.ages[(request - period.begin) % length];
+    stream.ends[request] = is_placed(request) ? request + age : PoolPlan::kNever;
+  }
+  return stream;
+}
 
-  PoolPlan::Stream once = all;
-  once.period_begin = begin;
-  const auto planned = begin + length;
-  once.sizes.resize(planned);
-  once.ends.resize(planned);
-  for (std::uint32_t request = 0; request < begin; ++request) {
-    if (once.ends[request] > planned) once.ends[request] = PoolPlan::kNever;
-  }
-  for (auto request = begin; request < planned; ++request) {
-    auto longest_age = std::uint32_t{0};
-    for (auto again = request - (request - period->begin) / length * length; again < count;
-         again += length)
-      longest_age = std::max(longest_age, age_at_end(all, again).value_or(0));
-    once.ends[request] = request + (longest_age == 0 ? length : longest_age);
-  }
-  return once;
+/// The stream as a beginning and one period. Nothing if it does not repeat.
+std::optional<PoolPlan::Stream> repeating(const PoolPlan::Stream& stream) {
+  const auto found = period_of(stream.sizes);
+  if (!found) return {};
+  const auto all = until(stream, found->end);
+  const auto period = trimmed(all, *found);
+  if (auto made = once(all, period, std::vector<bool>(period.length, false))) return made;
+  return once(all, period, outliving(all, period));
 }
 
 struct Timer {
@@ -208,14 +342,16 @@ struct Timer {
 /// Gives the stream its offsets. False if it takes more than a plan may have.
 bool place(PoolPlan::Stream& stream, std::uint64_t alignment, std::uint64_t search_ns,
            const Clock& clock) {
-  const auto buffers = buffers_of(stream, alignment);
+  const auto places = places_of(stream, alignment);
+  const auto& buffers = places.buffers;
   const auto lower = std::max<std::uint64_t>(bounds::requested_bound(buffers), 1);
   // The end of the last page is no loss that a search could avoid.
   const auto gap =
       std::max(kPlanGap, static_cast<double>(PoolPlan::kPage / 2) / static_cast<double>(lower));
   auto bracket = bounds::minimal_capacity(buffers, gap, {.clock = &clock, .time_ns = search_ns});
   if (bracket.upper > kBytesMost) return false;
-  stream.offsets = std::move(bracket.layout.offsets);
+  for (const auto buffer : places.of)
+    stream.offsets.push_back(buffer == Places::kNone ? 0 : bracket.layout.offsets[buffer]);
   stream.bytes = bounds::align_up(std::max<std::uint64_t>(bracket.upper, 1), PoolPlan::kPage);
   return true;
 }
@@ -236,7 +372,7 @@ Planned plan(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_
   for (std::size_t at = 0; at < streams.size(); ++at) {
     auto& all = streams[at];
     const auto share = [&] { return timer.left() / (streams.size() - at); };
-    all.peak_live_bytes = bounds::requested_bound(buffers_of(all, 1));
+    all.peak_live_bytes = bounds::requested_bound(places_of(all, 1).buffers);
     const Planned::Stream of{.requests = all.count()};
     auto chosen = repeating(all);
     const bool repeats = chosen && place(*chosen, alignment, share(), clock);

@@ -25,11 +25,16 @@ struct PoolPlan {
     std::vector<std::uint64_t> sizes{};    ///< As requested, in bytes.
     std::vector<std::uint64_t> offsets{};  ///< Multiples of `alignment`.
     /// The memory is freed before the request with this number is made: more than its own. In a
-    /// period the count goes on behind the last request. kNever if it outlives the plan.
+    /// period the count goes on behind the last request. kNever if it outlives the plan; in a
+    /// period such a request lies_elsewhere().
     std::vector<std::uint32_t> ends{};
 
     std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(sizes.size()); }
     bool repeats() const noexcept { return period_begin < count(); }
+    /// Its memory outlives its place, which comes again in the next period: it has none.
+    bool lies_elsewhere(std::uint32_t request) const noexcept {
+      return request >= period_begin && ends[request] == kNever;
+    }
   };
   static constexpr std::uint32_t kNever = ~std::uint32_t{0};  // an end that does not come
   // Bytes of physical memory that a plan maps.
