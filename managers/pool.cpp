@@ -130,10 +130,10 @@ class PoolManager final : public HostOnlyManager {
         of.allocation.current, peak(text::format("{}", of.allocation.peak)), of.allocation.total);
     if (!one) {
       lines += text::format(
-          "pool: the peaks of its {} streams, each at a time of its own, add up to live {}, "
+          "pool: the peaks of its {} {}, each at a time of its own, add up to live {}, "
           "allocated {}, in {} blocks\n",
-          streams, shown(of.requested_bytes.peak), shown(of.allocated_bytes.peak),
-          of.allocation.peak);
+          streams, book_ == nullptr ? "streams" : "arenas", shown(of.requested_bytes.peak),
+          shown(of.allocated_bytes.peak), of.allocation.peak);
     }
     if (book_ != nullptr) {
       lines += text::format("pool: {} requests served as planned; the plan was left {} times\n",
@@ -209,36 +209,51 @@ class PoolManager final : public HostOnlyManager {
     // The arena may be passed on to another stream before it is asked.
     for (auto* arena = &arenas_.of(stream);; arena = &arenas_.again_of(stream)) {
       auto made = memalloc_slowly(*arena, stream, size);
+      if (!made && pool::is_out_of_memory(made.error())) ++refused_;
       if (!made || made->is_managed()) return made;
     }
   }
   /// Owns nothing if the arena is no longer that of `stream`.
   Result<MemoryPointer> memalloc_slowly(Arena& arena, StreamHandle stream, std::uint64_t size) {
-    if (book_ == nullptr) return memalloc_unplanned(arena, stream, size);
+    if (book_ == nullptr) return memalloc_unplanned(arena, nullptr, stream, size);
     const auto planned = arena.allocate_planned(size, stream);
     if (planned.allocation) return handed_out_slowly(arena, planned.allocation, size);
-    if (!planned.lies_elsewhere) return memalloc_unplanned(arena, stream, size);
+    if (!planned.has_elsewhere) return memalloc_unplanned(arena, nullptr, stream, size);
     auto& beside = arenas_.beside(stream);
+    if (!planned.lies_elsewhere) return memalloc_unplanned(arena, &beside, stream, size);
     if (const auto taken = beside.allocate_from_free(size, stream))
       return handed_out(beside, taken, size);
-    return memalloc_unplanned(beside, stream, size);
+    return memalloc_unplanned(beside, &arena, stream, size);
   }
-  Result<MemoryPointer> memalloc_unplanned(Arena& arena, StreamHandle stream, std::uint64_t size) {
-    if (arenas_.cannot_serve(arena, size)) {
-      ++refused_;
-      return pool::full();
-    }
+  /// `other`, if any, is asked where `arena` has no memory.
+  Result<MemoryPointer> memalloc_unplanned(Arena& arena, Arena* other, StreamHandle stream,
+                                           std::uint64_t size) {
+    const auto cannot = [&](const Arena* one) {
+      return one == nullptr || arenas_.cannot_serve(*one, size);
+    };
+    if (cannot(&arena) && cannot(other)) return pool::full();
     // Read before the arena is asked: a later release may make room that the arena does not see.
     const auto releases = releases_.load();
+    const auto is_full = [](const auto& made) {
+      return !made && pool::is_out_of_memory(made.error());
+    };
+    auto* from = &arena;
     auto made = arena.allocate(size, stream, keeps_idle());
-    if (!made && pool::is_out_of_memory(made.error()))
-      made = climb_reclaim_ladder(arena, stream, size, std::move(made), releases);
-    if (!made && pool::is_out_of_memory(made.error())) ++refused_;
+    // Nobody waits for the device while the other has memory.
+    for (const bool climbs : {false, true}) {
+      if (climbs && is_full(made))
+        made = climb_reclaim_ladder(arena, stream, size, std::move(made), releases);
+      if (other == nullptr || !is_full(made)) continue;
+      if (auto found = other->allocate(size, stream, keeps_idle()); !is_full(found)) {
+        made = std::move(found);
+        from = other;
+      }
+    }
     release_what_was_missed();
     tell_failures();
     if (!made) return std::move(made).error();
     if (!*made) return MemoryPointer();
-    return handed_out_slowly(arena, *made, size);
+    return handed_out_slowly(*from, *made, size);
   }
 
   // The reclaim ladder: the ways to make room for a request that neither its arena nor the driver

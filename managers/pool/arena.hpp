@@ -72,9 +72,9 @@ class Arena {
     explicit operator bool() const noexcept { return bool(address); }
   };
   struct Planned {
-    Allocation allocation;
-    /// The plan expects the request, and another arena is to serve it: its memory would outlive a
-    /// place here.
+    Allocation allocation{};
+    bool has_elsewhere = false;  ///< For some requests the plan has no place.
+    /// Another arena is to serve the request: memory of this size may outlive a place here.
     bool lies_elsewhere = false;
   };
   /// The fast path: allocates `size` > 0 bytes for `stream` from a free block. Empty if a short
@@ -308,6 +308,7 @@ class Arena {
   bool enter_plan();
   bool map_plan();
   void leave_plan();
+  void open_fast_path() noexcept;
   void put_plan_into_blocks();
   void take_plan_out_of_blocks() noexcept;
   void make_planned_free(const PendingFree& free) noexcept;

@@ -31,13 +31,19 @@ bool Arena::finish_all_deferred_frees() noexcept {
 }
 
 Arena::Planned Arena::allocate_planned(std::uint64_t size, StreamHandle stream) {
+  if (size >= largest_) return {};
   const std::lock_guard lock(lock_);
   if (!note_allocating_thread(stream)) return {};
   if (counts_.allocations_ever() % kMakeRemoteFreesEvery == 0) make_remote_frees();
   if (const auto taken = take_planned(size)) return {.allocation = taken};
-  if (!follows_plan() || !plan_->expects_elsewhere(size)) return {};
-  plan_->pass_by();
-  return {.allocation = {}, .lies_elsewhere = true};
+  if (plan_ == nullptr) return {};
+  if (!plan_->is_followed()) plan_->note_stray();
+  const Planned none{.has_elsewhere = plan_->has_elsewhere(),
+                     .lies_elsewhere = plan_->has_elsewhere(size)};
+  // Also where the plan expects another request: the arena could not hold just what a period begins
+  // with, else.
+  if (plan_->is_followed() && plan_->expects_elsewhere(size)) plan_->pass_by();
+  return none;
 }
 
 Arena::Allocation Arena::take_planned(std::uint64_t size) {
@@ -54,7 +60,7 @@ std::uint32_t Arena::take_planned_slowly(std::uint64_t size) {
     plan_ = std::exchange(book_, nullptr)->take(stream() == StreamHandle{}, size);
   make_remote_frees();
   if (!follows_plan() && !(may_follow_plan() && enter_plan())) {
-    fast_below_.store(counts_split_ ? 0 : largest_, std::memory_order_relaxed);
+    open_fast_path();
     return kNone;
   }
   if (const auto slot = plan_->take(size); slot != kNone) return slot;
@@ -100,7 +106,13 @@ bool Arena::map_plan() {
 void Arena::leave_plan() {
   put_plan_into_blocks();
   plan_->leave();
-  fast_below_.store(largest_, std::memory_order_relaxed);
+  open_fast_path();
+}
+
+// A plan is not followed. While it may soon be again, each request is asked about all the same.
+void Arena::open_fast_path() noexcept {
+  const bool is_open = !counts_split_ && (plan_ == nullptr || !plan_->diverts());
+  fast_below_.store(is_open ? largest_ : 0, std::memory_order_relaxed);
 }
 
 void Arena::put_plan_into_blocks() {

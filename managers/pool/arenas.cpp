@@ -14,7 +14,7 @@ Arenas::ArenaSlot* Arenas::slot_with(std::uint64_t key) noexcept {
   return nullptr;
 }
 
-Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
+Arena& Arenas::make(std::uint64_t key, StreamHandle stream, PlanBook* book) {
   const std::lock_guard lock(mutex_);
   const auto* const slot = slot_with(key);
   if (slot != nullptr && slot->arena != nobodys_.get()) return *slot->arena;
@@ -24,7 +24,7 @@ Arena& Arenas::make(std::uint64_t key, StreamHandle stream) {
     next_to_pass_on_ = arenas_.size();
     arenas_.push_back(std::make_unique<Arena>(owner_, *driver_, backing_,
                                               stream == kLegacyStream ? StreamHandle{} : stream,
-                                              granule_shift_, count_split_, book_, this));
+                                              granule_shift_, count_split_, book, this));
     keys_.push_back(key);
     // A single arena has nobody to lend to. Slabs are not lent: notes then serve passing on alone.
     const auto from =

@@ -31,6 +31,15 @@ class Owners {
     runs_.insert(at, now.begin(), now.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
+  /// Does `slot` have all of [begin, end)?
+  bool owns(std::uint64_t begin, std::uint64_t end, std::uint32_t slot) const {
+    const auto found =
+        std::upper_bound(runs_.begin(), runs_.end(), begin,
+                         [](std::uint64_t at, const Run& run) { return at < run.end; });
+    return found != runs_.end() && found->slot == slot && found->begin <= begin &&
+           end <= found->end;
+  }
+
  private:
   struct Run {
     std::uint64_t begin = 0;
@@ -50,10 +59,13 @@ PlanFollower::PlanFollower(const Stream& plan, std::uint64_t alignment)
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
     slots_[slot].size = plan.lies_elsewhere(slot) ? kNoSize : plan.sizes[slot];
     slots_[slot].offset = plan.offsets[slot];
+    if (plan.lies_elsewhere(slot)) elsewhere_.push_back(plan.sizes[slot]);
   }
   slots_[count_].size = kNoSize;
-  find_predecessors(alignment);
+  std::sort(elsewhere_.begin(), elsewhere_.end());
+  elsewhere_.erase(std::unique(elsewhere_.begin(), elsewhere_.end()), elsewhere_.end());
   find_generations();
+  find_predecessors(alignment);
 }
 
 // Walks the plan, and the period a second time: at its first time it may follow other slots than
@@ -64,12 +76,12 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
   std::vector<std::size_t> ends_of_period;
   Owners owners;
   std::vector<std::uint32_t> before;
+  const auto end_of = [&](std::uint32_t slot) {
+    return slots_[slot].offset + (slots_[slot].size + alignment - 1) / alignment * alignment;
+  };
   const auto take = [&](std::uint32_t slot) {
     before.clear();
-    if (plan_.lies_elsewhere(slot)) return;
-    const auto begin = slots_[slot].offset;
-    const auto size = (slots_[slot].size + alignment - 1) / alignment * alignment;
-    owners.take(begin, begin + size, slot, before);
+    if (!plan_.lies_elsewhere(slot)) owners.take(slots_[slot].offset, end_of(slot), slot, before);
   };
   const auto make_unique = [](std::vector<std::uint32_t>& slots) {
     std::sort(slots.begin(), slots.end());
@@ -96,6 +108,12 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
     predecessors_.insert(predecessors_.end(), before.begin(), before.end());
   }
   slots_[count_].predecessors_begin = static_cast<std::uint32_t>(predecessors_.size());
+  // A plan in which another slot has some of the bytes at the end is wrong: predecessors would not
+  // tell that the carried one is in use.
+  const bool all_own = std::all_of(carried_.begin(), carried_.end(), [&](std::uint32_t slot) {
+    return owners.owns(slots_[slot].offset, end_of(slot), slot);
+  });
+  if (!all_own) carried_.clear();
 }
 
 void PlanFollower::find_generations() {
@@ -164,6 +182,7 @@ std::vector<std::uint32_t> PlanFollower::taken_slots() const {
 
 std::uint64_t PlanFollower::metadata_bytes() const noexcept {
   return sizeof *this + slots_.capacity() * sizeof(Slot) + states_.capacity() +
+         elsewhere_.capacity() * sizeof(std::uint64_t) +
          (predecessors_.capacity() + carried_.capacity() + generations_.capacity()) *
              sizeof(std::uint32_t);
 }

@@ -45,7 +45,10 @@ class PlanFollower {
     is_followed_ = true;
     in_blocks_ = false;
   }
-  void leave() noexcept { is_followed_ = false; }
+  void leave() noexcept {
+    is_followed_ = false;
+    strays_ = 0;
+  }
   void note_deviation() noexcept { ++deviations_; }
   /// The slot of a request for `size` bytes, which it takes. kNone if the plan expects another
   /// request, or if a predecessor of the slot is in use.
@@ -67,6 +70,15 @@ class PlanFollower {
   bool expects_elsewhere(std::uint64_t size) const noexcept {
     return next_ < count_ && plan_.lies_elsewhere(next_) && plan_.sizes[next_] == size;
   }
+  bool has_elsewhere() const noexcept { return !elsewhere_.empty(); }
+  /// Does a request of this size in the plan lie elsewhere?
+  bool has_elsewhere(std::uint64_t size) const noexcept {
+    return std::binary_search(elsewhere_.begin(), elsewhere_.end(), size);
+  }
+  /// While the plan is not followed: are requests of which has_elsewhere() is true to be told from
+  /// others? For as many requests as the plan has: a program that has made more is another one.
+  bool diverts() const noexcept { return !elsewhere_.empty() && strays_ < count_; }
+  void note_stray() noexcept { ++strays_; }
   /// That request is served elsewhere. REQUIRES: expects_elsewhere().
   void pass_by() noexcept { go_on(); }
   /// Does the next request wait only for memory that was freed on another stream?
@@ -148,6 +160,7 @@ class PlanFollower {
   std::uint32_t count_;
   std::uint32_t next_ = 0;     ///< The slot that the next request is to get; count_ if unknown.
   std::uint32_t lost_at_ = 0;  ///< Where the way was lost.
+  std::uint64_t strays_ = 0;   ///< Requests since the plan was left.
   bool is_followed_ = false;
   bool in_blocks_ = false;
   std::uint64_t base_ = 0;
@@ -157,6 +170,7 @@ class PlanFollower {
   std::vector<State> states_;  ///< Apart, so that a look at predecessors stays in the cache.
   std::vector<std::uint32_t> predecessors_;
   std::vector<std::uint32_t> carried_;      ///< The slots in use where a period begins, ascending.
+  std::vector<std::uint64_t> elsewhere_;    ///< Sizes of requests that have no place, ascending.
   std::vector<std::uint32_t> generations_;  ///< The slots that begin a generation, ascending.
 };
 

@@ -176,6 +176,21 @@ TEST(Plan, LeavesOutWhatAProgramAsksForAfterItsLastStep) {
       << "so many are a part of the program";
 }
 
+TEST(Plan, LeavesOutNothingThatNeedsMoreThanTheSteps) {
+  std::string evaluation;
+  for (int id = 900; id < 940; ++id) evaluation += alloc(id, (4 << 20) + 512 * id);
+  const auto planned = plan_of(real_training(6, 4, evaluation));
+  EXPECT_EQ(planned.plan.streams[0].count(), planned.streams[0].requests);
+  EXPECT_LE(planned.plan.streams[0].peak_live_bytes, planned.plan.streams[0].bytes);
+
+  // What is kept of each step is little beside what comes last, and much beside the steps.
+  std::string lines;
+  for (int step = 0; step < 10; ++step)
+    lines += alloc(2 * step, 1 << 20) + alloc(2 * step + 1, 4 << 20) + free(2 * step);
+  lines += alloc(900, std::uint64_t{10} << 30);
+  EXPECT_FALSE(plan_of(lines).plan.streams[0].repeats());
+}
+
 TEST(Plan, APlaceIsFreeForAsLongAsAnyRepetitionNeedsIt) {
   std::string lines;
   for (int step = 0; step < 10; ++step) {

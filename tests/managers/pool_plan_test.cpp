@@ -187,6 +187,73 @@ TEST_F(PoolPlanned, WhatOutlivesItsPeriodLiesBesideThePlan) {
       << "the plan is followed again, whatever lies beside it";
 }
 
+TEST_F(PoolPlanned, AStepThatDeviatesLeavesThePlanForItselfAloneWhereEachStepKeepsALittle) {
+  plan({{8_MiB}, {4}, {1_MiB, 4}, {2_MiB, 4}}, "", 1);
+  const auto weights = memory(8_MiB);
+  std::vector<MemoryPointer> losses;
+  const auto step = [&](std::uint64_t one, std::uint64_t two) {
+    losses.push_back(memory(4));
+    const auto a = memory(one);
+    losses.push_back(memory(4));  // this one is not in the plan
+    const auto b = memory(two);
+  };
+  step(1_MiB, 2_MiB);
+  EXPECT_EQ(followed().served, 3u);
+  EXPECT_EQ(followed().left, 0u);
+  step(512_KiB, 1_MiB);
+  EXPECT_EQ(followed().left, 1u);
+  losses.push_back(memory(4));
+  const auto a = memory(1_MiB);
+  const auto b = memory(2_MiB);
+  EXPECT_EQ(offset(b, weights), stream_plan.offsets[3]);
+  EXPECT_EQ(followed().served, 5u);
+}
+
+TEST_F(PoolPlanned, WhatHasNoRoomBesideThePlanIsServedFromWhatThePlanLeavesFree) {
+  const std::vector<PlannedRequest> requests{{4_MiB}, {4}, {4_MiB, 3}};
+  plan(requests, ",max=" + std::to_string(lay_out(requests).bytes), 1);
+  ASSERT_EQ(stream_plan.bytes % 2_MiB, 0u);
+  const auto weights = memory(4_MiB);
+  std::vector<MemoryPointer> losses;
+  for (std::uint8_t step = 0; step < 3; ++step) {
+    losses.push_back(memory(4));
+    fill(losses.back(), step);
+    const auto a = memory(4_MiB);
+    fill(a, 100);
+  }
+  for (std::uint8_t step = 0; step < 3; ++step) expect_filled(losses[step], step);
+  EXPECT_EQ(followed().left, 1u);
+  EXPECT_EQ(manager->statistics().num_ooms, 0u);
+}
+
+TEST_F(PoolPlanned, APlanThatGivesWhatItCarriesAwayServesNothingTwice) {
+  PoolPlan planned;
+  planned.streams.push_back(
+      {.name = "0", .is_default = true, .bytes = 2_MiB, .peak_live_bytes = 2_MiB});
+  auto& stream = planned.streams[0];
+  stream.sizes = {1_MiB, 1_MiB};
+  stream.offsets = {0, 0};
+  stream.ends = {3, 2};
+  make("pool:plan=" + written(planned));
+  const auto first = memory(1_MiB);
+  fill(first, 1);
+  { const auto other = memory(3_MiB); }
+  const auto second = memory(1_MiB);
+  fill(second, 2);
+  expect_filled(first, 1);
+}
+
+TEST_F(PoolPlanned, NoPlaceIsAsLargeAsCanBeAsked) {
+  plan({{8_MiB}, {4}, {1_MiB, 3}}, "", 1);
+  const auto weights = memory(8_MiB);
+  fill(weights, 1);
+  EXPECT_FALSE(manager->memalloc(~std::uint64_t{0}, {}));
+  const auto loss = memory(4);
+  fill(loss, 2);
+  expect_filled(weights, 1);
+  EXPECT_EQ(followed().left, 0u);
+}
+
 TEST_F(PoolPlanned, MemoryFreedOnAnotherStreamIsWaitedForInTheStream) {
   plan({{4_MiB, 1}, {4_MiB, 2}});
   const auto other = *driver().stream_create(StreamKind::non_blocking);

@@ -161,6 +161,17 @@ def test_not_monotone():
     has(done, "x=40 fits, and x=4 does not, which is less: the outcome is not monotone")
 
 
+def test_largest_that_was_refused():
+    """It fits because it asked again, which is said; no line goes through its peak."""
+    program = ("sh", "-c", 'if [ {x} -le 700 ]; then exec "$CLIENT" retry 40; fi; exec "$CLIENT" take 90')
+    answer, done = sweep("sim:capacity=60MiB", "--sweep", "x=1..1000", program=program)
+    expect([(one["largest_that_fits"], one["least_that_does_not"]) for one in answer["ranges"]], [(700, 701)], "the largest")
+    expect(len(answer["cells"]) <= 20, True, "%d runs" % len(answer["cells"]))
+    has(done, "Where `refused` is not 0 it was refused memory, gave idle memory back and went on. On a card, whose addresses leave other gaps, it may fail.")
+    answer, done = sweep("sim:capacity=60MiB", "--sweep", "x=1..100", program=(options.client, "take", "{x}"))
+    expect("refused memory" in done.stdout, False, "what is said of one that was refused nothing")
+
+
 def test_other_failures():
     """They are no answer about memory."""
     program = ("sh", "-c", 'if [ {x} = 4 ]; then echo bad luck >&2; exit 4; fi; exec "$CLIENT" take {x}')

@@ -133,6 +133,10 @@ Places places_of(const PoolPlan::Stream& stream, std::uint64_t alignment) {
   return places;
 }
 
+std::uint64_t peak_of(const PoolPlan::Stream& stream) {
+  return bounds::requested_bound(places_of(stream, 1).buffers);
+}
+
 /// A run of requests [begin, end) that repeats `length` requests.
 struct Period {
   std::uint32_t begin = 0;
@@ -165,7 +169,7 @@ std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes, std::si
 }
 
 /// The period of a stream. A program may make some requests more after its last step, when it looks
-/// at what it computed; those are left out where the rest repeats for more than half of the stream.
+/// at what it computed; those are left out where the rest repeats for at least half of the stream.
 std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
   constexpr std::size_t kTailMost = 256;
   constexpr std::size_t kComparedMost = std::size_t{1} << 26;  // requests, in some 0.2 s
@@ -322,9 +326,14 @@ std::optional<PoolPlan::Stream> once(const PoolPlan::Stream& all, const Period& 
 
 /// The stream as a beginning and one period. Nothing if it does not repeat.
 std::optional<PoolPlan::Stream> repeating(const PoolPlan::Stream& stream) {
-  const auto found = period_of(stream.sizes);
-  if (!found) return {};
-  const auto all = until(stream, found->end);
+  auto found = period_of(stream.sizes);
+  if (!found || stream.peak_live_bytes > kBytesMost) return {};
+  auto all = until(stream, found->end);
+  if (peak_of(all) < stream.peak_live_bytes) {  // what comes last is what needs the memory
+    found = period_of(stream.sizes, stream.count());
+    if (!found) return {};
+    all = until(stream, found->end);
+  }
   const auto period = trimmed(all, *found);
   if (auto made = once(all, period, std::vector<bool>(period.length, false))) return made;
   return once(all, period, outliving(all, period));
@@ -372,7 +381,7 @@ Planned plan(const trace::Lifetimes& lifetimes, const Clock& clock, std::uint64_
   for (std::size_t at = 0; at < streams.size(); ++at) {
     auto& all = streams[at];
     const auto share = [&] { return timer.left() / (streams.size() - at); };
-    all.peak_live_bytes = bounds::requested_bound(places_of(all, 1).buffers);
+    all.peak_live_bytes = peak_of(all);
     const Planned::Stream of{.requests = all.count()};
     auto chosen = repeating(all);
     const bool repeats = chosen && place(*chosen, alignment, share(), clock);

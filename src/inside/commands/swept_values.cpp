@@ -154,7 +154,10 @@ std::optional<std::uint64_t> LargestThatFits::next() const {
   // still fits into 64 bits.
   constexpr unsigned kPatience = 2, kMostDoubled = 63;
   if (failing) {
-    if (!more || slow_ >= kPatience) more = (*failing - *reached) / 2;
+    // A peak of a run that was refused memory is what the card has: no line goes through it.
+    const bool is_misled =
+        known_.at(*reached).outcome == Outcome::tight || more.value_or(0) >= left;
+    if (!more || is_misled || slow_ >= kPatience) more = (*failing - *reached) / 2;
   } else if (!more) {
     more = *reached;  // doubles
   } else if (slow_ > 0) {

@@ -52,9 +52,9 @@ std::vector<std::vector<Setting>> combinations(const std::vector<Swept>& all);
 
 /// Looks for the largest number of a range with which a program passes. What a program takes mostly
 /// grows in proportion, so a line through the peaks of the two largest that passed says what to try
-/// next. Where that does not halve what is left, twice in a row, the middle of it is tried; where
-/// more passes than the line says, the steps double. Where one does not pass, the end of the range
-/// is tried, too: if that passes, the outcome is not monotone.
+/// next. Where that does not halve what is left, twice in a row, or misleads, the middle of it is
+/// tried; where more passes than the line says, the steps double. Where one does not pass, the end
+/// of the range is tried, too: if that passes, the outcome is not monotone.
 class LargestThatFits {
  public:
   LargestThatFits(std::uint64_t least, std::uint64_t most) : least_(least), most_(most) {}

@@ -450,11 +450,12 @@ void Sweeping::say_least_card() const {
 }
 
 void Sweeping::say_ranges() const {
-  bool has_scarce = false;
+  bool has_scarce = false, has_tight = false;
   for (const auto& search : searches_) {
     const auto& range = *search.range;
     const auto* const cell = range.largest() ? cell_at(search, *range.largest()) : nullptr;
     has_scarce = has_scarce || (cell != nullptr && range.least_too_large() && is_scarce(*cell));
+    has_tight = has_tight || (cell != nullptr && cell->outcome == Outcome::tight);
     const auto where =
         search.settings.empty() ? std::string() : words_of_settings(search.settings) + ": ";
     if (const auto both = range.not_monotone()) {
@@ -468,6 +469,11 @@ void Sweeping::say_ranges() const {
                          range_->most));
   }
   if (has_scarce) say_doubt("the largest that fits can be less");
+  if (has_tight) {
+    print(
+        "Where `refused` is not 0 it was refused memory, gave idle memory back and went on. On a "
+        "card, whose addresses leave other gaps, it may fail.");
+  }
 }
 
 /// The runs that tell nothing of memory, and why; each reason once.
