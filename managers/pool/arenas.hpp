@@ -39,7 +39,8 @@ class Arenas {
       if (entry.key == key) return *arena;
     }
   }
-  /// Another arena of the same stream, for what a plan has no place for.
+  /// Another arena of the same stream, for what a plan has no place for. Takes a lock, so that one
+  /// that was passed on to another stream is not found again.
   Arena& beside(StreamHandle stream) {
     // No address of a stream and no number of a thread is that high.
     return make(key_of(stream) ^ std::uint64_t{1} << 62, stream, nullptr);
