@@ -89,8 +89,9 @@ class Arena {
     return use(blocks_.allocate(blocks_.granules(size)), size);
   }
   /// The fast path where a plan is followed: gives the request the place that the plan has for it.
-  /// Empty if there is no plan, or if the plan expects another request; allocate() then leaves the
-  /// plan until the arena is empty, or holds just what a period begins with.
+  /// Empty if there is no plan, if it expects another request, or if the request lies elsewhere;
+  /// allocate() then leaves the plan until the arena is empty, or holds just what a period begins
+  /// with.
   Planned allocate_planned(std::uint64_t size, StreamHandle stream);
   /// Answers whether allocate_planned() gave the allocation. free_planned() then ends it.
   static bool is_planned(const Allocation& allocation) noexcept {
@@ -359,8 +360,9 @@ class Arena {
   std::atomic<std::uint64_t> stream_;  ///< Changed under the lock, by pass_on() alone.
   const bool counts_split_;
   const std::uint64_t largest_;
-  /// The fast path serves smaller requests only. 0 with counts_split_, and while a plan is followed
-  /// or may be, so that it serves none. Changed under the lock, read without it as a hint.
+  /// The fast path serves smaller requests only. 0 with counts_split_, and while a plan is
+  /// followed, may be, or looks at strays, so that it serves none. Changed under the lock, read
+  /// without it as a hint.
   std::atomic<std::uint64_t> fast_below_;
   /// kStitched with counts_split_ or a plan, and while the arena lends, so that every free takes
   /// the slow path; else 0. Changed under the lock.

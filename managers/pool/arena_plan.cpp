@@ -38,12 +38,12 @@ Arena::Planned Arena::allocate_planned(std::uint64_t size, StreamHandle stream) 
   if (const auto taken = take_planned(size)) return {.allocation = taken};
   if (plan_ == nullptr) return {};
   if (!plan_->is_followed()) plan_->note_stray();
-  const Planned none{.has_elsewhere = plan_->has_elsewhere(),
-                     .lies_elsewhere = plan_->has_elsewhere(size)};
-  // Also where the plan expects another request: the arena could not hold just what a period begins
-  // with, else.
-  if (plan_->is_followed() && plan_->expects_elsewhere(size)) plan_->pass_by();
-  return none;
+  const bool is_expected = plan_->is_followed() && plan_->expects_elsewhere(size);
+  if (is_expected) plan_->pass_by();
+  // What is diverted would else stay here, and the arena never hold just what a period begins with.
+  return {.allocation = {},
+          .has_elsewhere = plan_->has_elsewhere(),
+          .lies_elsewhere = is_expected || plan_->diverts(size)};
 }
 
 Arena::Allocation Arena::take_planned(std::uint64_t size) {
@@ -109,9 +109,10 @@ void Arena::leave_plan() {
   open_fast_path();
 }
 
-// A plan is not followed. While it may soon be again, each request is asked about all the same.
+// The plan is not followed. While it may soon be again, it is asked about each request all the
+// same.
 void Arena::open_fast_path() noexcept {
-  const bool is_open = !counts_split_ && (plan_ == nullptr || !plan_->diverts());
+  const bool is_open = !counts_split_ && (plan_ == nullptr || !plan_->looks_at_strays());
   fast_below_.store(is_open ? largest_ : 0, std::memory_order_relaxed);
 }
 

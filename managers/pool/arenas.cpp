@@ -14,17 +14,18 @@ Arenas::ArenaSlot* Arenas::slot_with(std::uint64_t key) noexcept {
   return nullptr;
 }
 
-Arena& Arenas::make(std::uint64_t key, StreamHandle stream, PlanBook* book) {
+Arena& Arenas::make(std::uint64_t key, StreamHandle stream, Kind kind) {
   const std::lock_guard lock(mutex_);
   const auto* const slot = slot_with(key);
   if (slot != nullptr && slot->arena != nobodys_.get()) return *slot->arena;
   const auto other = others_.find(key);
   if (other != others_.end()) return *other->second;
-  if (arenas_.size() < growth::kConstants.arenas_kept || !pass_one_on(key, stream)) {
+  const bool is_main = kind == Kind::main;
+  if (!is_main || arenas_.size() < growth::kConstants.arenas_kept || !pass_one_on(key, stream)) {
     next_to_pass_on_ = arenas_.size();
-    arenas_.push_back(std::make_unique<Arena>(owner_, *driver_, backing_,
-                                              stream == kLegacyStream ? StreamHandle{} : stream,
-                                              granule_shift_, count_split_, book, this));
+    arenas_.push_back(std::make_unique<Arena>(
+        owner_, *driver_, backing_, stream == kLegacyStream ? StreamHandle{} : stream,
+        granule_shift_, count_split_, is_main ? book_ : nullptr, is_main ? this : nullptr));
     keys_.push_back(key);
     // A single arena has nobody to lend to. Slabs are not lent: notes then serve passing on alone.
     const auto from =

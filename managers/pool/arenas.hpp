@@ -30,23 +30,15 @@ class Arenas {
 
   /// CU_STREAM_LEGACY is the default stream; CU_STREAM_PER_THREAD is another stream on every
   /// thread.
-  Arena& of(StreamHandle stream) {
-    const auto key = key_of(stream);
-    for (auto slot = slot_of(key);; slot = (slot + 1) % kSlots) {
-      const auto& entry = table_[slot];
-      auto* arena = entry.arena.load(std::memory_order_acquire);
-      if (arena == nullptr) return make(key, stream, book_);
-      if (entry.key == key) return *arena;
-    }
-  }
-  /// Another arena of the same stream, for what a plan has no place for. Takes a lock, so that one
-  /// that was passed on to another stream is not found again.
+  Arena& of(StreamHandle stream) { return find(key_of(stream), stream, Kind::main); }
+  /// Another arena of the same stream, for what a plan has no place for. It is never passed on, and
+  /// follows no plan.
   Arena& beside(StreamHandle stream) {
     // No address of a stream and no number of a thread is that high.
-    return make(key_of(stream) ^ std::uint64_t{1} << 62, stream, nullptr);
+    return find(key_of(stream) ^ std::uint64_t{1} << 62, stream, Kind::beside);
   }
   /// As of(), where that arena has turned out to be another stream's meanwhile.
-  Arena& again_of(StreamHandle stream) { return make(key_of(stream), stream, book_); }
+  Arena& again_of(StreamHandle stream) { return make(key_of(stream), stream, Kind::main); }
   /// Calls visit(arena) for each arena in the order of creation. Takes nothing from the heap.
   template <class Visit>
   void for_each(Visit&& visit) const {
@@ -80,7 +72,16 @@ class Arenas {
     // bits of the key, and the low bits of addresses vary little.
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> 54);
   }
-  Arena& make(std::uint64_t key, StreamHandle stream, PlanBook* book);
+  enum class Kind : std::uint8_t { main, beside };
+  Arena& find(std::uint64_t key, StreamHandle stream, Kind kind) {
+    for (auto slot = slot_of(key);; slot = (slot + 1) % kSlots) {
+      const auto& entry = table_[slot];
+      auto* arena = entry.arena.load(std::memory_order_acquire);
+      if (arena == nullptr) return make(key, stream, kind);
+      if (entry.key == key) return *arena;
+    }
+  }
+  Arena& make(std::uint64_t key, StreamHandle stream, Kind kind);
   ArenaSlot* slot_with(std::uint64_t key) noexcept;
   void enter(std::uint64_t key, std::size_t index);
   void leave(std::uint64_t key);

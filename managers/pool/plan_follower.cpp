@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 namespace emm::pool {
 
@@ -59,11 +60,9 @@ PlanFollower::PlanFollower(const Stream& plan, std::uint64_t alignment)
   for (std::uint32_t slot = 0; slot < count_; ++slot) {
     slots_[slot].size = plan.lies_elsewhere(slot) ? kNoSize : plan.sizes[slot];
     slots_[slot].offset = plan.offsets[slot];
-    if (plan.lies_elsewhere(slot)) elsewhere_.push_back(plan.sizes[slot]);
   }
   slots_[count_].size = kNoSize;
-  std::sort(elsewhere_.begin(), elsewhere_.end());
-  elsewhere_.erase(std::unique(elsewhere_.begin(), elsewhere_.end()), elsewhere_.end());
+  find_elsewhere();
   find_generations();
   find_predecessors(alignment);
 }
@@ -114,6 +113,22 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
     return owners.owns(slots_[slot].offset, end_of(slot), slot);
   });
   if (!all_own) carried_.clear();
+}
+
+// Requests of a size are diverted if all of a period together are a hundredth of the plan at most:
+// the other arena would else take memory that the plan's span has idle.
+void PlanFollower::find_elsewhere() {
+  std::map<std::uint64_t, std::uint64_t> bytes;  // by size
+  for (auto slot = plan_.period_begin; slot < count_; ++slot) {
+    has_elsewhere_ = has_elsewhere_ || plan_.lies_elsewhere(slot);
+    bytes[plan_.sizes[slot]] += plan_.sizes[slot];
+  }
+  for (auto slot = plan_.period_begin; slot < count_; ++slot) {
+    const auto size = plan_.sizes[slot];
+    if (plan_.lies_elsewhere(slot) && bytes[size] <= plan_.bytes / 100) diverted_.push_back(size);
+  }
+  std::sort(diverted_.begin(), diverted_.end());
+  diverted_.erase(std::unique(diverted_.begin(), diverted_.end()), diverted_.end());
 }
 
 void PlanFollower::find_generations() {
@@ -182,7 +197,7 @@ std::vector<std::uint32_t> PlanFollower::taken_slots() const {
 
 std::uint64_t PlanFollower::metadata_bytes() const noexcept {
   return sizeof *this + slots_.capacity() * sizeof(Slot) + states_.capacity() +
-         elsewhere_.capacity() * sizeof(std::uint64_t) +
+         diverted_.capacity() * sizeof(std::uint64_t) +
          (predecessors_.capacity() + carried_.capacity() + generations_.capacity()) *
              sizeof(std::uint32_t);
 }

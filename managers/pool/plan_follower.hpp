@@ -71,14 +71,15 @@ class PlanFollower {
   bool expects_elsewhere(std::uint64_t size) const noexcept {
     return next_ < count_ && plan_.lies_elsewhere(next_) && plan_.sizes[next_] == size;
   }
-  bool has_elsewhere() const noexcept { return !elsewhere_.empty(); }
-  /// Does a request of this size in the plan lie elsewhere?
-  bool has_elsewhere(std::uint64_t size) const noexcept {
-    return std::binary_search(elsewhere_.begin(), elsewhere_.end(), size);
+  /// Has the plan no place for some requests?
+  bool has_elsewhere() const noexcept { return has_elsewhere_; }
+  /// Is a request of this size served elsewhere although the plan does not expect it?
+  bool diverts(std::uint64_t size) const noexcept {
+    return std::binary_search(diverted_.begin(), diverted_.end(), size);
   }
-  /// While the plan is not followed: are requests of which has_elsewhere() is true to be told from
-  /// others? For as many requests as the plan has: a program that has made more is another one.
-  bool diverts() const noexcept { return !elsewhere_.empty() && strays_ < count_; }
+  /// Is each request to be asked about while the plan is not followed? For as many as the plan has:
+  /// a program that has made more is another one.
+  bool looks_at_strays() const noexcept { return !diverted_.empty() && strays_ < count_; }
   void note_stray() noexcept { ++strays_; }
   /// That request is served elsewhere. REQUIRES: expects_elsewhere().
   void pass_by() noexcept { go_on(); }
@@ -150,6 +151,7 @@ class PlanFollower {
   static constexpr std::uint64_t kNoSize = ~std::uint64_t{0};  // nobody asks for it
 
   void go_on() noexcept { next_ = next_ + 1 == count_ ? plan_.period_begin : next_ + 1; }
+  void find_elsewhere();
   void find_predecessors(std::uint64_t alignment);
   void find_generations();
   void lose_way() noexcept {
@@ -170,8 +172,9 @@ class PlanFollower {
   std::vector<Slot> slots_;    ///< One more than there are requests.
   std::vector<State> states_;  ///< Apart, so that a look at predecessors stays in the cache.
   std::vector<std::uint32_t> predecessors_;
-  std::vector<std::uint32_t> carried_;      ///< The slots in use where a period begins, ascending.
-  std::vector<std::uint64_t> elsewhere_;    ///< Sizes of requests that have no place, ascending.
+  std::vector<std::uint32_t> carried_;  ///< The slots in use where a period begins, ascending.
+  bool has_elsewhere_ = false;
+  std::vector<std::uint64_t> diverted_;     ///< Sizes, ascending.
   std::vector<std::uint32_t> generations_;  ///< The slots that begin a generation, ascending.
 };
 

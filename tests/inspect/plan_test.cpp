@@ -109,8 +109,9 @@ TEST(Plan, OfTwoStepsOrOfStepsThatLeakHasAllRequests) {
 }
 
 /// Weights and a first step that makes as much state; then steps in which gradients live until
-/// after the next forward pass, and something of each step is kept for ever.
-std::string real_training(int steps, std::uint64_t kept, const std::string& after = "") {
+/// after the next forward pass, and something of each step is kept for ever, or for some steps.
+std::string real_training(int steps, std::uint64_t kept, const std::string& after = "",
+                          std::size_t keeps_last = ~std::size_t{0}) {
   constexpr int kLayers = 6;
   int id = 1;
   std::string lines;
@@ -119,11 +120,15 @@ std::string real_training(int steps, std::uint64_t kept, const std::string& afte
     return id++;
   };
   for (int layer = 0; layer < kLayers; ++layer) ask(4 << 20);
-  std::vector<int> gradients;
+  std::vector<int> gradients, losses;
   for (int step = 0; step < steps; ++step) {
     std::vector<int> activations;
     for (int layer = 0; layer < kLayers; ++layer) activations.push_back(ask(3 << 20));
-    ask(kept);
+    losses.push_back(ask(kept));
+    if (losses.size() > keeps_last) {
+      lines += free(losses.front());
+      losses.erase(losses.begin());
+    }
     for (const auto gradient : gradients) lines += free(gradient);
     gradients.clear();
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -151,6 +156,27 @@ TEST(Plan, OfATrainingThatKeepsALittleOfEachStepHasOnePeriodWithoutIt) {
   EXPECT_LE(stream.bytes, stream.peak_live_bytes + stream.peak_live_bytes / 100 + (2u << 20))
       << "gradients have the places of those of the step before, and no others";
   expect_sound(stream, 6);
+}
+
+TEST(Plan, OfFiveStepsIsThatOfManyWhereTheFirstIsNotLikeTheOthers) {
+  const auto five = plan_of(real_training(5, 4)), many = plan_of(real_training(20, 4));
+  ASSERT_TRUE(five.plan.streams[0].repeats());
+  EXPECT_EQ(five.plan.streams[0].sizes, many.plan.streams[0].sizes);
+  EXPECT_EQ(five.plan.streams[0].ends, many.plan.streams[0].ends);
+}
+
+TEST(Plan, WhatEndsSomeDayIsNotWhatEveryPeriodBeginsWith) {
+  for (const std::size_t keeps_last : {3, 5}) {
+    const auto planned = plan_of(real_training(24, 4, "", keeps_last));
+    const auto& stream = planned.plan.streams[0];
+    ASSERT_TRUE(stream.repeats());
+    for (std::uint32_t request = 0; request < stream.period_begin; ++request) {
+      if (stream.sizes[request] == 4) {
+        EXPECT_NE(stream.ends[request], PoolPlan::kNever);
+      }
+    }
+    expect_sound(stream, 6);
+  }
 }
 
 TEST(Plan, OfATrainingThatKeepsMuchOfEachStepHasAllRequests) {

@@ -53,6 +53,7 @@ class PoolPlanned : public PoolOverVirtualMemory {
   Followed followed() { return test::followed(*manager); }
 
   PoolPlan::Stream stream_plan;
+  std::vector<StreamHandle> streams;
 };
 
 const std::vector<PlannedRequest> kThree{{1_MiB, 3}, {3_MiB, 2}, {2_MiB, 3}};
@@ -207,6 +208,36 @@ TEST_F(PoolPlanned, AStepThatDeviatesLeavesThePlanForItselfAloneWhereEachStepKee
   const auto b = memory(2_MiB);
   EXPECT_EQ(offset(b, weights), stream_plan.offsets[3]);
   EXPECT_EQ(followed().served, 5u);
+}
+
+TEST_F(PoolPlanned, ADeviationTakesNoMemoryThatThePlanHasIdleWhereTheSizeIsNotRare) {
+  plan({{8_MiB}, {1_MiB}, {1_MiB, 6}, {1_MiB, 6}, {1_MiB, 6}, {1_MiB, 6}}, "", 1);
+  const auto weights = memory(8_MiB);
+  std::vector<MemoryPointer> step;
+  step.push_back(memory(2_MiB));  // deviates
+  const auto before = driver().held_bytes();
+  for (int request = 0; request < 3; ++request) step.push_back(memory(1_MiB));
+  EXPECT_EQ(driver().held_bytes(), before);
+}
+
+TEST_F(PoolPlanned, EachOfManyStreamsHasItsPlanAndWhatLiesBesideIt) {
+  constexpr std::size_t kStreams = 24;
+  PoolPlan planned;
+  for (std::size_t stream = 0; stream < kStreams; ++stream) {
+    planned.streams.push_back(lay_out({{1_MiB, 3}, {4}, {1_MiB, 3}}, 512, false));
+    planned.streams.back().period_begin = 0;
+  }
+  make("pool:plan=" + written(planned));
+  for (int pass = 0; pass < 3; ++pass) {
+    for (std::size_t at = 0; at < kStreams; ++at) {
+      if (pass == 0) streams.push_back(*driver().stream_create(StreamKind::non_blocking));
+      const auto first = *manager->memalloc(1_MiB, streams[at]);
+      const auto beside = *manager->memalloc(4, streams[at]);
+      const auto last = *manager->memalloc(1_MiB, streams[at]);
+    }
+  }
+  EXPECT_EQ(followed().served, 3 * 2 * kStreams);
+  EXPECT_EQ(followed().left, 0u);
 }
 
 TEST_F(PoolPlanned, WhatHasNoRoomBesideThePlanIsServedFromWhatThePlanLeavesFree) {

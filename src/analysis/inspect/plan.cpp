@@ -114,7 +114,7 @@ Places places_of(const PoolPlan::Stream& stream, std::uint64_t alignment) {
     if (stream.lies_elsewhere(request) || places.of[request] != Places::kNone) continue;
     const auto end = stream.ends[request];
     Buffer buffer{.lower = request,
-                  .upper = end == PoolPlan::kNever ? count : end,
+                  .upper = std::min(end, count),
                   .size = bounds::align_up(stream.sizes[request], alignment)};
     buffer.alignment = alignment;
     places.of[request] = static_cast<std::uint32_t>(places.buffers.size());
@@ -215,7 +215,8 @@ bool outlives(const PoolPlan::Stream& all, const Period& period, std::uint32_t r
 Period trimmed(const PoolPlan::Stream& all, Period period) {
   const auto first = period.begin;
   for (auto request = first; request < first + period.length; ++request) {
-    if (outlives(all, period, request) && !outlives(all, period, request + period.length))
+    const auto age_of_next = age_at_end(all, request + period.length);
+    if (outlives(all, period, request) && age_of_next && *age_of_next / 2 < period.length)
       period.begin = request + 1;
   }
   return period;
@@ -317,6 +318,8 @@ std::optional<PoolPlan::Stream> once(const PoolPlan::Stream& all, const Period& 
   const auto begin = period.begin + repeated.best_begin();
   auto stream = until(all, begin + length);
   stream.period_begin = begin;
+  // What ends some day is not what every period begins with.
+  std::copy_n(all.ends.begin(), begin, stream.ends.begin());
   for (auto request = begin; request < stream.count(); ++request) {
     const auto age = repeated.ages[(request - period.begin) % length];
     stream.ends[request] = is_placed(request) ? request + age : PoolPlan::kNever;
@@ -335,7 +338,6 @@ std::optional<PoolPlan::Stream> repeating(const PoolPlan::Stream& stream) {
     all = until(stream, found->end);
   }
   const auto period = trimmed(all, *found);
-  if (auto made = once(all, period, std::vector<bool>(period.length, false))) return made;
   return once(all, period, outliving(all, period));
 }
 
