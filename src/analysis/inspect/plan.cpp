@@ -168,7 +168,7 @@ std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes, std::si
   return best;
 }
 
-/// The period of a stream. A program may make some requests more after its last step, when it looks
+/// The period of a stream. A program may make some more requests after its last step, when it looks
 /// at what it computed; those are left out where the rest repeats for at least half of the stream.
 std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
   constexpr std::size_t kTailMost = 256;
@@ -222,9 +222,9 @@ Period trimmed(const PoolPlan::Stream& all, Period period) {
   return period;
 }
 
-/// By its place in the period: does the memory of this request outlive two periods, as that of the
-/// losses does which a program keeps of each step? All false where these are more than a hundredth
-/// of the peak: a plan that leaves them out would not save memory.
+/// By its place in the period: does the memory of this request outlive two periods? A loss does
+/// that a program keeps of each step. All false where such memory is more than a hundredth of the
+/// peak: a plan that leaves it out would not save memory.
 std::vector<bool> outliving(const PoolPlan::Stream& all, const Period& period) {
   std::vector<bool> is_kept(period.length, false);
   const auto place_of = [&](std::uint32_t request) {
@@ -283,8 +283,9 @@ struct Repeated {
   }
 };
 
-/// The stream as a beginning and one period, or as many as its memory lives for. What `is_kept` has
-/// no place in it. Nothing if other memory lives longer. REQUIRES: the stream ends with `period`.
+/// The stream as a beginning and one period, or as many as its memory lives for. Requests
+/// that `is_kept` names have no place in it. Nothing if other memory lives longer. REQUIRES: the
+/// stream ends with `period`.
 std::optional<PoolPlan::Stream> once(const PoolPlan::Stream& all, const Period& period,
                                      const std::vector<bool>& is_kept) {
   const auto count = all.count();
