@@ -205,11 +205,15 @@ class PoolManager final : public HostOnlyManager {
   static std::uint32_t device_of(const ManagerContext& context) noexcept {
     return static_cast<std::uint32_t>(context.shown_ordinal);
   }
+  template <class T>
+  static bool is_full(const Result<T>& made) {
+    return !made && pool::is_out_of_memory(made.error());
+  }
   [[gnu::noinline]] Result<MemoryPointer> memalloc_slowly(StreamHandle stream, std::uint64_t size) {
     // The arena may be passed on to another stream before it is asked.
     for (auto* arena = &arenas_.of(stream);; arena = &arenas_.again_of(stream)) {
       auto made = memalloc_slowly(*arena, stream, size);
-      if (!made && pool::is_out_of_memory(made.error())) ++refused_;
+      if (is_full(made)) ++refused_;
       if (!made || made->is_managed()) return made;
     }
   }
@@ -234,9 +238,6 @@ class PoolManager final : public HostOnlyManager {
     if (cannot(&arena) && cannot(other)) return pool::full();
     // Read before the arena is asked: a later release may make room that the arena does not see.
     const auto releases = releases_.load();
-    const auto is_full = [](const auto& made) {
-      return !made && pool::is_out_of_memory(made.error());
-    };
     auto* from = &arena;
     auto made = arena.allocate(size, stream, keeps_idle());
     // Nobody waits for the device while the other has memory.
@@ -293,7 +294,7 @@ class PoolManager final : public HostOnlyManager {
         if (!made_room) return std::move(made_room).error();
         if (!*made_room) break;
         made = arena.allocate(size, stream, keeps_idle());
-        if (made || !pool::is_out_of_memory(made.error())) return made;
+        if (!is_full(made)) return made;
       }
     }
     return made;

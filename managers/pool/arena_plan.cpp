@@ -40,7 +40,8 @@ Arena::Planned Arena::allocate_planned(std::uint64_t size, StreamHandle stream) 
   if (!plan_->is_followed()) plan_->note_stray();
   const bool is_expected = plan_->is_followed() && plan_->expects_elsewhere(size);
   if (is_expected) plan_->pass_by();
-  // What is diverted would else stay here, and the arena never hold just what a period begins with.
+  // Served here, a diverted request would stay, and the arena would never again hold just what a
+  // period begins with.
   return {.allocation = {},
           .has_elsewhere = plan_->has_elsewhere(),
           .lies_elsewhere = is_expected || plan_->diverts(size)};

@@ -17,9 +17,7 @@ class Owners {
   /// Gives [begin, end) to `slot`, and appends the slots that had some of it.
   void take(std::uint64_t begin, std::uint64_t end, std::uint32_t slot,
             std::vector<std::uint32_t>& before) {
-    const auto first =
-        std::upper_bound(runs_.begin(), runs_.end(), begin,
-                         [](std::uint64_t at, const Run& run) { return at < run.end; });
+    const auto first = runs_.begin() + first_behind(begin);
     auto last = first;
     for (; last != runs_.end() && last->begin < end; ++last) before.push_back(last->slot);
     std::array<Run, 3> now{};
@@ -34,9 +32,7 @@ class Owners {
 
   /// Does `slot` have all of [begin, end)?
   bool owns(std::uint64_t begin, std::uint64_t end, std::uint32_t slot) const {
-    const auto found =
-        std::upper_bound(runs_.begin(), runs_.end(), begin,
-                         [](std::uint64_t at, const Run& run) { return at < run.end; });
+    const auto found = runs_.begin() + first_behind(begin);
     return found != runs_.end() && found->slot == slot && found->begin <= begin &&
            end <= found->end;
   }
@@ -47,6 +43,12 @@ class Owners {
     std::uint64_t end = 0;
     std::uint32_t slot = 0;
   };
+  /// The index of the first run that ends behind `address`.
+  std::ptrdiff_t first_behind(std::uint64_t address) const {
+    return std::upper_bound(runs_.begin(), runs_.end(), address,
+                            [](std::uint64_t at, const Run& run) { return at < run.end; }) -
+           runs_.begin();
+  }
   std::vector<Run> runs_;  // by address, disjoint
 };
 
@@ -118,11 +120,12 @@ void PlanFollower::find_predecessors(std::uint64_t alignment) {
 // Requests of a size are diverted if all of a period together are a hundredth of the plan at most:
 // the other arena would else take memory that the plan's span has idle.
 void PlanFollower::find_elsewhere() {
+  for (auto slot = plan_.period_begin; slot < count_ && !has_elsewhere_; ++slot)
+    has_elsewhere_ = plan_.lies_elsewhere(slot);
+  if (!has_elsewhere_) return;
   std::map<std::uint64_t, std::uint64_t> bytes;  // by size
-  for (auto slot = plan_.period_begin; slot < count_; ++slot) {
-    has_elsewhere_ = has_elsewhere_ || plan_.lies_elsewhere(slot);
+  for (auto slot = plan_.period_begin; slot < count_; ++slot)
     bytes[plan_.sizes[slot]] += plan_.sizes[slot];
-  }
   for (auto slot = plan_.period_begin; slot < count_; ++slot) {
     const auto size = plan_.sizes[slot];
     if (plan_.lies_elsewhere(slot) && bytes[size] <= plan_.bytes / 100) diverted_.push_back(size);

@@ -167,7 +167,7 @@ def test_largest_that_was_refused():
     answer, done = sweep("sim:capacity=60MiB", "--sweep", "x=1..1000", program=program)
     expect([(one["largest_that_fits"], one["least_that_does_not"]) for one in answer["ranges"]], [(700, 701)], "the largest")
     expect(len(answer["cells"]) <= 20, True, "%d runs" % len(answer["cells"]))
-    has(done, "Where `refused` is not 0 it was refused memory, gave idle memory back and went on. On a card, whose addresses leave other gaps, it may fail.")
+    has(done, "Where `refused` is not 0, the program was refused memory, gave idle memory back and went on. On a card, whose addresses leave other gaps, it may fail.")
     answer, done = sweep("sim:capacity=60MiB", "--sweep", "x=1..100", program=(options.client, "take", "{x}"))
     expect("refused memory" in done.stdout, False, "what is said of one that was refused nothing")
 

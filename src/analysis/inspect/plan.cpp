@@ -317,10 +317,10 @@ std::optional<PoolPlan::Stream> once(const PoolPlan::Stream& all, const Period& 
     if (!is_placed(period.begin + place)) repeated.sizes[place] = 0;
   }
   const auto begin = period.begin + repeated.best_begin();
-  auto stream = until(all, begin + length);
+  auto stream = all;  // what ends some day keeps its end: it is not what every period begins with
+  stream.sizes.resize(begin + length);
+  stream.ends.resize(begin + length);
   stream.period_begin = begin;
-  // What ends some day is not what every period begins with.
-  std::copy_n(all.ends.begin(), begin, stream.ends.begin());
   for (auto request = begin; request < stream.count(); ++request) {
     const auto age = repeated.ages[(request - period.begin) % length];
     stream.ends[request] = is_placed(request) ? request + age : PoolPlan::kNever;

@@ -31,7 +31,7 @@ struct PoolPlan {
 
     std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(sizes.size()); }
     bool repeats() const noexcept { return period_begin < count(); }
-    /// Its memory outlives its place, which comes again in the next period: it has none.
+    /// Its memory would outlive its place, which comes again in the next period. So it has none.
     bool lies_elsewhere(std::uint32_t request) const noexcept {
       return request >= period_begin && ends[request] == kNever;
     }

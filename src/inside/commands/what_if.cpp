@@ -471,8 +471,8 @@ void Sweeping::say_ranges() const {
   if (has_scarce) say_doubt("the largest that fits can be less");
   if (has_tight) {
     print(
-        "Where `refused` is not 0 it was refused memory, gave idle memory back and went on. On a "
-        "card, whose addresses leave other gaps, it may fail.");
+        "Where `refused` is not 0, the program was refused memory, gave idle memory back and went "
+        "on. On a card, whose addresses leave other gaps, it may fail.");
   }
 }
 
