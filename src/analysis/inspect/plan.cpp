@@ -172,7 +172,7 @@ std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes, std::si
 /// at what it computed; those are left out where the rest repeats for at least half of the stream.
 std::optional<Period> period_of(const std::vector<std::uint64_t>& sizes) {
   constexpr std::size_t kTailMost = 256;
-  constexpr std::size_t kComparedMost = std::size_t{1} << 26;  // requests, in some 0.2 s
+  constexpr std::size_t kComparedMost = std::size_t{1} << 26;  // requests; took 0.05 to 0.1 s
   const auto count = sizes.size();
   const auto tails = std::min(kTailMost, kComparedMost / std::max<std::size_t>(count, 1));
   auto best = period_of(sizes, count);
@@ -251,7 +251,7 @@ struct Repeated {
   /// that carries the least.
   std::uint32_t best_begin() const {
     constexpr std::size_t kTriedMost = 256;
-    constexpr std::size_t kStepsMost = std::size_t{1} << 26;  // some 0.1 s
+    constexpr std::size_t kStepsMost = std::size_t{1} << 26;  // requests looked at
     const auto length = sizes.size();
     const auto tries =
         std::clamp<std::size_t>(kStepsMost / length, 1, std::min(length, kTriedMost));
